@@ -77,6 +77,64 @@ def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     assert "train" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("evaluate --embeddings a.npy --embeddings b.npy", "--embeddings"),
+        ("evaluate --device cpu --embeddings a.npy --device=cuda", "--device"),
+        ("manifest folder images -o a.parquet --out b.parquet", "--out"),
+        ("reject score d --embeddings a.npy --embeddings a.npy", "--embeddings"),
+    ],
+)
+def test_repeated_option_of_a_single_value_is_refused(line: str, option: str) -> None:
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == 1
+    assert result.output == f"error: {option} is given 2 times, but takes one value; give it once\n"
+
+
+def test_options_of_several_values_and_flags_may_be_repeated() -> None:
+    line = "evaluate --embeddings absent.npy --metric AP --metric R@1 --json --json"
+    assert CliRunner().invoke(app, line.split()).output.startswith("error: absent.npy: no such file")
+
+
+@pytest.mark.parametrize(
+    ("line", "suffixes"),
+    [
+        ("evaluate --per-query {}.csv", ".parquet"),
+        ("evaluate --per-label {}.txt", ".csv or .parquet"),
+        ("evaluate --write-predictions {}.parquet", ".csv"),
+        ("evaluate --page {}.pdf", ".html"),
+        ("manifest folder images -o {}.json", ".parquet"),
+        ("scrape list.csv -o {}", ".parquet"),
+        ("clean -o {}.csv", ".parquet"),
+        ("clean --removed {}.csv", ".parquet"),
+        ("embed -o {}.csv", ".parquet"),
+        ("cluster -o {}.png", ".parquet"),
+        ("suggest -o {}.csv", ".parquet"),
+        ("build -o {}.csv", ".parquet"),
+        ("complete -o {}.csv", ".parquet"),
+        ("index-images -o {}.csv", ".parquet"),
+        ("compare --changes {}.parquet", ".csv"),
+        ("decisions -o {}.parquet", ".csv"),
+        ("decisions --clusters-out {}.csv", ".parquet"),
+        ("import-sheet -o {}.xlsx", ".csv"),
+        ("adjudicate -o {}.parquet", ".csv"),
+        ("agreement -o {}.csv", ".json"),
+        ("search -o {}.txt", ".csv or .parquet or .json"),
+        ("reject score -o {}.json", ".csv or .parquet"),
+        ("export-embeddings -o {}.npy", ".faiss or .parquet"),
+    ],
+)
+def test_file_of_another_format_than_its_suffix_says_is_not_written(line: str, suffixes: str, tmp_path: Path) -> None:
+    name = line.split()[-1].format("x")
+    result = CliRunner().invoke(app, [word.format(tmp_path / "x") for word in line.split()])
+    assert result.exit_code == 1
+    assert result.output.startswith(
+        f'error: {tmp_path / name}: the suffix is "{Path(name).suffix}"; choose {suffixes}\n'
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_commands_that_do_not_share_work_refuse_several_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,7 +292,7 @@ CASES = {
     ),
     "embeddings of other images": Case(
         EVALUATE.replace("run.parquet", "other.npy"),
-        "2 of the 2 images in other.npy are not in it: x.jpg, y.jpg .*its ids look like c0/0.jpg.*; name a file",
+        "lists none of the 2 images in other.npy: x.jpg, y.jpg .*its ids look like c0/0.jpg.*; name a file",
         embeddings(["x.jpg", "y.jpg"]),
     ),
     "labels without ids": Case(
@@ -395,7 +395,7 @@ CASES = {
         f"{SCORE} run.parquet --logits run.parquet", "detector: was fitted without logits; leave out --logits"
     ),
     "unknown format of scores": Case(
-        f"{SCORE} run.parquet -o out.json", r'the suffix is ".json"; choose one of .csv'
+        f"{SCORE} run.parquet -o out.json", r'the suffix is ".json"; choose .csv or .parquet'
     ),
     "detector without thresholds": Case(
         SEARCH.format("images/c0/0.jpg --reject detector"), "detector: has no thresholds; fit it again with"

@@ -21,6 +21,7 @@ from hgld.benchmark.evaluations.dyml import image_ids
 from hgld.datasets.dyml_files import read_test_set
 from hgld.datasets.image_sources import read_images
 from hgld.errors import InputError
+from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES
 from hgld.hierarchy.label_sets import Labelling
@@ -72,7 +73,7 @@ def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSiz
 
     Raises:
         InputError: The images are missing, and either ``published`` is false or the length is set in epochs.
-        ConfigurationError: The images do not fill a batch.
+        ConfigurationError: The images do not fill a batch, or a metric of the training does not exist.
     """
     try:
         images = TrainingImages(settings)
@@ -85,6 +86,8 @@ def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSiz
         n_bytes = N_SHARDS["train"] * SHARD_BYTES["train"]
         return TrainingSize(labels, batch, settings.steps, 0, 0, n_bytes, 0.0, (str(error),))
     train, test = images.train.manifest, images.test.manifest
+    for name in settings.evaluation.metrics:
+        Metric.from_name(name, len(test.level_names))
     rows = images.sampler.batches(0)[0]
     return TrainingSize(
         labels=train.labelling,

@@ -18,7 +18,7 @@ from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.training.backpropagation import backpropagate
-from hgld.training.freezing import freeze_parameters
+from hgld.training.freezing import freeze_parameters, require_trainable
 from hgld.training.optimisation import Optimisers, TrainingLength
 from hgld.training.precision import autocast, out_of_memory_message
 from hgld.training.run import training_loss
@@ -131,13 +131,15 @@ def time_loss(
         n_processes: Number of processes that share a batch.
 
     Raises:
-        ConfigurationError: The loss cannot be built, or does not fit into the memory of the GPU.
+        ConfigurationError: The loss cannot be built, or does not fit into the memory of the GPU; there is nothing to
+            train, or ``frozen`` names no parameter.
         InputError: Images have several labels, which the loss does not take.
     """
     loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), memory_start=0).to(device)
     if isinstance(loss, CrossBatchMemory):
         _fill(loss, labels)
     groups = {**model.parameter_groups(), "proxies": list(loss.parameters())}
+    require_trainable(model, groups, settings)
     optimisers = Optimisers(groups, dict(settings.optimiser), TrainingLength(n_steps=1, n_epochs=1))
     trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]
     embeddings = _unit_vectors(len(batch), model.dim, device).requires_grad_()

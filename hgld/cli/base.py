@@ -6,6 +6,8 @@ import errno
 import logging
 import re
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,12 +16,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
-from hgld.io.files import check_writable_file, check_writable_folder
+from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
 from hgld.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,20 +43,22 @@ class _Command(TyperCommand):
             if parameter.param_type_name == "argument" and parameter.metavar is None:
                 parameter.metavar = str(parameter.name).upper()
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line, and refuse repeated options of a single value: the last one alone would count."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        with friendly_errors():
+            for option, count in Counter(given).items():
+                if count > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                    raise ConfigurationError(
+                        f"{_typed_name(option)} is given {count} times, but takes one value; give it once"
+                    )
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with friendly_errors():
             self._require_single_task(ctx.params)
-        _options.set(
-            {
-                str(parameter.name): (
-                    str(parameter.metavar)
-                    if parameter.param_type_name == "argument"
-                    else next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
-                )
-                for parameter in self.params
-            }
-        )
+        _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
         return super().invoke(ctx)
 
     def _require_single_task(self, parameters: Mapping[str, Any]) -> None:
@@ -65,6 +69,13 @@ class _Command(TyperCommand):
                 f"srun has started {task.count} tasks of hgld {self.name}, which does not divide its work among "
                 "them; use srun --ntasks=1"
             )
+
+
+def _typed_name(parameter: Any) -> str:
+    """Return an option or argument as it is typed."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar)
+    return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
 
 
 class SharedCommand(_Command):
@@ -150,7 +161,13 @@ ImageLandmarks = Annotated[
 Levels = Annotated[
     Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
 ]
-LandmarkSplit = Annotated[str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")]
+LandmarkSplit = Annotated[
+    str | None,
+    typer.Option(
+        help="Split of the landmark ids, if the hierarchy has several; or of a manifest in --labels, of which other "
+        "images are not used."
+    ),
+]
 GalleryLabels = Annotated[
     Path | None,
     typer.Option(
@@ -231,17 +248,30 @@ def parse_images(text: str) -> Path | tuple[str, Path]:
     return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
-def writable_file(path: Path | None) -> Path | None:
-    """Check, before any work, that the file of an option can be written; for ``typer.Option(callback=...)``."""
-    if path is not None:
-        with friendly_errors():
-            check_writable_file(path)
-    return path
+def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a function that checks, before any work, that the file of an option can be written.
+
+    Args:
+        suffixes: Suffixes of the formats that the command writes; any by default.
+
+    Returns:
+        Function for ``typer.Option(callback=...)``.
+    """
+
+    def check(path: Path | None) -> Path | None:
+        if path is not None:
+            with friendly_errors():
+                check_writable_file(path)
+                if suffixes:
+                    require_suffix(path, *suffixes)
+        return path
+
+    return check
 
 
 def writable_figure(path: Path | None) -> Path | None:
     """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
-    writable_file(path)
+    writable_file()(path)
     if path is not None:
         with friendly_errors():
             check_figure_format(path)
@@ -290,13 +320,14 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
 
 
 def log_to_stderr(verbose: bool = False) -> None:
-    """Log to stderr: hgld at INFO (DEBUG if ``verbose``), third-party packages at WARNING and above."""
+    """Log to stderr: hgld at INFO (DEBUG if ``verbose``), third-party packages and warnings at WARNING and above."""
     logging.basicConfig(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
         level=logging.DEBUG if verbose else logging.INFO,
     )
+    warnings.showwarning = lambda message, *_: logging.getLogger("hgld").warning("%s", message)
     for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpx2", "httpcore", "httpcore2", "filelock", "faiss"):
         logging.getLogger(package).setLevel(logging.WARNING)
 

@@ -23,7 +23,9 @@ from hgld.progress import TerminalProgress
 @app.command(rich_help_panel="Hierarchy")
 def complete(
     hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Table of proposals to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Table of proposals to write.")
+    ],
     embeddings: Annotated[
         list[Path],
         typer.Option(help="Embeddings of photographs, such as from hgld embed-images; may be repeated."),

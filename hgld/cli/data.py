@@ -150,7 +150,7 @@ def fetch(
 @app.command(rich_help_panel="Photographs")
 def index_images(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with tar files at any depth.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Index to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Index to write.")],
     workers: Annotated[int, typer.Option(help="Number of tar files read in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Read all tar files again.")] = False,
 ) -> None:

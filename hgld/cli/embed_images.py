@@ -22,7 +22,7 @@ def embed_images(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", callback=writable_file, help="Embeddings to write: .parquet, .npy or .safetensors."
+            "--out", "-o", callback=writable_file(), help="Embeddings to write: .parquet, .npy or .safetensors."
         ),
     ],
     model: Annotated[

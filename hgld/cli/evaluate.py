@@ -158,12 +158,14 @@ def evaluate(
     ] = False,
     per_query: Annotated[
         Path | None,
-        _output_option(callback=writable_file, help="Parquet file to write with the values of every query."),
+        _output_option(
+            callback=writable_file(".parquet"), help="Parquet file to write with the values of every query."
+        ),
     ] = None,
     per_label: Annotated[
         Path | None,
         _output_option(
-            callback=writable_file,
+            callback=writable_file(".csv", ".parquet"),
             help=".csv or .parquet file to write with the AP of every label of each level, the lowest first; prints "
             "the lowest.",
         ),
@@ -171,7 +173,7 @@ def evaluate(
     write_predictions: Annotated[
         Path | None,
         _output_option(
-            callback=writable_file,
+            callback=writable_file(".csv"),
             help=".csv file to write with the first 100 gallery images of every query, or the landmark of "
             "gldv2-recognition, in the form of --predictions.",
         ),
@@ -179,9 +181,9 @@ def evaluate(
     worst: Annotated[
         int | None, _output_option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
     ] = None,
-    page: Annotated[Path, _output_option(callback=writable_file, help="HTML file to write with --worst.")] = Path(
-        "worst.html"
-    ),
+    page: Annotated[
+        Path, _output_option(callback=writable_file(".html"), help="HTML file to write with --worst.")
+    ] = Path("worst.html"),
     images: Annotated[
         Path | None,
         _output_option(
@@ -206,7 +208,6 @@ def evaluate(
         from hgld.inspection.evaluation_page import write_evaluation_page
         from hgld.inspection.label_table import (
             average_precision_per_label,
-            check_label_table_suffix,
             write_label_table,
         )
         from hgld.inspection.predictions import write_predictions as write_query_answers
@@ -222,8 +223,6 @@ def evaluate(
             )
         if protocol == "gldv2-recognition" and (worst or per_label):
             raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
-        if per_label:
-            check_label_table_suffix(per_label)
         files = EvaluationFiles(
             embeddings=embeddings,
             query_embeddings=query_embeddings,

@@ -18,7 +18,7 @@ def export_embeddings(
         typer.Option(
             "--out",
             "-o",
-            callback=writable_file,
+            callback=writable_file(".faiss", ".parquet"),
             help="File to write: .faiss for an index, .parquet for a table with ids and labels.",
         ),
     ],
@@ -51,8 +51,6 @@ def export_embeddings(
         from hgld.search.gallery import read_gallery
         from hgld.tables import Provenance, input_digests
 
-        if out.suffix not in (".faiss", ".parquet"):
-            raise ConfigurationError(f'{out}: the suffix is "{out.suffix}"; choose .faiss or .parquet')
         if out.exists() and out.samefile(embeddings):
             raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
         gallery = read_gallery(embeddings, labels, hierarchy, split)

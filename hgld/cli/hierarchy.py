@@ -28,7 +28,7 @@ from hgld.errors import ConfigurationError
 @app.command(rich_help_panel="Hierarchy")
 def build(
     clean: Annotated[Path, typer.Argument(help="Table from hgld clean.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Hierarchy to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Hierarchy to write.")],
     decisions: Decided = None,
     taxonomy: TaxonomyOfDecisions = None,
     csv: Annotated[
@@ -192,7 +192,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="CSV",
-            callback=writable_file,
+            callback=writable_file(".csv"),
             help="CSV file to write, of the landmarks added, lost or moved, with cause and revisions.",
         ),
     ] = None,

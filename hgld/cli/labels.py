@@ -29,11 +29,13 @@ from hgld.progress import TerminalProgress
 @app.command(rich_help_panel="Labels")
 def clean(
     scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, such as one per split.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Clean table to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Clean table to write.")
+    ],
     removed: Annotated[
         Path | None,
         typer.Option(
-            callback=writable_file,
+            callback=writable_file(".parquet"),
             help="Table of removed landmarks to write.",
             show_default="removed.parquet beside the output",
         ),
@@ -85,7 +87,8 @@ def clean(
 def embed(
     clean: Annotated[Path, typer.Argument(help="Clean table.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", callback=writable_file, help="Table of label embeddings to write.")
+        Path,
+        typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Table of label embeddings to write."),
     ],
     encoder: Annotated[
         str | None,
@@ -136,7 +139,7 @@ def cluster(
         typer.Option(
             "--out",
             "-o",
-            callback=writable_file,
+            callback=writable_file(".parquet"),
             help="Table to write; a .png and a .html file are written beside it.",
         ),
     ],
@@ -223,7 +226,10 @@ def parse_sweep(text: str) -> range:
 def suggest(
     clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write; may be CLUSTERS itself.")
+        Path,
+        typer.Option(
+            "--out", "-o", callback=writable_file(".parquet"), help="Table to write; may be CLUSTERS itself."
+        ),
     ],
     embeddings: Annotated[
         Path | None,

@@ -21,7 +21,7 @@ Root = Annotated[Path, typer.Argument(metavar="DIR", help=f"{_IMAGES}.")]
 RootOption = Annotated[
     Path, typer.Option("--images", help=f"{_IMAGES}, in folders or in tar files; or one tar file.")
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Manifest to write.")]
+Out = Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Manifest to write.")]
 
 
 class _ReaderCommand(TyperCommand):

@@ -149,7 +149,12 @@ def score(
     unknown: Unknown = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", callback=writable_file, help="Score of each image to write: .csv or .parquet."),
+        typer.Option(
+            "--out",
+            "-o",
+            callback=writable_file(".csv", ".parquet"),
+            help="Score of each image to write: .csv or .parquet.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -165,15 +170,12 @@ def score(
         from hgld.rejection.detector_files import DESCRIPTION
         from hgld.search.score_images import (
             ScoredFiles,
-            check_scores_suffix,
             score_images,
             scores_to_json,
             write_scores,
         )
         from hgld.tables import Provenance, input_digests
 
-        if out is not None:
-            check_scores_suffix(out)
         files = ScoredFiles(embeddings, logits, deviations, named_files(unknown))
         scored = score_images(detector, files)
         typer.echo(scores_to_json(scored) if json else format_scored(scored))

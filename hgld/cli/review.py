@@ -33,7 +33,7 @@ def review(
         Path | None,
         typer.Option(
             help="SQLite file of the decisions.",
-            callback=writable_file,
+            callback=writable_file(),
             show_default="review/ANNOTATOR.sqlite beside CLUSTERS",
         ),
     ] = None,
@@ -98,14 +98,14 @@ def review(
 @app.command(rich_help_panel="Review")
 def decisions(
     store: Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.", callback=writable_file)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.", callback=writable_file(".csv"))],
     taxonomy: Taxonomy = None,
     clusters: Annotated[Path | None, typer.Option(help="Clusters that the page showed; for --clusters-out.")] = None,
     clusters_out: Annotated[
         Path | None,
         typer.Option(
             help="Table to write: --clusters with the splits, merges and names made on the page.",
-            callback=writable_file,
+            callback=writable_file(".parquet"),
         ),
     ] = None,
     force: Annotated[
@@ -171,7 +171,7 @@ def import_sheet(
             "--out",
             "-o",
             help="CSV file of decisions to write.",
-            callback=writable_file,
+            callback=writable_file(".csv"),
             show_default="decisions/ANNOTATOR.csv beside the folder of SHEET",
         ),
     ] = None,
@@ -217,7 +217,7 @@ def agreement(
     taxonomy: Taxonomy = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="JSON file to write.", callback=writable_file, show_default="none"),
+        typer.Option("--out", "-o", help="JSON file to write.", callback=writable_file(".json"), show_default="none"),
     ] = None,
     figure: Annotated[
         Path | None,
@@ -256,7 +256,8 @@ def adjudicate(
     first: Annotated[Path, typer.Argument(help="CSV file of decisions of one annotator.")],
     second: Annotated[Path, typer.Argument(help="CSV file of decisions of the other annotator.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="CSV file of final decisions to write.", callback=writable_file)
+        Path,
+        typer.Option("--out", "-o", help="CSV file of final decisions to write.", callback=writable_file(".csv")),
     ],
     rule: Annotated[
         str | None,
@@ -280,7 +281,7 @@ def adjudicate(
         Path | None,
         typer.Option(
             help="SQLite file of the decisions on the page.",
-            callback=writable_file,
+            callback=writable_file(),
             show_default="review/ANNOTATOR.final.sqlite",
         ),
     ] = None,

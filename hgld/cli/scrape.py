@@ -19,7 +19,7 @@ def scrape(
     categories: Annotated[
         Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Table to write.")],
     split: Annotated[
         Literal["train", "index"], typer.Option(help="Split of the landmark ids, which are numbered per split.")
     ],

@@ -36,10 +36,15 @@ def search(
     top: Annotated[int, typer.Option(min=1, help="Number of nearest images, all of which vote on the labels.")] = 10,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", callback=writable_file, help="Answers to write: .csv, .parquet or .json."),
+        typer.Option(
+            "--out",
+            "-o",
+            callback=writable_file(".csv", ".parquet", ".json"),
+            help="Answers to write: .csv, .parquet or .json.",
+        ),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(callback=writable_file, help="HTML page to write, with photographs.")
+        Path | None, typer.Option(callback=writable_file(".html"), help="HTML page to write, with photographs.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     images: Annotated[
@@ -90,7 +95,7 @@ def search(
         from hgld.pages.server import ServerConfig
         from hgld.progress import TerminalProgress
         from hgld.rejection.detector_files import DESCRIPTION
-        from hgld.search.answer_files import answers_to_json, check_answers_suffix, write_answers
+        from hgld.search.answer_files import answers_to_json, write_answers
         from hgld.search.answer_page import write_answer_page
         from hgld.search.faiss_index import open_index
         from hgld.search.gallery import read_gallery
@@ -104,8 +109,6 @@ def search(
         if (query is None) != serve:
             found = "both `query` and --serve" if serve else "nothing"
             raise ConfigurationError(f"expected a `query`, an image or a folder, or --serve; found {found}")
-        if out is not None:
-            check_answers_suffix(out)
         gallery = read_gallery(embeddings, labels, hierarchy, split)
         rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
         if rejector is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,9 @@ class ScoringConfig:
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
     """
+
+    #: Whether embeddings may have only zeros: their scores are 0.
+    allows_zeros: ClassVar[bool] = False
 
     block_size: int | None = None
     device: str = "cpu"
@@ -100,7 +103,8 @@ class Scorer:
         dtype: Type of the scores, float32 or float64.
 
     Raises:
-        InputError: The embeddings do not fit each other, or one has a value that is not finite, or only zeros.
+        InputError: The embeddings do not fit each other, or one has a value that is not finite, or only zeros unless
+            the configuration allows them.
     """
 
     def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: ScoringConfig) -> None:
@@ -108,11 +112,14 @@ class Scorer:
         self._device = torch.device(config.device)
         self.dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._width = min(_WIDTH[self._device.type], len(gallery))
+        self._allows_zeros = config.allows_zeros
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
+        self.largest = 1.0 if config.normalize else query_lengths.max().item() * gallery_lengths.max().item() or 1.0
+        for lengths in (query_lengths, gallery_lengths):
+            lengths[lengths == 0] = 1  # so that the scores are 0
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
         self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
-        self.largest = 1.0 if config.normalize else query_lengths.max().item() * gallery_lengths.max().item()
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
             self._gallery = gallery.to(self._device)
 
@@ -149,7 +156,7 @@ class Scorer:
             yield gallery, block
 
     def _lengths(self, embeddings: torch.Tensor, role: str) -> torch.Tensor:
-        """Return L2 norms, after a check that they are finite and above 0: shape (n,), on the device."""
+        """Return L2 norms, after a check that they are finite, and above 0 if need be: shape (n,), on the device."""
         lengths = torch.empty(len(embeddings), dtype=self.dtype)
 
         def measure(starts: range) -> None:
@@ -164,7 +171,7 @@ class Scorer:
         for invalid, reason in (
             (~lengths.isfinite(), "NaN, infinite or huge values"),
             (lengths == 0, "only zeros or tiny values"),
-        ):
+        )[: 1 if self._allows_zeros else 2]:
             if invalid.any():
                 rows = invalid.nonzero()[:, 0].tolist()
                 raise InputError(

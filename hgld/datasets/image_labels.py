@@ -20,10 +20,11 @@ from hgld.datasets.plain_manifest import is_manifest, level_columns
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
-from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
+from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, single_labels, take_images
 from hgld.hierarchy.landmark_label_sets import landmark_label_sets
-from hgld.io.columns import column_names, preview, preview_rows
+from hgld.io.columns import column_names, preview
 from hgld.io.text_columns import read_text_columns
+from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, load_array
 from hgld.tables.image_landmarks import read_image_landmarks
 
@@ -78,52 +79,56 @@ def read_labels(
     - ``.npy`` with integers, shape (N, L) or (N,), one row per embedding, finest first; of shape (N,) they are
       landmark ids if there is a hierarchy. A row of -1 is an unlabelled image.
 
-    Files with ids may list other images, and an image repeatedly with the same labels.
+    Files with ids may list other images, and an image repeatedly with the same labels. Images that they do not list
+    are unlabelled.
 
     Args:
         path: The file.
         embeddings: The images; they must have ids unless the file is ``.npy``.
         hierarchy: Levels above landmarks. Default: landmarks are the only level.
-        split: Split of the landmark ids; may be omitted if the hierarchy has a single split.
+        split: Split of the landmark ids; may be omitted if the hierarchy has a single split. Or the split of a
+            manifest whose images have labels here; all others are unlabelled.
         separator: Separator between the labels of an image in the columns of levels, such as ``;``. Default: a text
             is one label.
 
     Raises:
-        InputError: The file does not exist or has none of the formats; images have no ids or are not in the file; a
+        InputError: The file does not exist or has none of the formats; images have no ids, or none is in the file; a
             value is missing; an image has two different labels, or a label two parents; no image has labels.
         ConfigurationError: There is a hierarchy although the file has its own levels, or the hierarchy has several
-            splits and ``split`` is None; or there is a separator, but no levels, or a split, but no hierarchy.
+            splits and ``split`` is None; or there is a separator, but no levels, or a split, but neither a hierarchy
+            nor a manifest with this split.
     """
-    _require_hierarchy_of_split(split, hierarchy)
     if path.suffix not in (".npy", ".csv", ".parquet"):
         raise InputError(f'{path}: the suffix is "{path.suffix}"; labels are in .npy, .csv or .parquet files')
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the labels of images")
-    if separator is not None and (path.suffix == ".npy" or "landmark_id" in column_names(path)):
+    present = [] if path.suffix == ".npy" else column_names(path)
+    if not is_manifest(present):
+        _require_hierarchy_of_split(split, hierarchy)
+    if separator is not None and (path.suffix == ".npy" or "landmark_id" in present):
         raise ConfigurationError(
             f"{path}: `label_separator` is for the levels of a table, which this file does not have"
         )
     if path.suffix == ".npy":
         return _read_array(path, embeddings, hierarchy, split)
-    present = column_names(path)
     if "landmark_id" in present:
         ids, landmark_ids = read_image_landmarks(path)
         rows = _rows_of_embeddings(path, embeddings, ids, landmark_ids[:, None])
         with _prefix_errors(path):
-            return labels_from_landmarks(landmark_ids[rows], hierarchy, split)
+            return labels_from_landmarks(np.append(landmark_ids, -1)[rows], hierarchy, split)
     _require_no_hierarchy(path, hierarchy)
-    ids, labels, level_names, names = _read_levels(path, present, separator)
+    ids, labels, level_names, names = _read_levels(path, present, separator, split)
     rows = _rows_of_embeddings(path, embeddings, ids, labels)
     with _prefix_errors(path):
-        return replace(_image_labels(take_images(labels, rows), level_names), names=names)
+        return replace(_image_labels(take_images(_with_unlabelled(labels), rows), level_names), names=names)
 
 
 def _require_hierarchy_of_split(split: str | None, hierarchy: Hierarchy | None) -> None:
-    """Refuse a split without a hierarchy: it would be taken for the images of a manifest's split, and do nothing."""
+    """Refuse a split that would do nothing."""
     if split is not None and hierarchy is None:
         raise ConfigurationError(
-            f'`split` is "{split}", which selects landmarks of a hierarchy, and there is none; to use the images of '
-            "one split of a manifest, embed these only (`hgld embed-images` with `--split`)"
+            f'`split` is "{split}", which selects landmarks of a hierarchy or images of a manifest, and there is '
+            "neither; leave it out"
         )
 
 
@@ -187,7 +192,7 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
 
 
 def _read_levels(
-    path: Path, present: Sequence[str], separator: str | None
+    path: Path, present: Sequence[str], separator: str | None, split: str | None
 ) -> tuple[pa.Array, Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
     """Read image ids, their labels, and the names of levels and labels, from a file with one column per level."""
     names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
@@ -197,7 +202,12 @@ def _read_levels(
             f"{path}: the columns are {', '.join(present)}; expected id and landmark_id, or id and a column for each "
             "level, finest first, each name once"
         )
-    table = read_text_columns(path, [key, *names], may_be_lists=names)
+    table = read_text_columns(path, [key, *names, *(["split"] if split else [])], may_be_lists=names)
+    if split:
+        splits = sorted(set(table["split"].to_pylist()))
+        if split not in splits:
+            raise ConfigurationError(f'{path}: `split` is "{split}", but the manifest has {", ".join(splits)}')
+        table = table.filter(pc.equal(table["split"], split))
     ids = table[key].combine_chunks()
 
     def describe(row: int) -> str:
@@ -239,7 +249,7 @@ def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:
 def _rows_of_embeddings(
     path: Path, embeddings: Embeddings, ids: pa.Array, labels: Labelling
 ) -> npt.NDArray[np.int64]:
-    """Return the row of each embedded image among ``ids``; repeated ids must have the same labels."""
+    """Return the row of each embedded image among ``ids``, or -1; repeated ids must have the same labels."""
     if embeddings.ids is None:
         raise InputError(
             f"{path}: labels are by id, but {embeddings.path} comes without ids; write them, one a line, to "
@@ -251,16 +261,23 @@ def _rows_of_embeddings(
         raise InputError(
             f"{path}: {len(images):,} images have two different labels: {preview(images)}; give each image one"
         )
-    rows = pc.index_in(pa.array(embeddings.ids, pa.string()), value_set=ids)
-    if rows.null_count:
-        missing = embeddings.ids[rows.is_null().to_numpy(zero_copy_only=False)]
+    found = pc.index_in(pa.array(embeddings.ids, pa.string()), value_set=ids)
+    rows: npt.NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    if (rows < 0).all():
         raise InputError(
-            f"{path}: {len(missing):,} of the {len(embeddings):,} images in {embeddings.path} are not in it: "
-            f"{preview(missing.tolist())} (its ids look like {preview(ids.slice(0, 3).to_pylist())}); name a file "
-            "that lists all images, or exclude these from the embeddings"
+            f"{path}: lists none of the {len(embeddings):,} images in {embeddings.path}: "
+            f"{preview(embeddings.ids.tolist())} (its ids look like {preview(ids.slice(0, 3).to_pylist())}); name a "
+            "file of these images"
         )
-    indices: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
-    return indices
+    return rows
+
+
+def _with_unlabelled(labels: Labelling) -> Labelling:
+    """Return the labels of images, and after them those of an unlabelled one."""
+    if isinstance(labels, LabelSets):
+        members = RaggedIndices(np.append(labels.members.offsets, labels.members.offsets[-1]), labels.members.columns)
+        return LabelSets(labels.labels, members)
+    return np.vstack([labels, np.full(labels.shape[1], -1)])
 
 
 def _differ(labels: Labelling, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -276,16 +293,9 @@ def _differ(labels: Labelling, first: npt.NDArray[np.int64]) -> npt.NDArray[np.b
 
 
 def _image_labels(labels: Labelling, level_names: tuple[str, ...]) -> ImageLabels:
-    if isinstance(labels, LabelSets):
-        return ImageLabels(labels, level_names, labels.counts() > 0)
-    labelled = (labels != -1).any(axis=1)
-    if len(invalid := np.flatnonzero((labels < 0).any(axis=1) & labelled)):
-        raise InputError(
-            f"labels below 0 in {preview_rows(invalid)} of the embeddings, the first {labels[invalid[0]].tolist()}; "
-            "expected 0 and more, or -1 at every level of an unlabelled image"
-        )
+    labelled = labelled_images(labels)
     if not labelled.any():
-        raise InputError("all labels are -1, so no image has any")
+        raise InputError("no image has a label: all are -1, or none is listed")
     return ImageLabels(labels, level_names, labelled)
 
 

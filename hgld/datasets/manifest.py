@@ -98,6 +98,9 @@ class Manifest:
                 f"{MANIFEST.schema.names[-1]}, finest first, each name once"
             )
         labelling, class_names = encode_labels({name: table[name] for name in level_names}, describe)
+        for level, names in zip(level_names, class_names, strict=True):
+            if "-1" in names:
+                raise InputError(f"{level} has the label -1, which stands for unlabelled images; leave these out")
         return cls(
             ids=string_array(ids),
             paths=string_array(table["path"]),

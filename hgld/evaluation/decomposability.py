@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,7 @@ from hgld.compute.scoring import Vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate_arrays import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import require_labelled
 
 
 def decomposability_gap(
@@ -43,7 +46,8 @@ def decomposability_gap(
         float64, shape (n_query,); NaN where a query has no positives.
 
     Raises:
-        InputError: ``batches`` does not fit the gallery, or without a gallery a batch holds a single item; see also
+        InputError: Images are unlabelled, ``batches`` does not fit the gallery, or without a gallery a batch holds a
+            single item; see also
             :func:`~hgld.evaluation.evaluate_arrays.evaluate_retrieval`.
         ConfigurationError: The gallery is given in part; see also that function.
 
@@ -62,6 +66,8 @@ def decomposability_gap(
         raise InputError(
             f"batches has the shape {numbers.shape}; expected one number for each of {len(labels):,} items"
         )
+    for own in (query_labels, labels):
+        require_labelled(own.reshape(len(own), -1))
     names, sizes = np.unique(numbers, return_counts=True)
     if leave_one_out and (sizes == 1).any():
         raise InputError(f"batch {names[sizes == 1][0]} holds a single item, which cannot be ranked against itself")
@@ -81,7 +87,8 @@ def decomposability_gap(
         )
         return result.per_query[metric].to_numpy()
 
-    within = np.stack([values(ids[numbers == batch]) for batch in names])
+    with _without_warnings():
+        within = np.stack([values(ids[numbers == batch]) for batch in names])
     known = ~np.isnan(within)
     n_known = known.sum(axis=0)
     means = np.where(n_known > 0, np.where(known, within, 0.0).sum(axis=0) / np.maximum(n_known, 1), np.nan)
@@ -135,7 +142,16 @@ def batch_decomposability_gap(
     def mean(items: npt.NDArray[np.int64]) -> float:
         return evaluate_retrieval(embeddings[items], labels[items], metrics=[metric]).means[metric]
 
-    within = [mean(items) for items in rows if len(items) > 1]
+    with _without_warnings():
+        within = [mean(items) for items in rows if len(items) > 1]
     if np.isnan(within).all():
         raise InputError("no batch has two images of a class, so the metric has no value within batches")
     return BatchGap(mean(used), float(np.nanmean(within)))
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Ignore that batches lack positives, which is expected."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* has a positive in the gallery")
+        yield

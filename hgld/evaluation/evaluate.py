@@ -20,7 +20,7 @@ from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ra
 from hgld.evaluation.rejected_queries import FirstItems, answer_columns, answer_queries, first_items, with_answers
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.relevance import Relevance
-from hgld.evaluation.results import RetrievalResult, count_queries
+from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.progress import Progress
 from hgld.rejection.detector import NeighbourDetector
@@ -90,7 +90,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
         config: Metrics, and how to rank.
 
     Returns:
-        One result per task, or per group of its queries where it has :attr:`RetrievalTask.query_groups`.
+        One result per task, or per group of its queries where it has :attr:`RetrievalTask.query_groups`. Where no
+        query has a positive, a warning says so.
 
     Raises:
         ConfigurationError: A metric or level is unknown or is not one of the protocol's, k is beyond the gallery, or
@@ -129,13 +130,16 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
         settings = settings | _GRADED_SETTINGS
     if task.graded_judgements is not None:
         settings = settings | {"level": _BEST_LEVEL}
+    if not config.processes.rank:  # levels with relevances of their own need not occur
+        n_needed = n_levels if judgements.relevance() is None else 1
+        warn_without_positives(task.name, per_query, range(1, n_needed + 1))
     if task.detector is not None:
         per_query = with_answers(per_query.drop(columns=answers), per_query[answers], n_levels)
     result = RetrievalResult(
         name=task.name,
         per_query=per_query,
         metrics=tuple(names),
-        counts=count_queries(per_query) | {"gallery": judgements.n_gallery, **task.counts},
+        counts=count_queries(per_query) | {"gallery": judgements.n_gallery, **task.counts, **_zero_counts(task)},
         settings={
             **settings,
             "ties": config.ranking.ties,
@@ -243,6 +247,9 @@ def _measure(
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
         statistics = _statistics(ranked, n_levels, cutoffs, tables)
+        if task.n_positives is not None:
+            positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
+            statistics = replace(statistics, positives=positives)
         block = RankedBlock(ranked.levels, statistics, weights.block(ranked.queries))
         values = {metric.name: metric.values(block) for metric in metrics}
         values.update(zip(_positives_columns(n_levels), statistics.positives.T, strict=True))
@@ -275,6 +282,16 @@ def _table(task: RetrievalTask, blocks: Sequence[Sequence[_Block]], metrics: Seq
             table.iloc[rows, table.columns.get_loc(column)] = numbers
     result: pd.DataFrame = table.astype(dict.fromkeys(positives, np.int64))
     return result
+
+
+def _zero_counts(task: RetrievalTask) -> dict[str, int]:
+    """Count the embeddings of only zeros, if there are any."""
+    counts = {}
+    for role, embeddings in (("queries", task.queries), ("gallery", task.gallery)):
+        candidates = (embeddings[:, 0] == 0).nonzero()[:, 0]
+        if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
+            counts[f"{role}_with_zero_embeddings"] = n_zeros
+    return counts
 
 
 def _positives_columns(n_levels: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,10 @@ def evaluate_retrieval(
 
     Args:
         query_embeddings: float16, float32, bfloat16 or float64, shape (n_query, d); an array or a tensor, which may
-            be memory-mapped.
+            be memory-mapped. Embeddings of zeros have a cosine of 0 with all others, and are counted.
         query_labels: Integers, shape (n_query, L), finest first; or (n_query,) for one level; or
-            :class:`~hgld.hierarchy.LabelSets` of images with several labels each.
+            :class:`~hgld.hierarchy.LabelSets` of images with several labels each. Unlabelled images, with -1 at every
+            level or without labels, are excluded and counted.
         gallery_embeddings: The same for the gallery, shape (n_gallery, d). Without a gallery every query is ranked
             against all the others (leave-one-out), and never against itself.
         gallery_labels: The same for the gallery, shape (n_gallery, L).
@@ -106,11 +106,8 @@ def evaluate_retrieval(
         processes=processes or Processes(),
         progress=progress,
     )
-    task = _task(query_embeddings, query_labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids)
-    if ignored is not None:
-        junk = RaggedIndices.from_lists(ignored)
-        junk.check(task.judgements.n_queries, task.judgements.n_gallery, "ignored")
-        task = replace(task, excluded=junk if task.excluded is None else task.excluded | junk)
+    junk = None if ignored is None else RaggedIndices.from_lists(ignored)
+    task = _task(query_embeddings, query_labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids, junk)
     (result,) = evaluate_tasks([task], config)
     return result
 
@@ -122,12 +119,15 @@ def _task(
     gallery_labels: Labelling | torch.Tensor | None,
     query_ids: Sequence[Any] | Ids | None,
     gallery_ids: Sequence[Any] | Ids | None,
+    ignored: RaggedIndices | None,
 ) -> RetrievalTask:
     """Build the task, leave-one-out where there is no gallery."""
     queries, labels = as_tensor(query_embeddings), _labelling(query_labels, "query")
     ids = _checked_ids(query_ids, len(labels), "query")
     if gallery_embeddings is None and gallery_labels is None and gallery_ids is None:
-        return leave_one_out_task(queries, labels, ids=ids)
+        if ignored is not None:
+            ignored.check(len(labels), len(labels), "`ignored`")
+        return leave_one_out_task(queries, labels, ids=ids, ignored=ignored)
     if gallery_embeddings is None or gallery_labels is None:
         raise ConfigurationError(
             "the gallery is given in part; expected `gallery_embeddings` and `gallery_labels` together (and "
@@ -137,15 +137,34 @@ def _task(
         raise ConfigurationError("`gallery_ids` are given without `query_ids`; expected both, or neither")
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
     others = _labelling(gallery_labels, "gallery")
+    if ignored is not None:
+        ignored.check(len(labels), len(others), "`ignored`")
     return query_gallery_task(
-        queries, labels, gallery, others, query_ids=ids, gallery_ids=_checked_ids(gallery_ids, len(others), "gallery")
+        queries,
+        labels,
+        gallery,
+        others,
+        query_ids=ids,
+        gallery_ids=_checked_ids(gallery_ids, len(others), "gallery"),
+        ignored=ignored,
     )
 
 
 def _labelling(labels: Labelling | torch.Tensor, role: str) -> Labelling:
     if isinstance(labels, LabelSets):
         return labels
-    array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    try:
+        array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    except ValueError:
+        raise InputError(
+            f"the {role} labels are lists of different lengths; expected one label per level for each image, or "
+            "`LabelSets.from_lists` for several labels per image"
+        ) from None
+    if array.dtype.kind in "OSTU":
+        raise InputError(
+            f"the {role} labels are texts or objects; number the classes of queries and gallery together, such as "
+            "with numpy.unique(labels, return_inverse=True)"
+        )
     if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
             f"the {role} labels have the shape {array.shape} and the type {array.dtype}; expected integers of the "

@@ -26,7 +26,8 @@ class EvaluationFiles:
             that come with the embeddings.
         query_labels: Labels of the queries, where they are not in ``labels``.
         hierarchy: Levels above landmarks: a file from ``hgld build`` or the released CSV files.
-        split: Split of the landmark ids, where the hierarchy has several.
+        split: Split of the landmark ids, where the hierarchy has several; or of a manifest in ``labels``, of which
+            other images are not used.
         ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, the pickle file of ROxford
             or RParis, or the CSV file of GLDv2's recognition track.
         label_separator: Separator between the labels of an image in ``labels`` and ``query_labels``, see

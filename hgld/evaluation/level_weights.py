@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.relevance import Relevance, by_level, exponential_gain, hierarchical_relevance
+from hgld.evaluation.relevance import Relevance, by_level, checked_relevance, exponential_gain, hierarchical_relevance
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class LevelWeights:
         settings: The choices in words, for :attr:`RetrievalResult.settings`.
 
     Raises:
-        ConfigurationError: Values have another shape.
+        ConfigurationError: Values have another shape; those of functions are checked when they are called.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def _checked(
     weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str
 ) -> Relevance | npt.NDArray[np.float64]:
     if callable(weights):
-        return weights
+        return checked_relevance(weights)
     table = np.asarray(weights, np.float64)
     if table.shape not in (shape, shape[1:]):
         raise ConfigurationError(

@@ -14,7 +14,7 @@ from hgld.errors import InputError
 from hgld.evaluation.json_report import to_json_values
 from hgld.evaluation.result_columns import metric_names
 from hgld.evaluation.results import RetrievalResult
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
 
 _RESULTS_KEY = b"hgld.results"
@@ -31,7 +31,11 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
         results: Results of the parts.
         path: File to write or replace.
         provenance: Command, parameters and inputs of the evaluation.
+
+    Raises:
+        ConfigurationError: The suffix of the file is not ``.parquet``.
     """
+    require_suffix(path, ".parquet")
     parts = []
     for result in results:
         part = pa.Table.from_pandas(result.per_query.reset_index(), preserve_index=False).replace_schema_metadata()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ class RankingConfig(ScoringConfig):
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
     """
+
+    allows_zeros: ClassVar[bool] = True
 
     ties: Ties = "pessimistic"
 
@@ -144,6 +146,8 @@ def rank(
 ) -> Iterator[Ranked]:
     """Rank the gallery for every query, a block of queries at a time.
 
+    An embedding of zeros, which has no direction, has a score of 0 with all others, so that ties decide.
+
     Neighbours are kept from the same scores. They do not depend on levels: of equal scores, that of the first item of
     the gallery comes first.
 
@@ -165,7 +169,7 @@ def rank(
         Rankings of a block; the next block overwrites them.
 
     Raises:
-        InputError: The shapes do not fit, or an embedding has a value that is not finite, or only zeros.
+        InputError: The shapes do not fit, or an embedding has a value that is not finite.
     """
     config, progress = config or RankingConfig(), progress or NoProgress()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery

@@ -104,8 +104,7 @@ def answer_queries(
     scores, votes = _score(task, queries, nearest, excluded)
     right = np.concatenate([block.levels for block in blocks])[:, None] >= np.arange(n_levels, 0, -1)
     if votes is not None and isinstance(task.query_labels, np.ndarray):
-        own = task.query_labels[rows]
-        right = (votes == own) & (own != -1)
+        right = votes == task.query_labels[rows]
     columns = np.concatenate([level_scores(scores, n_levels), right.astype(np.float64)], axis=1)
     return rows, dict(zip(answer_columns(n_levels), columns.T, strict=True))
 
@@ -256,7 +255,8 @@ def _unknown_labels(
     if images.landmark_ids is None or (images.landmark_ids < 0).all():
         return None
     try:
-        labels = labels_from_landmarks(images.landmark_ids, hierarchy, split or task.landmark_split)
+        of_hierarchy = None if hierarchy is None else split or task.landmark_split
+        labels = labels_from_landmarks(images.landmark_ids, hierarchy, of_hierarchy)
     except InputError:  # none of the landmarks is in the hierarchy
         return None
     known = isinstance(labels.labelling, np.ndarray) and labels.level_names == task.level_names

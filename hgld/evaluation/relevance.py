@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -110,10 +111,8 @@ def by_level(table: npt.ArrayLike) -> Relevance:
     >>> by_level([0, 1, 2, 4])(torch.tensor([[5.0, 3.0, 1.0, 1.0]]))
     tensor([[0., 1., 2., 4.]], dtype=torch.float64)
     """
-    array = np.atleast_2d(np.asarray(table, np.float64))
-    if array.ndim != 2 or not (np.isfinite(array) & (array >= 0)).all() or array[:, 0].any():
-        raise ConfigurationError(f"the relevances are {array}; expected one per level, 0 first, none negative")
-    values = torch.from_numpy(array)
+    values = torch.from_numpy(np.atleast_2d(np.asarray(table, np.float64)))
+    _check_values(values)
 
     def relevance(counts: torch.Tensor) -> torch.Tensor:
         if values.shape[1] != counts.shape[1] or len(values) not in (1, len(counts)):
@@ -124,3 +123,38 @@ def by_level(table: npt.ArrayLike) -> Relevance:
         return values.to(counts.device).expand(len(counts), -1)
 
     return relevance
+
+
+def checked_relevance(relevance: Relevance) -> Relevance:
+    """Return a relevance of one's own that checks its values each time.
+
+    Raises:
+        ConfigurationError: (when called) The values have another shape than the counts, are negative, NaN or
+            infinite, or not 0 at level 0.
+    """
+    return partial(_checked_values, relevance)
+
+
+def _checked_values(relevance: Relevance, counts: torch.Tensor) -> torch.Tensor:
+    values = relevance(counts)
+    if not isinstance(values, torch.Tensor) or values.shape != counts.shape:
+        found = f"the shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(values).__name__
+        raise ConfigurationError(
+            f"the relevances have {found}; expected a tensor of the shape {tuple(counts.shape)}, as the counts of "
+            "items have"
+        )
+    _check_values(values)
+    return values
+
+
+def _check_values(values: torch.Tensor) -> None:
+    if values.ndim != 2:
+        raise ConfigurationError(f"the relevances have the shape {tuple(values.shape)}; expected one per level")
+    invalid = ~(values.isfinite() & (values >= 0))
+    invalid[:, 0] |= values[:, 0] != 0
+    if invalid.any():
+        row, level = invalid.nonzero()[0].tolist()
+        raise ConfigurationError(
+            f"the relevance of level {level} is {float(values[row, level]):g} in row {row}; expected 0 at level 0, "
+            "and finite numbers of 0 or more at all levels, also at those without items"
+        )

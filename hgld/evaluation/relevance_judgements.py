@@ -66,10 +66,7 @@ class LabelJudgements:
     """
 
     def __init__(self, query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> None:
-        try:
-            queries, gallery = nested_codes(query_labels, gallery_labels)
-        except ValueError as error:
-            raise InputError(str(error)) from error
+        queries, gallery = nested_codes(query_labels, gallery_labels)
         if queries.shape[1] > MAX_LEVELS:
             raise InputError(f"the labels have {queries.shape[1]} levels; expected at most {MAX_LEVELS}")
         self._queries = torch.from_numpy(np.ascontiguousarray(queries))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +30,8 @@ class RetrievalResult:
             holds the ids of the queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
         counts: ``queries``, ``gallery`` (where it is known), and ``without_positives_l1``, ...: the number of queries
-            that have no gallery item of that level or finer, which are excluded from means of that level.
+            that have no gallery item of that level or finer, which are excluded from means of that level. Of images
+            that are excluded: ``images_without_labels``, or ``queries_`` and ``gallery_without_labels``.
         settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
     """
 
@@ -77,6 +79,23 @@ class RetrievalResult:
         numbers = " | ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items())
         gallery = f" x {self.counts['gallery']:,}" if "gallery" in self.counts else ""
         return f"{self.name} | {numbers} | {self.counts['queries']:,} queries{gallery}"
+
+
+def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[int]) -> None:
+    """Warn of levels at which no query has a positive.
+
+    Args:
+        name: Name of the result.
+        per_query: Its table, see :class:`RetrievalResult`.
+        levels: Levels to look at.
+    """
+    lacking = [str(level) for level in levels if len(per_query) and not per_query[f"positives_l{level}"].any()]
+    if lacking:
+        warnings.warn(
+            f"{name}: none of {len(per_query):,} queries has a positive in the gallery at level "
+            f"{', '.join(lacking)}, so metrics of it are NaN",
+            stacklevel=2,
+        )
 
 
 def count_queries(per_query: pd.DataFrame) -> dict[str, int]:

@@ -15,7 +15,7 @@ from hgld.evaluation.label_set_judgements import BestLevelJudgements, MultiLabel
 from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
 from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
+from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import Detector
 
@@ -45,6 +45,8 @@ class RetrievalTask:
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
             rankings. All are ranked by default.
+        n_positives: Number of positives of each query that metrics of a single level divide by, int64,
+            shape (n_query, 1), where ground truth lists some repeatedly. Those in the ranking are counted by default.
         metrics: Metrics of the task, by name or as objects; those of
             :func:`~hgld.evaluation.metric_registry.default_metrics` by default.
         fixed_metrics: Whether the protocol has these metrics and no others.
@@ -72,6 +74,7 @@ class RetrievalTask:
     label_names: tuple[Mapping[int, str], ...] = ()
     excluded: RaggedIndices | None = None
     gallery_mask: npt.NDArray[np.bool_] | None = None
+    n_positives: npt.NDArray[np.int64] | None = None
     metrics: Sequence[str | Metric] | None = None
     fixed_metrics: bool = False
     metric_names: Mapping[str, str] = field(default_factory=dict)
@@ -88,22 +91,33 @@ def leave_one_out_task(
     labels: Labelling,
     *,
     ids: Ids | None = None,
+    ignored: RaggedIndices | None = None,
     name: str = "leave-one-out",
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
-    """Rank every image against all others.
+    """Rank every labelled image against all other labelled images.
 
     Args:
         embeddings: float, shape (n, d).
-        labels: int64, shape (n, L), finest first, or label sets.
-        ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings.
+        labels: int64, shape (n, L), finest first, -1 in the rows of unlabelled images; or label sets.
+        ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings. Positions
+            by default.
+        ignored: Further images to exclude from the ranking of each of the n images.
         name: Name of the result.
         level_names: Names of the L levels, finest first.
 
     Raises:
-        InputError: The labels are not nested.
+        InputError: The labels are invalid, not nested or not as many as the images, or no image has any.
     """
-    excluded = RaggedIndices.identity(len(labels))
+    n_images = len(labels)
+    rows, embeddings, labels, ids = _labelled_images(embeddings, labels, ids, "query")
+    excluded = RaggedIndices.identity(len(rows))
+    if ignored is not None:
+        positions = np.full(n_images, -1)
+        positions[rows] = np.arange(len(rows))
+        junk = ignored.take(rows)
+        columns = positions[junk.columns]
+        excluded |= RaggedIndices.from_pairs(junk.rows()[columns >= 0], columns[columns >= 0], len(rows))
     return RetrievalTask(
         name=name,
         queries=embeddings,
@@ -115,6 +129,7 @@ def leave_one_out_task(
         gallery_labels=labels,
         excluded=excluded if ids is None else excluded | items_sharing_ids(ids, ids),
         level_names=level_names,
+        counts={"images_without_labels": n_images - len(rows)},
     )
 
 
@@ -126,28 +141,38 @@ def query_gallery_task(
     *,
     query_ids: Ids | None = None,
     gallery_ids: Ids | None = None,
+    ignored: RaggedIndices | None = None,
     name: str = "retrieval",
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
-    """Rank a gallery for queries.
+    """Rank the labelled images of a gallery for the labelled queries.
 
     Args:
         queries: float, shape (n_query, d).
-        query_labels: int64, shape (n_query, L), finest first, or label sets.
+        query_labels: int64, shape (n_query, L), finest first, -1 in the rows of unlabelled images; or label sets.
         gallery: float, shape (n_gallery, d).
         gallery_labels: The same for the gallery; sets if those of the queries are.
-        query_ids: Ids of the queries, shape (n_query,).
+        query_ids: Ids of the queries, shape (n_query,). Positions by default.
         gallery_ids: Ids of the gallery items, shape (n_gallery,); those with the id of a query are excluded from its
             ranking.
+        ignored: Further gallery items to exclude from the ranking of each of the n_query images.
         name: Name of the result.
         level_names: Names of the L levels, finest first.
 
     Raises:
-        InputError: The labels are not nested or differ in depth, or ids are not all texts or all integers.
+        InputError: The labels are invalid, not nested, not as many as the images or differ in depth, no query has
+            any, or ids are not all texts or all integers.
     """
-    excluded = None
-    if query_ids is not None and gallery_ids is not None:
-        excluded = items_sharing_ids(query_ids, gallery_ids)
+    n_queries, has_ids = len(query_labels), query_ids is not None
+    rows, queries, query_labels, query_ids = _labelled_images(queries, query_labels, query_ids, "query")
+    excluded = ignored if ignored is None else ignored.take(rows)
+    n_shared = 0
+    if has_ids and gallery_ids is not None:
+        assert query_ids is not None
+        shared = items_sharing_ids(query_ids, gallery_ids)
+        n_shared = int(np.count_nonzero(shared.counts()))
+        excluded = shared if excluded is None else shared | excluded
+    labelled = labelled_images(gallery_labels)
     return RetrievalTask(
         name=name,
         queries=queries,
@@ -159,6 +184,12 @@ def query_gallery_task(
         gallery_labels=gallery_labels,
         excluded=excluded,
         level_names=level_names,
+        gallery_mask=labelled,
+        counts={
+            "queries_without_labels": n_queries - len(rows),
+            "gallery_without_labels": int((~labelled).sum()),
+            "queries_in_gallery": n_shared,
+        },
     )
 
 
@@ -198,6 +229,26 @@ def split_task(
         name=name or "retrieval",
         level_names=level_names,
     )
+
+
+def _labelled_images(
+    embeddings: torch.Tensor, labels: Labelling, ids: Ids | None, role: str
+) -> tuple[npt.NDArray[np.int64], torch.Tensor, Labelling, Ids | None]:
+    """Return the positions, embeddings, labels and ids of labelled images; positions are ids where some are left out.
+
+    Raises:
+        InputError: There are not as many labels as embeddings, a label is invalid, or no image has any.
+    """
+    if len(embeddings) != len(labels):
+        raise InputError(f"there are {len(embeddings):,} {role} embeddings, but labels for {len(labels):,}")
+    labelled = labelled_images(labels)
+    rows = np.flatnonzero(labelled)
+    if labelled.all():
+        return rows, embeddings, labels, ids
+    if not len(rows):
+        raise InputError(f"the {role} labels are those of unlabelled images alone; expected some of 0 or more")
+    labels = take_images(labels, rows)
+    return rows, embeddings[torch.from_numpy(rows)], labels, rows if ids is None else ids[rows]
 
 
 def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict[str, Any]:

@@ -42,8 +42,8 @@ class RetrievalSolution:
     Args:
         query_ids: Ids of the test images.
         usages: Public or Private, for each test image.
-        positives: Ids of the index images that are correct answers, for each test image; in the order of the file
-            and without repetitions.
+        positives: Ids of the index images that are correct answers, for each test image; in the order of the file,
+            each as often as it is listed. An empty list reads as one empty id, as in the published scorer.
         ignored_ids: Ids of the test images that are not scored.
     """
 
@@ -87,7 +87,7 @@ class QueryLandmarks:
 def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> RetrievalSolution:
     """Read and validate ``retrieval_solution_v2.1.csv``.
 
-    Index images that are repeated in a list count once; a warning is logged.
+    Index images count as often as a list names them, as in the published scorer; a warning is logged.
 
     Args:
         path: CSV file.
@@ -102,28 +102,29 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
     repeating = []
 
     def parse(line: int, row: Mapping[str, str]) -> tuple[str, str, tuple[str, ...] | None]:
-        query, usage, images = row["id"].strip(), row["Usage"].strip(), row["images"].split()
+        query, usage, images = row["id"].strip(), row["Usage"].strip(), row["images"]
         _check_id(query, line, lines)
         if usage not in _USAGES:
             raise ValueError(f'the Usage is "{usage}"; expected {" or ".join(USAGES)}')
-        if not images and not may_lack_positives:
+        if not images.strip() and not may_lack_positives:
             raise ValueError(f"the images are empty; expected ids of index images, or {_NO_IMAGES}")
-        if images == [_NO_IMAGES] or usage not in USAGES:
+        if images.strip() == _NO_IMAGES or usage not in USAGES:
             return query, usage, None
-        positives = tuple(dict.fromkeys(images))
-        if len(positives) < len(images):
+        positives = tuple(images.split(" "))
+        if len(set(positives)) < len(positives):
             repeating.append(query)
         return query, usage, positives
 
     rows = read_rows(path, ("id", "images", "Usage"), parse)
     scored = [(query, usage, positives) for query, usage, positives in rows if positives is not None]
-    if not any(positives for _, _, positives in scored):
+    if not any(any(positives) for _, _, positives in scored):
         raise InputError(
             f"{path}: none of its {len(rows):,} test images has index images; is it the retrieval solution?"
         )
     if repeating:
         log.warning(
-            "%s: %d lists of images repeat an image, the first that of %s; repeated images count once",
+            "%s: %d lists of images repeat an image, the first that of %s; repetitions count as further positives, "
+            "as in the published scorer",
             path,
             len(repeating),
             repeating[0],
@@ -226,7 +227,8 @@ def _find_positives(
     repeated = len(known) - pc.count_distinct(known).as_py()
     if repeated:
         raise InputError(f"{owner}: {repeated:,} of {len(known):,} ids are repeated; expected each id once")
-    wanted = pa.array([image for images in solution.positives for image in images], pa.string())
+    pairs = [(row, image) for row, images in enumerate(solution.positives) for image in images if image]
+    wanted = pa.array([image for _, image in pairs], pa.string())
     positions = pc.index_in(wanted, value_set=known)
     missing = pc.unique(wanted.filter(positions.is_null())).to_pylist()
     if missing:
@@ -235,5 +237,4 @@ def _find_positives(
             f"not in {owner} ({len(known):,} images); the protocol needs all index images of GLDv2: add these, or "
             f"check that the ids are GLDv2's own, without folder and suffix:\n{indented_list(missing, limit=5)}"
         )
-    rows = np.repeat(np.arange(len(solution.positives)), [len(images) for images in solution.positives])
-    return rows, positions.to_numpy().astype(np.int64)
+    return np.array([row for row, _ in pairs]), positions.to_numpy().astype(np.int64)

@@ -3,6 +3,9 @@
 A hierarchy has L levels. The papers number them from 1, the coarsest (the root, natural or human-made), to L, the
 finest (the landmark); level 0 means "nothing in common". A label matrix has one *column* per level, the finest first.
 So level l is column L - l; :func:`column_of` is the only place that converts between them.
+
+A row of -1 is an unlabelled image, never a class: it shares nothing with any image. Evaluations leave such images out
+and count them, rejection scores know which images of an index they are, and losses and samplers refuse them.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 
 #: One row per item and one column per level, the finest first: int64, shape (N, L).
 LabelMatrix = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
+#: End of messages about labels that are not nested, where the first column has the fewest classes.
+REVERSED = "; levels go from the finest to the coarsest, but column 0 has the fewest classes: reverse the columns"
 
 
 def column_of(level: int, n_levels: int) -> int:
@@ -31,6 +36,28 @@ def column_of(level: int, n_levels: int) -> int:
     return n_levels - level
 
 
+def labelled_rows(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
+    """Return which images have labels: bool, shape (N,); unlabelled ones have -1 at every level.
+
+    Args:
+        labels: int64, shape (N, L).
+
+    Raises:
+        InputError: A label is negative, and the image has others, or it is below -1.
+
+    >>> labelled_rows(np.array([[7, 0], [-1, -1]]))
+    array([ True, False])
+    """
+    labelled: npt.NDArray[np.bool_] = (labels != -1).any(axis=1)
+    invalid = np.flatnonzero((labels < 0).any(axis=1) & labelled)
+    if len(invalid):
+        raise InputError(
+            f"{len(invalid):,} of {len(labels):,} images have labels below 0, first row {invalid[0]}: "
+            f"{labels[invalid[0]].tolist()}; expected 0 and more, or -1 at every level of an unlabelled image"
+        )
+    return labelled
+
+
 def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tuple[Codes, Codes]:
     """Renumber labels from 0 within each level, and check that the levels are nested.
 
@@ -39,21 +66,23 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
         gallery_labels: int64, shape (n_gallery, L), finest level first.
 
     Returns:
-        Codes of queries and gallery: int32, same shapes; equal where the labels are equal.
+        Codes of queries and gallery: int32, same shapes; equal where the labels are equal. Unlabelled queries have
+        the code -1 and unlabelled gallery items -2, so that they share nothing.
 
     Raises:
-        ValueError: The shapes do not match, or the labels are not nested: two items with the same label differ at a
-            coarser level.
+        InputError: The shapes do not match, a label is invalid (:func:`labelled_rows`), or the labels are not nested:
+            two items with the same label differ at a coarser level.
 
     >>> nested_codes(np.array([[70, 9]]), np.array([[50, 9], [70, 9], [60, 5]]))[1].tolist()
     [[0, 1], [2, 1], [1, 0]]
     """
     queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or not queries.shape[1]:
-        raise ValueError(
+        raise InputError(
             f"labels have the shapes {queries.shape} and {gallery.shape}; expected (n_query, L) and (n_gallery, L)"
         )
     labels = np.concatenate([queries, gallery])
+    unlabelled = ~labelled_rows(labels)
     codes = np.empty(labels.shape, np.int32)
     for column in range(labels.shape[1]):
         codes[:, column] = np.unique(labels[:, column], return_inverse=True)[1]
@@ -64,10 +93,13 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
         if deviating.size:
             labels_a = labels[deviating[0]]
             labels_b = labels[np.flatnonzero(codes[:, column] == codes[deviating[0], column])[-1]]
-            raise ValueError(
+            reversed_order = codes[:, 0].max() < codes[:, -1].max()
+            raise InputError(
                 f"the labels are not nested: {labels_a.tolist()} and {labels_b.tolist()} agree in column {column}, "
-                f"but not in the coarser column {column + 1}"
+                f"but not in the coarser column {column + 1}{REVERSED * bool(reversed_order)}"
             )
+    codes[: len(queries)][unlabelled[: len(queries)]] = -1
+    codes[len(queries) :][unlabelled[len(queries) :]] = -2
     return codes[: len(queries)], codes[len(queries) :]
 
 
@@ -84,7 +116,7 @@ def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) 
         int64, shape (n_query, n_gallery); level 1 to L, or 0 where nothing is shared.
 
     Raises:
-        ValueError: See :func:`nested_codes`.
+        InputError: See :func:`nested_codes`.
 
     >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
     >>> lowest_common_level(np.array([lake]), np.array([lake, pond, church]))
@@ -115,14 +147,15 @@ def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: flo
         float64, shape (n_query, n_gallery); 0 where nothing is shared.
 
     Raises:
-        ValueError: See :func:`nested_codes`, or ``alpha`` is negative.
+        InputError: See :func:`nested_codes`.
+        ConfigurationError: ``alpha`` is negative.
 
     >>> labels = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]])
     >>> relevance(labels[:1], labels).round(3)
     array([[0.5  , 0.5  , 0.667, 0.333, 0.   ]])
     """
     if not alpha >= 0:
-        raise ValueError(f"alpha is {alpha}; expected 0 or more")
+        raise ConfigurationError(f"`alpha` is {alpha}; expected 0 or more")
     levels = lowest_common_level(query_labels, gallery_labels)
     n_levels = np.asarray(query_labels).shape[1]
     weights = np.zeros((len(levels), n_levels + 1))

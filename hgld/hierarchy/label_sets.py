@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.errors import InputError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 from hgld.ragged import Integers, RaggedIndices
 
 
@@ -157,6 +157,29 @@ def take_images(labels: Labelling, images: npt.NDArray[np.int64] | npt.NDArray[n
     if isinstance(labels, LabelSets):
         return labels.take(np.arange(len(labels))[images])
     return labels[images]
+
+
+def labelled_images(labels: Labelling) -> npt.NDArray[np.bool_]:
+    """Return which images have labels: bool, shape (N,).
+
+    Raises:
+        InputError: A label is invalid, see :func:`~hgld.hierarchy.label_matrix.labelled_rows`.
+    """
+    if not isinstance(labels, LabelSets):
+        return labelled_rows(labels)
+    if (labels.labels < 0).any():
+        raise InputError("label sets have labels below 0; expected 0 and more, and no label for unlabelled images")
+    return labels.counts() > 0
+
+
+def require_labelled(labels: Labelling) -> None:
+    """Raise an :class:`InputError` if images are unlabelled, or a label is invalid."""
+    labelled = labelled_images(labels)
+    if not labelled.all():
+        raise InputError(
+            f"{int((~labelled).sum()):,} of {len(labelled):,} images are unlabelled (labels of -1, or none), first "
+            f"image {int(labelled.argmin())}; leave them out"
+        )
 
 
 def single_labels(labels: Labelling) -> LabelMatrix:

@@ -17,7 +17,7 @@ import torch
 from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.relevance import Relevance, by_level, hierarchical_relevance
+from hgld.evaluation.relevance import Relevance, by_level, checked_relevance, hierarchical_relevance
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.ragged import RaggedIndices
 
@@ -74,7 +74,7 @@ def precision_recall(
         raise ConfigurationError(f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1")
     n_levels = judgements.n_levels
     binary = [by_level([float(n >= level) for n in range(n_levels + 1)]) for level in range(1, n_levels + 1)]
-    relevances: tuple[Relevance, ...] = (*binary, relevance)
+    relevances: tuple[Relevance, ...] = (*binary, checked_relevance(relevance))
     sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     for ranked in rank(

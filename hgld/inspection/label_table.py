@@ -28,7 +28,7 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import column_of
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import label_name
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_suffix
 from hgld.ragged import Integers, RaggedIndices
 from hgld.tables import Provenance, with_provenance
 
@@ -107,7 +107,7 @@ def write_label_table(table: pd.DataFrame, path: Path, provenance: Provenance) -
     Raises:
         ConfigurationError: The file has another suffix.
     """
-    check_label_table_suffix(path)
+    require_suffix(path, ".csv", ".parquet")
     rows = pa.Table.from_pandas(table, schema=SCHEMA, preserve_index=False)
     with atomic_write(path) as draft:
         if path.suffix == ".csv":
@@ -115,18 +115,6 @@ def write_label_table(table: pd.DataFrame, path: Path, provenance: Provenance) -
         else:
             schema = with_provenance(SCHEMA, "per_label/1", provenance)
             pq.write_table(rows.cast(schema).replace_schema_metadata(schema.metadata), draft, compression="zstd")
-
-
-def check_label_table_suffix(path: Path) -> None:
-    """Check that a table of labels can be written in the format of the file.
-
-    Raises:
-        ConfigurationError: The suffix is neither ``.csv`` nor ``.parquet``.
-    """
-    if path.suffix not in (".csv", ".parquet"):
-        raise ConfigurationError(
-            f'{path}: the suffix is "{path.suffix}"; the AP per label is written as .csv or .parquet'
-        )
 
 
 def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple[Integers, LabelMatrix, Precisions]:

@@ -120,6 +120,20 @@ def check_writable_folder(path: Path) -> None:
         raise ConfigurationError(f"the disk of {existing} is full; free some space, then run the same command again")
 
 
+def require_suffix(path: Path, *suffixes: str) -> None:
+    """Check that a file to write has the suffix of a format.
+
+    Raises:
+        ConfigurationError: The suffix is another one.
+
+    >>> require_suffix(Path("table.txt"), ".csv", ".parquet")
+    Traceback (most recent call last):
+    hgld.errors.ConfigurationError: table.txt: the suffix is ".txt"; choose .csv or .parquet
+    """
+    if path.suffix not in suffixes:
+        raise ConfigurationError(f'{path}: the suffix is "{path.suffix}"; choose {" or ".join(suffixes)}')
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex."""
     return digest_of(path, "sha256")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from hgld.errors import InputError
+from hgld.hierarchy.label_matrix import REVERSED
 from hgld.losses.kernels.batches import Labels, checked_batch
 
 
@@ -60,8 +62,8 @@ class Loss(nn.Module):
 
         Args:
             embeddings: Float tensor of shape (B, d), unit vectors.
-            labels: Tensor or numpy array of integers of shape (B, L), finest level first, nested; or (B,) for a
-                single level; or (B, K, L) for label sets, see above. Losses with proxies need labels that are
+            labels: Tensor or numpy array of integers of shape (B, L), finest level first, nested, 0 or more; or (B,)
+                for a single level; or (B, K, L) for label sets, see above. Losses with proxies need labels that are
                 numbered from 0 within each column.
             reference_embeddings: Float tensor of shape (N, d), unit vectors, N at least 1. Default: the batch itself.
             reference_labels: Integers of shape (N, L), or (N,) for a single level; or (N, K', L) for label sets.
@@ -70,8 +72,8 @@ class Loss(nn.Module):
             Scalar, float32 or float64.
 
         Raises:
-            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, the labels are not
-                nested, or the loss takes no label sets.
+            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, images are
+                unlabelled, the labels are not nested, or the loss takes no label sets.
         """
         batch = checked_batch(embeddings, labels, reference_embeddings, reference_labels)
         if batch[1].ndim == 3:
@@ -125,8 +127,9 @@ class Loss(nn.Module):
 def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
     """Return the level of each reference for each query: the finest that any of their labels share.
 
-    Single labels are nested, so it is the number of equal columns. Label sets need not be, and their levels are not
-    transitive: two references that share a class with the query may share none with each other.
+    Single labels are nested, so it is the number of equal columns; unlabelled items, with -1, share nothing. Label
+    sets need not be nested, and their levels are not transitive: two references that share a class with the query may
+    share none with each other.
 
     Args:
         labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as padding.
@@ -145,15 +148,17 @@ def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.T
     """
     if labels.ndim == 3:
         return _set_levels(labels, reference_labels)
+    labels = labels.masked_fill(labels < 0, -2)  # not equal to -1
     levels = torch.zeros(len(labels), len(reference_labels), dtype=torch.int64, device=labels.device)
     equal_finer = None
     for column in range(labels.shape[1]):
         equal = labels[:, column, None] == reference_labels[None, :, column]
         if equal_finer is not None and (violations := equal_finer & ~equal).any():
             query, reference = violations.nonzero()[0].tolist()
+            reversed_order = len(torch.unique(labels[:, 0])) < len(torch.unique(labels[:, -1]))
             raise InputError(
                 f"the labels are not nested: {labels[query].tolist()} and {reference_labels[reference].tolist()} "
-                f"agree in column {column - 1}, but not in the coarser column {column}"
+                f"agree in column {column - 1}, but not in the coarser column {column}{REVERSED * reversed_order}"
             )
         levels += equal
         equal_finer = equal
@@ -200,3 +205,24 @@ def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> to
     for column in range(1, numbers.shape[1]):
         shared |= has[:, numbers[:, column]]
     return shared
+
+
+def warn_without_positives(classes: torch.Tensor, reference_classes: torch.Tensor | None = None) -> None:
+    """Warn if no item shares a class with another of the batch, or with a reference.
+
+    Args:
+        classes: int64 tensor of shape (B,); or (B, K) for sets of classes, -1 as padding.
+        reference_classes: int64 tensor of shape (N,), or (N, K').
+    """
+    if reference_classes is not None:
+        n_pairs = int(shared_classes(classes, reference_classes).sum())
+    elif classes.ndim == 1:
+        n_pairs = len(classes) - len(torch.unique(classes))
+    else:
+        n_pairs = int(shared_classes(classes, classes).sum()) - len(classes)
+    if not n_pairs:
+        warnings.warn(
+            f"no query of a batch of {len(classes)} has a positive, so the loss pulls nothing together; draw two or "
+            "more images of each class, as the samplers of hgld.datasets do",
+            stacklevel=2,
+        )

@@ -61,7 +61,7 @@ class CrossBatchMemory(Loss):
 
     >>> from hgld.losses import SupHAP
     >>> loss = CrossBatchMemory(SupHAP(), size=100, dim=2, n_levels=1)
-    >>> embeddings, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0], [1]])
+    >>> embeddings, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0], [0]])
     >>> loss(embeddings, labels)
     tensor(0.)
     >>> loss.content()[0].shape

@@ -79,7 +79,7 @@ class SumOverLevels(WeightedSum):
 
     >>> from hgld.losses import SupAP
     >>> loss = SumOverLevels(lambda column: SupAP(), n_levels=2)
-    >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0, 0], [1, 0]]))
+    >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0, 0], [0, 0]]))
     tensor(0.)
     >>> loss.parts
     {'level_2': tensor(0.), 'level_1': tensor(0.)}

@@ -10,7 +10,7 @@ import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import InputError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 
 _BLOCK = 65536
 
@@ -58,12 +58,6 @@ def detector_inputs(
         if values is not None and len(values) != n:
             raise InputError(f"there are {len(values):,} rows of `{name}` for {n:,} embeddings; expected one each")
     return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
-
-
-def labelled_images(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
-    """Return which images have labels, bool, shape (n,), from labels of shape (n, L)."""
-    labelled: npt.NDArray[np.bool_] = np.all(labels >= 0, axis=1)
-    return labelled
 
 
 def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
@@ -138,5 +132,6 @@ def _checked_labels(labels: LabelMatrix, n: int) -> LabelMatrix:
             f"`labels` have the shape {array.shape} and the type {array.dtype}; expected integers of the shape "
             f"({n}, L), finest first, a row for each embedding"
         )
-    array = array.astype(np.int64, copy=False)
-    return array[:, None] if array.ndim == 1 else array
+    array = array.astype(np.int64, copy=False).reshape(n, -1)
+    labelled_rows(array)  # raises for rows that are partly -1
+    return array

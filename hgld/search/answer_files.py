@@ -11,18 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from hgld.errors import ConfigurationError
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_suffix
 from hgld.search.searcher import Answers
 from hgld.tables import Provenance, with_provenance
-
-_SUFFIXES = (".csv", ".parquet", ".json")
-
-
-def check_answers_suffix(path: Path) -> None:
-    """Raise a ConfigurationError unless answers can be written in the format of a suffix."""
-    if path.suffix not in _SUFFIXES:
-        raise ConfigurationError(f'{path}: the suffix is "{path.suffix}"; choose one of {", ".join(_SUFFIXES)}')
 
 
 def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
@@ -36,7 +27,7 @@ def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
     Raises:
         ConfigurationError: The suffix is another one.
     """
-    check_answers_suffix(path)
+    require_suffix(path, ".csv", ".parquet", ".json")
     with atomic_write(path) as draft:
         if path.suffix == ".json":
             draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")

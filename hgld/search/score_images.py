@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from hgld.errors import ConfigurationError
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_suffix
 from hgld.rejection import SavedDetector, load_detector
 from hgld.rejection.detector_record import Figure
 from hgld.search.calibration import detection_figures
@@ -23,7 +23,6 @@ from hgld.search.score_inputs import FILE_INPUTS, check_same_model, read_score_i
 from hgld.tables import Provenance, with_provenance
 from hgld.version import __version__
 
-_SUFFIXES = (".csv", ".parquet")
 #: The images that are scored, where further ones are named.
 IMAGES = "images"
 #: Shares of the images below the quantiles that describe scores.
@@ -116,12 +115,6 @@ def score_images(detector: Path, files: ScoredFiles) -> ScoredImages:
     return ScoredImages(saved, ids, scores)
 
 
-def check_scores_suffix(path: Path) -> None:
-    """Raise a ConfigurationError unless scores can be written in the format of a suffix."""
-    if path.suffix not in _SUFFIXES:
-        raise ConfigurationError(f'{path}: the suffix is "{path.suffix}"; choose one of {", ".join(_SUFFIXES)}')
-
-
 def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> None:
     """Write a table with a row for each image, ``.csv`` or ``.parquet``.
 
@@ -136,7 +129,7 @@ def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> No
     Raises:
         ConfigurationError: The suffix is another one.
     """
-    check_scores_suffix(path)
+    require_suffix(path, ".csv", ".parquet")
     record = scored.saved.record
     columns: dict[str, list[Any]] = {"images": [], "id": [], "score": [], "accepted_level": []}
     for kind, scores in scored.scores.items():

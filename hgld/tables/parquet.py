@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hgld.errors import InputError, indented_list
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_suffix
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
 from hgld.tables.schemas import TableSpec, unlisted_values, values_of
 
@@ -28,9 +28,11 @@ def write_table(
         provenance: Command, parameters and inputs of the stage.
 
     Raises:
+        ConfigurationError: The suffix of the file is not ``.parquet``.
         InputError: The columns, their types, a null, a value or a repeated key do not fit ``spec``; nothing is
             written.
     """
+    require_suffix(path, ".parquet")
     schema = spec.schema
     if isinstance(rows, pa.Table):
         _check_columns(rows, spec, path)

@@ -81,6 +81,22 @@ def test_plan_measures_this_machine_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("throughput", [None, 100.0], ids=["timed", "assumed"])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"frozen": ["backbone.layer9"]}, 'no parameter of the model has a name that begins with "backbone.layer9"'),
+        ({"evaluation": {"metrics": ["H-AP", "mAP@x"]}}, "there is no metric 'mAP@x'"),
+    ],
+)
+def test_plan_finds_settings_that_no_run_survives(
+    wrong: dict[str, Any], message: str, throughput: float | None, tmp_path: Path
+) -> None:
+    settings, runs = comparison(tmp_path, happier=wrong)
+    with pytest.raises(ConfigurationError, match=message):
+        estimate_cost(settings, runs, [Slot(("cpu",), 1)], images_per_s=throughput)
+
+
 def test_hours_are_those_of_steps_evaluations_and_slots(tmp_path: Path, known_costs: None) -> None:
     settings, runs = comparison(tmp_path, happier={"steps": 3600})
     # A batch of 8 takes 8 + 5 s. There are 16 images to train on, two batches an epoch, and 16 to evaluate on, which

@@ -49,6 +49,7 @@ def comparison(
     return settings, methods
 
 
+@pytest.mark.filterwarnings("ignore:.*has a positive in the gallery")
 @pytest.mark.parametrize("overrides", [(), SPLIT], ids=["for each other", "queries and gallery"])
 def test_strips_show_the_top_results_of_both_methods(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     settings, methods = comparison(tmp_path, overrides, seeds=(3, 4))

@@ -91,11 +91,19 @@ def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_
     assert read_labels(array, embeddings_of(None, 5), LANDMARKS).labels.tolist() == expected
 
 
-def test_split_without_a_hierarchy_is_refused(write: Callable[..., Path]) -> None:
-    """It would be taken for the split of a manifest, and change nothing."""
+def test_split_of_a_manifest_selects_its_images(write: Callable[..., Path]) -> None:
     path = write("path,split,species\na.jpg,train,3\nb.jpg,test,4\n")
-    with pytest.raises(ConfigurationError, match=r'`split` is "test", which selects landmarks of a hierarchy'):
-        read_labels(path, embeddings_of(["a.jpg"]), split="test")
+    image_labels = read_labels(path, embeddings_of(["a.jpg", "b.jpg"]), split="test")
+    assert as_lists(image_labels) == ([[-1], [4]], ("species",), [False, True])
+    with pytest.raises(ConfigurationError, match='`split` is "val", but the manifest has test, train'):
+        read_labels(path, embeddings_of(["a.jpg"]), split="val")
+
+
+def test_split_without_a_hierarchy_or_a_manifest_is_refused(write: Callable[..., Path]) -> None:
+    """It would change nothing."""
+    for path in (write("id,species\na.jpg,3\n"), write(ROWS), write(np.array([[1, 0]]))):
+        with pytest.raises(ConfigurationError, match=r'`split` is "test", which selects .*, and there is neither'):
+            read_labels(path, embeddings_of(["a.jpg"]), split="test")
 
 
 def test_split_selects_the_landmark(write: Callable[..., Path]) -> None:
@@ -126,11 +134,16 @@ def test_repeated_ids_must_agree(write: Callable[..., Path]) -> None:
         read_labels(path, embeddings_of(["03"]))
 
 
-def test_images_missing_from_the_file_are_reported(write: Callable[..., Path]) -> None:
+def test_images_missing_from_the_file_are_unlabelled(write: Callable[..., Path]) -> None:
+    images = embeddings_of(["9", "01", "1"])
+    for content in (ROWS, "id,species\n01,9\n02,3\n"):
+        assert read_labels(write(content), images).labels.tolist() == [[-1], [9], [-1]]
+    several = read_labels(write(pa.table({"id": ["01", "02"], "species": [["9", "3"], ["3"]]})), images).labelling
+    assert [labels.tolist() for labels in several] == [[], [[9], [3]], []]
     with pytest.raises(
-        InputError, match=r"2 of the 3 images in q\.npy are not in it: 9, 1 \(its ids look like 01, 02, 03\)"
+        InputError, match=r"lists none of the 2 images in q\.npy: 9, 1 \(its ids look like 01, 02, 03\)"
     ):
-        read_labels(write(ROWS), embeddings_of(["9", "01", "1"]))
+        read_labels(write(ROWS), embeddings_of(["9", "1"]))
 
 
 def test_manifests_hold_labels(write: Callable[..., Path]) -> None:
@@ -156,8 +169,8 @@ def test_images_without_ids_are_refused(write: Callable[..., Path]) -> None:
         ("id,landmark_id\n01,\n", r"landmark_id is missing in 1 of 1 rows: rows 0"),
         ("id,landmark_id\n01,1\n,2\n", "id is missing in 1 of 2 rows: rows 1"),
         ("id,landmark_id\n01,lake\n", "Row #2: .* invalid value 'lake'"),
-        ("id,landmark_id\n01,-2\n", r"labels below 0 in rows 0 .* the first \[-2\]"),
-        ("id,landmark_id\n01,-1\n", "no image has any"),
+        ("id,landmark_id\n01,-2\n", r"1 of 1 images have labels below 0, first row 0: \[-2\]"),
+        ("id,landmark_id\n01,-1\n", "no image has a label: all are -1"),
         ("landmark_id,images\n1,\n", "images is missing in 1 of 1 rows"),
         ("id\n01\n", "the columns are id; expected id and landmark_id, or id and a column for each level"),
         ("name,genus\n01,a\n", "the columns are name, genus; expected"),
@@ -309,8 +322,8 @@ def test_label_arrays_are_kept(write: Callable[..., Path]) -> None:
         (np.zeros((3, 0), np.int64), r"int64 of shape \(3, 0\)"),
         (np.zeros((3, 1, 1), np.int64), r"int64 of shape \(3, 1, 1\)"),
         (np.array(["a", "b", "c"], object), "not a whole .npy file"),
-        (np.array([[1, 0], [1, 0], [-1, 0]]), r"labels below 0 in rows 2 .* the first \[-1, 0\]"),
-        (np.full((3, 2), -1), "no image has any"),
+        (np.array([[1, 0], [1, 0], [-1, 0]]), r"1 of 3 images have labels below 0, first row 2: \[-1, 0\]"),
+        (np.full((3, 2), -1), "no image has a label: all are -1"),
         (np.array([[4, 0], [5, 0], [4, 1]]), 'level 2 "4" has several level 1: "0" in row 0, "1" in row 2'),
     ],
 )

@@ -98,6 +98,7 @@ def test_manifest_is_immutable(manifest: Manifest) -> None:
             r'landmark "9" has several kind: "hut" in row 1 \(a.jpg\)',
         ),
         (LEVELS | {"kind": ["lake", "hut", "hut", " "]}, {}, r"kind is empty in 1 rows:\n  row 3 \(d.jpg\)"),
+        (LEVELS | {"kind": ["lake", "hut", "hut", "-1"]}, {}, "kind has the label -1, which stands for unlabelled"),
         ({}, {}, "expected a column for each level after split"),
         (LEVELS, {"id": ["a", "b", "a", "a"]}, r"row 2 \(a\): the id is already used by row 0 \(a\)\n  row 3"),
         (LEVELS, {"path": ["a", "b", "/c", "d"]}, r"row 2 \(c.jpg\): the path is /c; expected one relative"),

@@ -46,7 +46,9 @@ def test_settings_reach_the_reader_and_errors_name_options(tmp_path: Path) -> No
     result = CliRunner().invoke(app, [*command, "--test-list", "1600"])
     assert result.exit_code == 0, result.output
     assert result.output.startswith("2 images (1 test, 1 train) with labels at 1 levels (1 vehicle)\n")
-    wrong = CliRunner().invoke(app, ["manifest", "dyml", str(tmp_path), "--part", "fine", "-o", str(tmp_path / "d")])
+    wrong = CliRunner().invoke(
+        app, ["manifest", "dyml", str(tmp_path), "--part", "fine", "-o", str(tmp_path / "d.parquet")]
+    )
     assert wrong.exit_code == 1
     assert 'for the test set of DyML-Product, set --part to "test"' in wrong.stderr
     assert CliRunner().invoke(app, ["manifest", "unknown"]).exit_code == 2

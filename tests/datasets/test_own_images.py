@@ -412,7 +412,10 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         table_command(ROWS, "--test-share", "0.0001"),
         "all 4 images are in the training set; choose another --test-share or --seed",
     ),
-    "output is input": (table_command(ROWS, "-o", "DIR/labels.csv"), "--out is a file to read; name another one"),
+    "output is input": (
+        table_command(pa.table({"file": ["a.jpg"]}), "-o", "DIR/labels.parquet", name="labels.parquet"),
+        "--out is a file to read; name another one",
+    ),
     "depth 0": (folder_command("DIR/images", "--depth", "0"), "--depth is 0; expected 1 or more nested folders"),
     "too deep": (
         folder_command("DIR/images", "--depth", "3"),

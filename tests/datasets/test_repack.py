@@ -532,5 +532,5 @@ def test_command(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, [*command, "--part", "1/2"]).stdout == f"{out}: up to date\n"
     planned = CliRunner().invoke(app, [*command, "--plan", "--part", "1/2"])
     assert planned.stdout == "0 images: nothing is left to do\n"
-    wrong = CliRunner().invoke(app, [*command, "--size", "0"])
+    wrong = CliRunner().invoke(app, ["repack", str(path), "--size", "0", "-o", str(out)])
     assert wrong.stderr == "error: --size is 0; expected 1 pixel or more\n"

@@ -10,10 +10,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler, SmallClasses
+from hgld.datasets.samplers import (
+    BatchSampler,
+    ClassBalancedSampler,
+    HierarchicalSampler,
+    LabelSetSampler,
+    SmallClasses,
+)
 from hgld.datasets.samplers.class_balanced import Packing
 from hgld.datasets.samplers.packing import greedy_starts
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy.label_sets import LabelSets
 
 COUNTS = st.lists(st.integers(1, 40), min_size=6, max_size=30)
 SMALL_CLASSES: st.SearchStrategy[SmallClasses] = st.sampled_from(["repeat", "exclude"])
@@ -222,6 +229,19 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
         for other in labels[batch, 0]
     }
     assert len(partners) > 20, "a class meets most others"
+
+
+def test_unlabelled_images_are_refused() -> None:
+    labels = labels_of([4] * 6)
+    labels[5] = -1
+    sets = LabelSets.from_lists([[[0], [1]], [[1]], np.empty((0, 1), np.int64)])
+    for make in (
+        lambda: ClassBalancedSampler(labels, 4, 2, seed=0),
+        lambda: HierarchicalSampler(labels, 4, 2, 2, 1, seed=0),
+        lambda: LabelSetSampler(sets, lambda drawn: ClassBalancedSampler(drawn, 2, 1, seed=0), seed=0),
+    ):
+        with pytest.raises(InputError, match=r"1 of \d+ images are unlabelled .*, first image [25]; leave them out"):
+            make()
 
 
 def test_all_images_of_a_class_are_used_over_epochs() -> None:

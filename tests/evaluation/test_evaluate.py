@@ -81,7 +81,8 @@ def test_queries_and_a_gallery() -> None:
         f"without_positives_l{level}": int((result.per_query[f"positives_l{level}"] == 0).sum())
         for level in (1, 2, 3)
     }
-    assert result.counts == {"queries": 9, "gallery": 50, **without}
+    excluded = {"queries_without_labels": 0, "gallery_without_labels": 0, "queries_in_gallery": 0}
+    assert result.counts == {"queries": 9, "gallery": 50, **without, **excluded}
 
 
 def test_default_metrics() -> None:
@@ -166,6 +167,56 @@ def test_leave_one_out_excludes_items_with_the_same_id() -> None:
     result = evaluate_retrieval(embeddings, labels, metrics=NAMES, query_ids=ids)
     excluded = [np.flatnonzero(ids == ids[q]).tolist() for q in range(20)]
     assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, excluded[q]) for q in range(20)])
+
+
+def labels_and_sets(labels: Array) -> tuple[Array, LabelSets]:
+    """The same labels as a matrix with rows of -1 and as label sets, of which those are empty."""
+    return labels, LabelSets.from_rows(labels[labels[:, 0] >= 0], (labels[:, 0] >= 0).astype(np.int64))
+
+
+def test_unlabelled_images_are_left_out_and_counted() -> None:
+    embeddings, labels = data(40)
+    labels[::3] = -1
+    kept = np.flatnonzero(labels[:, 0] >= 0)
+    ignored = [[(q + 1) % 40, (q + 2) % 40] for q in range(40)]
+    inside = [[int(np.searchsorted(kept, item)) for item in ignored[q] if item in kept] for q in kept]
+    for own in labels_and_sets(labels):
+        few: dict[str, Any] = {"metrics": ["AP", "R@1", "ASI"], "several_labels": "best"}
+        whole = evaluate_retrieval(embeddings, own, ignored=ignored, **few)
+        expected = evaluate_retrieval(embeddings[kept], labels[kept], ignored=inside, **few)
+        np.testing.assert_array_equal(whole.per_query, expected.per_query)
+        assert whole.per_query.index.tolist() == kept.tolist()
+        assert whole.counts == expected.counts | {"images_without_labels": 14}
+        apart = evaluate_retrieval(
+            embeddings, own, embeddings, own, query_ids=range(40), gallery_ids=range(40), **few
+        )
+        alone = evaluate_retrieval(embeddings[kept], labels[kept], **few)
+        np.testing.assert_array_equal(apart.per_query, alone.per_query)
+        assert (apart.counts["queries_without_labels"], apart.counts["gallery_without_labels"]) == (14, 14)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_embeddings_of_zeros_have_a_score_of_0_and_are_counted(precision: Precision, normalize: bool) -> None:
+    queries = np.array([[0.0, 0.0], [1.0, 0.0]])
+    gallery, labels = np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), np.array([0, 1, 1])
+    options: dict[str, Any] = {"metrics": ["AP"], "precision": precision, "normalize": normalize}
+    result = evaluate_retrieval(queries, np.array([0, 1]), gallery, labels, **options)
+    # The first query scores 0 with all, and its positive comes last; for the other, zeros are between 1 and -1.
+    assert result.per_query["AP"].tolist() == pytest.approx([1 / 3, (1 / 2 + 2 / 3) / 2])
+    assert result.counts["queries_with_zero_embeddings"] == result.counts["gallery_with_zero_embeddings"] == 1
+    assert np.isfinite(evaluate_retrieval(gallery * 0, labels, **options).per_query["AP"][1:]).all()
+
+
+def test_levels_without_any_positive_are_told() -> None:
+    labels = np.stack([np.arange(6), np.arange(6) // 2], axis=1)
+    with pytest.warns(
+        UserWarning, match="none of 6 queries has a positive in the gallery at level 2, so metrics of it"
+    ):
+        result = evaluate_retrieval(data(6)[0], labels, metrics=["AP", "AP_l1"])
+    assert np.isnan(result.means["AP"])
+    with pytest.warns(UserWarning, match="at level 1, 2, so"):
+        evaluate_retrieval(data(6)[0], np.stack([np.arange(6)] * 2, axis=1))
 
 
 def test_ignored_items_are_excluded_for_their_query_only() -> None:
@@ -348,7 +399,7 @@ EMBEDDINGS, LABELS = data(6)
         ),
         ({"gain": np.ones((5, 4))}, r"the gain has the shape \(5, 4\); expected"),
         ({"gain": np.ones((7, 4))}, r"the gain has the shape \(7, 4\); expected"),
-        ({"relevance": [0, 1, -1, 2]}, "expected one per level, 0 first, none negative"),
+        ({"relevance": [0, 1, -1, 2]}, "the relevance of level 2 is -1 in row 0; expected 0 at level 0, and finite"),
         ({"gain": [0, 3, 2, 1]}, "falls from a level to a finer one"),
         ({"block_size": 0}, "block size is 0"),
         ({"device": "gpu"}, "expected cpu, cuda or cuda:N"),
@@ -380,7 +431,14 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
             "query labels have .* the type float64; expected integers of the shape",
         ),
         ({"query_labels": LABELS[None]}, r"query labels have the shape \(1, 6, 3\)"),
-        ({"query_labels": LABELS[:, ::-1]}, "the labels are not nested: .* agree in column"),
+        ({"query_labels": LABELS[:, ::-1]}, "the labels are not nested: .* agree in column .*: reverse the columns"),
+        ({"query_labels": LABELS - [[0, 0, 9]]}, r"6 of 6 images have labels below 0, first row 0"),
+        ({"query_labels": LABELS * 0 - 1}, "the query labels are those of unlabelled images alone"),
+        ({"query_labels": list("aabbcc")}, "the query labels are texts or objects; number the classes"),
+        (
+            {"query_labels": [[0], [0, 1], [0], [1], [1], [1]]},
+            "lists of different lengths; .* `LabelSets.from_lists`",
+        ),
         ({"query_embeddings": EMBEDDINGS[0]}, "query embeddings have the shape"),
         (
             {"query_embeddings": LABELS},
@@ -392,7 +450,6 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
             {"query_embeddings": EMBEDDINGS * np.nan},
             "6 of 6 query embeddings have NaN, infinite or huge values: rows 0, 1",
         ),
-        ({"query_embeddings": EMBEDDINGS * 0}, "6 of 6 query embeddings have only zeros or tiny values: rows 0, 1"),
         ({"query_embeddings": EMBEDDINGS[:1], "query_labels": LABELS[:1]}, "no gallery item is left to rank"),
         ({"query_embeddings": EMBEDDINGS[:0], "query_labels": LABELS[:0]}, "there are no queries; expected one row"),
         ({"gallery_embeddings": EMBEDDINGS[:0], "gallery_labels": LABELS[:0]}, "there are no gallery items"),
@@ -412,10 +469,10 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
             },
             "there are 5 gallery ids, but labels for 6 gallery images",
         ),
-        ({"ignored": [[1]]}, "ignored has lists for 1 queries, but there are 6 queries"),
+        ({"ignored": [[1]]}, "`ignored` has lists for 1 queries, but there are 6 queries"),
         (
             {"ignored": [[1], [], [6], [], [], []]},
-            "ignored names the gallery position 6 for query 2; expected 0 to 5",
+            "`ignored` names the gallery position 6 for query 2; expected 0 to 5",
         ),
         ({"ignored": [[0, 1, 2, 3, 4, 5]] * 6}, "no gallery item is left to rank for query 0: all 6 items"),
         ({"ignored": np.ones((6, 6), bool)}, "list of query 0 has values of the type bool; expected positions"),

@@ -302,14 +302,6 @@ def test_landmarks_of_unknown_images_are_those_of_the_split_of_the_protocol() ->
     assert unknown_answers(task, rejection, hierarchy=hierarchy)["near"].right.tolist() == [[False, True, True]] * 25
 
 
-def test_queries_without_a_label_have_no_right_answer() -> None:
-    gallery, labels = images(50, 1, 6)
-    labels[:45] = -1  # so that all neighbours of some queries are unlabelled, and the vote answers nothing
-    task = query_gallery_task(gallery[:20], labels[:20], gallery, labels)
-    (result,) = evaluate_tasks([with_detector(task, RejectionConfig("soft_vote"))], CONFIG)
-    assert not result.per_query["right_l2"].any()
-
-
 @pytest.mark.parametrize(
     ("task", "rejection", "message"),
     [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.relevance import by_level, exponential_gain, hierarchical_relevance, weighted_ap_relevance
+from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation.relevance import (
+    Relevance,
+    by_level,
+    exponential_gain,
+    hierarchical_relevance,
+    weighted_ap_relevance,
+)
 from hgld.hierarchy import relevance
+from hgld.losses import SmoothHAP, SupHAP
 from tests.evaluation import oracles
 
 #: Rounding of float64 in a power or a sum of three positive terms, a division, and the same in the oracle.
@@ -68,8 +78,34 @@ def test_invalid_weights_are_refused(weights: list[float]) -> None:
     "table", [[1, 2, 3, 4], [0, 1, -1, 2], [0, 1, 2, float("nan")], [0, 1, float("inf"), 2], [[[0]]]]
 )
 def test_invalid_relevance_values_are_refused(table: list[float]) -> None:
-    with pytest.raises(ConfigurationError, match="expected one per level, 0 first, none negative"):
+    with pytest.raises(
+        ConfigurationError, match="expected (one per level|0 at level 0, and finite numbers of 0 or more)"
+    ):
         by_level(table)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (
+            lambda counts: -exponential_gain(counts),
+            "the relevance of level 1 is -1 in row 0; expected 0 at level 0, and",
+        ),
+        (lambda counts: exponential_gain(counts) + 1, "the relevance of level 0 is 1 in row 0"),
+        (lambda counts: exponential_gain(counts) * torch.nan, "the relevance of level 0 is nan"),
+        (lambda counts: counts[:, 1:], "the relevances have the shape .*; expected a tensor of the shape"),
+        (lambda counts: counts.tolist(), "the relevances have list; expected a tensor"),
+    ],
+)
+def test_relevance_functions_are_checked_in_evaluations_and_losses(own: Relevance, message: str) -> None:
+    embeddings, labels = torch.eye(4), np.array([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 1, 0]])
+    for name in ("relevance", "gain"):
+        options: dict[str, Any] = {name: own}
+        with pytest.raises(ConfigurationError, match=message):
+            evaluate_retrieval(embeddings, labels, metrics=["H-AP", "NDCG"], **options)
+    for loss in (SupHAP(relevance=own), SmoothHAP(relevance=own)):
+        with pytest.raises(ConfigurationError, match=message):
+            loss(embeddings, labels)
 
 
 @pytest.mark.parametrize("table", [[0, 1, 2], [[0, 1, 2, 3]] * 3])

@@ -55,7 +55,7 @@ def test_levels_of_labels_are_those_of_the_hierarchy(n_levels: int) -> None:
 
 def test_labels_are_compared_whatever_their_size() -> None:
     big = np.iinfo(np.int64).max
-    judgements = LabelJudgements(np.array([[big, -5]]), np.array([[big, -5], [big - 1, -5], [0, 0]]))
+    judgements = LabelJudgements(np.array([[big, 5]]), np.array([[big, 5], [big - 1, 5], [0, 0]]))
     assert whole(judgements).tolist() == [[2, 1, 0]]
 
 

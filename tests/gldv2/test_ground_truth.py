@@ -43,10 +43,12 @@ def test_read_solution_and_count_ignored_images(tmp_path: Path) -> None:
     )
 
 
-def test_repeated_positive_counts_once_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_positive_counts_as_often_as_it_is_listed_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path, f"{SOLUTION}t1,b a b,Public\nt2,a,Public\nt3,c c c,Public\n")
     with caplog.at_level(logging.WARNING):
-        assert read_retrieval_solution(path).positives == (("b", "a"), ("a",), ("c",))
+        assert read_retrieval_solution(path).positives == (("b", "a", "b"), ("a",), ("c", "c", "c"))
     assert "2 lists of images repeat an image, the first that of t1" in caplog.text
 
 

@@ -163,12 +163,24 @@ def test_h_ap_with_this_relevance_is_the_golden_one(shared: Path, case: str, alp
         np.testing.assert_allclose(h_ap, expected[row], atol=1e-12)
 
 
+def test_unlabelled_images_share_nothing() -> None:
+    labels = np.array([[2, 0], [-1, -1], [-1, -1]])
+    assert lowest_common_level(labels, labels).tolist() == [[2, 0, 0], [0, 0, 0], [0, 0, 0]]
+    for invalid in ([[2, -1]], [[-2, -2]]):
+        with pytest.raises(
+            InputError, match="1 of 4 images have labels below 0, first row 3: .* or -1 at every level"
+        ):
+            lowest_common_level(labels, np.array(invalid))
+
+
 def test_labels_that_are_not_nested_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"\[0, 0\] and \[0, 1\] agree in column 0"):
+    with pytest.raises(InputError, match=r"\[0, 0\] and \[0, 1\] agree in column 0.*: reverse the columns"):
         lowest_common_level(np.array([[0, 0]]), np.array([[0, 1]]))
-    with pytest.raises(ValueError, match=r"shapes \(1, 2\) and \(1, 3\)"):
+    with pytest.raises(InputError, match="in the coarser column 1$"):  # in neither order
+        lowest_common_level(np.array([[0, 0], [1, 0]]), np.array([[0, 1]]))
+    with pytest.raises(InputError, match=r"shapes \(1, 2\) and \(1, 3\)"):
         lowest_common_level(np.zeros((1, 2), int), np.zeros((1, 3), int))
-    with pytest.raises(ValueError, match="alpha is -1"):
+    with pytest.raises(ConfigurationError, match="`alpha` is -1"):
         relevance(np.zeros((1, 2), int), np.zeros((1, 2), int), -1)
 
 

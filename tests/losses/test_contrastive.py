@@ -57,6 +57,7 @@ def test_multi_similarity_agrees_with_loops() -> None:
         assert MultiSimilarityLoss()(X[kept], LABELS[kept], *given).item() == pytest.approx(total / 6, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:no query of a batch")
 @pytest.mark.parametrize("loss", [ContrastiveLoss(), MultiSimilarityLoss()])
 def test_batch_without_pairs_has_no_loss_and_no_gradient(loss: Loss) -> None:
     x = torch.eye(3, requires_grad=True)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from hgld.errors import InputError
-from hgld.losses import LOSSES, CrossBatchMemory, LabelSpace, Loss
+from hgld.losses import LOSSES, CrossBatchMemory, LabelSpace, Loss, pair_levels
 from hgld.losses.kernels.batches import checked_batch
 
 LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]]).repeat_interleave(3, 0)
@@ -109,6 +109,29 @@ def test_arrays_of_any_memory_layout_are_labels(dtype: str) -> None:
 
 
 @every_loss
+def test_unlabelled_images_are_errors(variant: str) -> None:
+    labels = LABELS.clone()
+    labels[5:7] = -1
+    for each in (build(variant), with_memory(build(variant))):
+        with pytest.raises(
+            InputError, match="`labels` of 2 of 12 images are below 0, first in row 5; -1 stands for an"
+        ):
+            each(unit_vectors(), labels)
+    with pytest.raises(InputError, match="`reference_labels` of 2 of 12 images are below 0"):
+        build(variant)(unit_vectors(), LABELS, unit_vectors(), labels)
+
+
+def test_pairs_of_unlabelled_items_have_level_0() -> None:
+    labels = torch.tensor([[-1, -1], [3, 0]])
+    assert pair_levels(labels, labels).tolist() == [[0, 0], [0, 2]]
+
+
+def test_labels_with_the_coarsest_level_first_are_told_so() -> None:
+    with pytest.raises(InputError, match="not nested: .* column 0 has the fewest classes: reverse the columns"):
+        pair_levels(LABELS.flip(1), LABELS.flip(1))
+
+
+@every_loss
 def test_input_of_wrong_types_and_empty_input_are_errors(variant: str) -> None:
     loss, nothing = build(variant), (torch.empty(0, 8), LABELS[:0])
     with pytest.raises(InputError, match="`labels` are of torch.float32; expected integers"):
@@ -138,6 +161,19 @@ def test_labels_that_are_not_integers_are_errors(labels: Any, found: str) -> Non
         checked_batch(unit_vectors(), labels)
 
 
+@every_loss
+def test_batches_without_positives_are_told(variant: str) -> None:
+    loss, labels = build(variant), torch.arange(4)[:, None].expand(4, 3)
+    if loss.reference_part() is None:  # proxies are the positives
+        assert loss(unit_vectors(4), labels).isfinite()
+        return
+    for references in ((), (unit_vectors(4), labels + 4)):
+        with pytest.raises(
+            (InputError, UserWarning), match="(none of 4 queries|no query of a batch of 4) has a posi"
+        ):
+            loss(unit_vectors(4), labels, *references)
+
+
 ONE = unit_vectors(1)
 DEGENERATE_BATCHES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
     "identical": (ONE.repeat(12, 1), LABELS),
@@ -153,6 +189,7 @@ DEGENERATE_BATCHES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:no query of a batch")
 @every_variant
 def test_gradients_of_degenerate_batches_are_finite(variant: str) -> None:
     loss = build(variant)

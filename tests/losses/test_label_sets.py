@@ -181,6 +181,7 @@ def test_levels_are_the_best_that_any_labels_share(own: list[list[int]], others:
     assert shared_classes(labels[:, :, 0], references[:, :, 0]).tolist() == shared
 
 
+@pytest.mark.filterwarnings("ignore:no query of a batch")
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=4)
 @given(IMAGES, st.integers(0, 99))

@@ -125,6 +125,7 @@ def test_losses_see_virtual_items_as_they_are(name: str) -> None:
     assert mixed(x, labels).isfinite()
 
 
+@pytest.mark.filterwarnings("ignore:no query of a batch")
 def test_virtual_items_are_not_their_own_positives_in_the_contrastive_loss() -> None:
     short = functional.normalize(torch.randn(2, 4, generator=torch.Generator().manual_seed(0))) * 0.5
     assert XBMContrastive().forward_batch(short, torch.tensor([[0], [1]])) == 0

@@ -216,9 +216,10 @@ def test_inputs_are_not_overwritten(files: tuple[Path, Path, Path, Path]) -> Non
     before = ada.read_bytes()
     with pytest.raises(ConfigurationError, match=f"{ada}: is an input"):
         adjudicate_files(ada, ben, ada, PREFER_ADA, force=True)
-    figure = ada.with_suffix(".png")  # figures under other names are refused before their inputs are looked at
-    figure.write_bytes(before)
-    for annotated, output in ((ada, "-o"), (figure, "--figure")):
+    # Outputs with other suffixes are refused before inputs are looked at.
+    for suffix, output in ((".json", "-o"), (".png", "--figure")):
+        annotated = ada.with_suffix(suffix)
+        annotated.write_bytes(before)
         result = CliRunner().invoke(app, ["agreement", str(annotated), str(ben), output, str(annotated)])
         assert (result.exit_code, result.stderr) == (
             1,

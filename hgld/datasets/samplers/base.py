@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
 
@@ -70,14 +70,19 @@ def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallCla
         per_class: Number of images of each class in a batch.
         small_classes: What happens to these classes.
     """
-    counts = _images_per_class(labels)
+    counts = images_per_class(labels)
     if small := ((counts > 0) & (counts < per_class)).sum():
         outcome = "excluded" if small_classes == "exclude" else "their images are repeated within batches"
         log.info("%s of %s classes have fewer than %d images: %s", small, (counts > 0).sum(), per_class, outcome)
 
 
-def _images_per_class(labels: Labelling) -> IntArray:
-    """Return the number of images of each class of column 0: int64, shape (C,)."""
+def images_per_class(labels: Labelling) -> IntArray:
+    """Return the number of images of each class of column 0: int64, shape (C,).
+
+    Raises:
+        InputError: Images are unlabelled.
+    """
+    require_labelled(labels)
     if not isinstance(labels, LabelSets):
         return np.bincount(labels[:, 0])
     classes = labels.labels[labels.members.columns, 0]

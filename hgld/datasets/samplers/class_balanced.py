@@ -12,6 +12,7 @@ from hgld.datasets.samplers.base import (
     check_sizes,
     class_counts_text,
     epoch_generator,
+    images_per_class,
 )
 from hgld.datasets.samplers.packing import count_greedy_batches, max_batches, pack_greedily, pack_most
 from hgld.errors import ConfigurationError
@@ -49,6 +50,7 @@ class ClassBalancedSampler:
 
     Raises:
         ConfigurationError: The sizes are inconsistent, or there are too few classes to fill a batch.
+        InputError: Images are unlabelled.
 
     >>> labels = np.repeat([[0], [1], [2]], 4, axis=0)
     >>> [len(batch) for batch in ClassBalancedSampler(labels, batch_size=4, per_class=2, seed=0).batches(epoch=0)]
@@ -75,7 +77,7 @@ class ClassBalancedSampler:
         _check_packing(packing, max_per_class, n_batches)
         self.batch_size, self._per_class, self._packing, self._seed = batch_size, per_class, packing, seed
         self._classes = labels[:, 0]
-        self._counts = np.bincount(self._classes)
+        self._counts = images_per_class(labels)
         groups = np.minimum(self._counts, max_per_class or len(labels)) // per_class
         if small_classes == "repeat":
             groups = np.maximum(groups, self._counts > 0)

@@ -13,6 +13,7 @@ from hgld.datasets.samplers.base import (
     check_sizes,
     class_counts_text,
     epoch_generator,
+    images_per_class,
 )
 from hgld.errors import ConfigurationError
 from hgld.hierarchy import LabelMatrix
@@ -43,6 +44,7 @@ class HierarchicalSampler:
     Raises:
         ConfigurationError: The sizes are inconsistent, there is one level only, or there are too few super-classes
             that can be used.
+        InputError: Images are unlabelled.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class HierarchicalSampler:
         self.batch_size, self._per_class, self._seed = batch_size, per_class, seed
         self._super_classes, self._batches_per_tuple = super_classes, batches_per_tuple
         self._n_classes = batch_size // per_class // super_classes
-        counts = np.bincount(labels[:, 0])
+        counts = images_per_class(labels)
         exclude = small_classes == "exclude"
         fewest = per_class if exclude else 1
         by_class = np.argsort(labels[:, 0], kind="stable")

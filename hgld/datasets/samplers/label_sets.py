@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hgld.datasets.samplers.base import BatchSampler, IntArray, epoch_generator
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_sets import LabelSets, require_labelled
 
 
 class LabelSetSampler:
@@ -21,6 +21,9 @@ class LabelSetSampler:
         make_sampler: Function that makes the sampler of an epoch from one label per image, int64 (N, L).
         seed: Seed of the drawn labels.
 
+    Raises:
+        InputError: Images are unlabelled.
+
     >>> from hgld.datasets.samplers import ClassBalancedSampler
     >>> sets = LabelSets.from_lists([[[0], [1]]] * 4 + [[[2]]] * 4)
     >>> sampler = LabelSetSampler(sets, lambda labels: ClassBalancedSampler(labels, 2, 2, seed=0), seed=0)
@@ -29,6 +32,7 @@ class LabelSetSampler:
     """
 
     def __init__(self, labels: LabelSets, make_sampler: Callable[[LabelMatrix], BatchSampler], *, seed: int) -> None:
+        require_labelled(labels)
         self._labels, self._make_sampler, self._seed = labels, make_sampler, seed
         self._epoch, self._sampler = 0, make_sampler(self._drawn(0))
         self.batch_size = self._sampler.batch_size

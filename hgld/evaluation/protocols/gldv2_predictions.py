@@ -27,7 +27,7 @@ from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.level_weights import LevelWeights
 from hgld.evaluation.metric_registry import Metric, RankedBlock
 from hgld.evaluation.ranking_statistics import truncated_statistics
-from hgld.evaluation.results import RetrievalResult, count_queries
+from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.gldv2.ground_truth import USAGES, ImageLandmarks, RetrievalSolution, query_landmarks
 from hgld.gldv2.predictions import RetrievalPredictions
 from hgld.hierarchy import Hierarchy
@@ -41,7 +41,8 @@ _RANKING = "as predicted; what a list does not have counts as unrelated"
 def official_results(predictions: RetrievalPredictions, solution: RetrievalSolution) -> list[RetrievalResult]:
     """Score predictions by the lists of the solution, as the challenges do: mAP@100, Public and Private apart.
 
-    A test image without positives counts with an AP of 0, and so does one without predictions.
+    As in the published scorer, a positive counts as often as the solution lists it, a test image without predictions
+    has an AP of 0, and an empty list of positives is one positive, the empty id.
     """
     levels = np.zeros((len(solution.query_ids), N_RANKS), np.uint8)
     for row, (query, positives) in enumerate(zip(solution.query_ids, solution.positives, strict=True)):
@@ -53,12 +54,8 @@ def official_results(predictions: RetrievalPredictions, solution: RetrievalSolut
     config = EvaluationConfig(metrics=("mAP@100",))
     result = _result("official", solution.query_ids, levels, n_positives, N_RANKS, config)
     usages = np.array(solution.usages)
-    per_query = result.per_query.fillna({"mAP@100": 0.0})
-    counts = {
-        "queries": len(per_query),
-        "ignored_queries": solution.n_ignored,
-    }
-    result = replace(result, per_query=per_query, counts=counts, settings={"ranking": _RANKING})
+    counts = {"queries": len(result.per_query), "ignored_queries": solution.n_ignored}
+    result = replace(result, counts=counts, settings={"ranking": _RANKING})
     parts = []
     for usage in USAGES:
         part = result.renamed({"mAP@100": "map100_official"}).part(f"official {usage.lower()}", usages == usage)
@@ -115,6 +112,7 @@ def labelled_result(
         f"queries_with_fewer_than_{N_RANKS}_labelled_images": n_short,
         "predicted_images_that_the_index_lacks": n_unknown,
     }
+    warn_without_positives(result.name, result.per_query, range(1, query_codes.shape[1] + 1))
     return replace(result, counts=count_queries(result.per_query) | counts)
 
 
@@ -205,7 +203,7 @@ def _default_metrics(n_gallery: int) -> list[str]:
 
 def _with_positives(solution: RetrievalSolution) -> RetrievalSolution:
     rows = zip(solution.query_ids, solution.usages, solution.positives, strict=True)
-    query_ids, usages, positives = zip(*(row for row in rows if row[2]), strict=True)
+    query_ids, usages, positives = zip(*(row for row in rows if any(row[2])), strict=True)
     return replace(solution, query_ids=query_ids, usages=usages, positives=positives)
 
 

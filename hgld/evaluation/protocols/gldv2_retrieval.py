@@ -65,6 +65,7 @@ def official_task(
         judgements=ListJudgements(positive_positions(solution, gallery.ids), len(gallery)),
         query_ids=np.array(solution.query_ids),
         gallery_ids=gallery.ids,
+        n_positives=np.array([[len(positives)] for positives in solution.positives]),
         metrics=["mAP@100"],
         fixed_metrics=True,
         metric_names={"mAP@100": "map100_official"},

@@ -66,7 +66,7 @@ def checked_batch(
             f"`embeddings` have shape {tuple(queries.shape)} and `labels` {tuple(labels.shape)}; expected (B, d) and "
             "(B, L), or (B,) for a single level, or (B, K, L) for several labels, B and L at least 1"
         )
-    query_labels = _checked_sets(query_labels, "labels")
+    query_labels = _checked_images(query_labels, "labels")
     _check_unit_vectors(queries, "embeddings")
     if reference_embeddings is None or reference_labels is None:
         return queries, query_labels, None, None
@@ -85,7 +85,7 @@ def checked_batch(
             f"{tuple(reference_labels.shape)}; expected (N, {queries.shape[1]}) and (N{several}, {n_levels}), N at "
             "least 1"
         )
-    labels_of_references = _checked_sets(labels_of_references, "reference_labels")
+    labels_of_references = _checked_images(labels_of_references, "reference_labels")
     _check_unit_vectors(references, "reference_embeddings")
     return queries, query_labels, references, labels_of_references
 
@@ -120,9 +120,15 @@ def without_padding(labels: torch.Tensor) -> torch.Tensor:
     return labels[:, (labels[..., 0] >= 0).any(dim=0)]
 
 
-def _checked_sets(labels: torch.Tensor, name: str) -> torch.Tensor:
-    """Return single labels as they are, and label sets without unused columns, after a check of their padding."""
-    if labels.ndim != 3:
+def _checked_images(labels: torch.Tensor, name: str) -> torch.Tensor:
+    """Return labels, label sets without unused columns, after a check that all images have some."""
+    if labels.ndim == 2:
+        negative = (labels < 0).any(dim=1)
+        if negative.any():
+            raise InputError(
+                f"`{name}` of {int(negative.sum())} of {len(labels)} images are below 0, first in row "
+                f"{int(negative.int().argmax())}; -1 stands for an unlabelled image: leave these out of the batch"
+            )
         return labels
     is_label, is_padding = (labels >= 0).all(dim=2), (labels == -1).all(dim=2)
     for finding, rows in (

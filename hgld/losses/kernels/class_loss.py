@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import torch
 
-from hgld.losses.base import Loss
+from hgld.losses.base import Loss, warn_without_positives
 
 
 class ClassLoss(Loss):
@@ -20,9 +20,12 @@ class ClassLoss(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        if reference_embeddings is None or reference_labels is None:
-            return self.forward_classes(embeddings, labels[..., 0])
-        return self.forward_classes(embeddings, labels[..., 0], reference_embeddings, reference_labels[..., 0])
+        classes = labels[..., 0]
+        reference_classes = None if reference_labels is None else reference_labels[..., 0]
+        value = self.forward_classes(embeddings, classes, reference_embeddings, reference_classes)
+        if self.reference_part() is not None:
+            warn_without_positives(classes, reference_classes)
+        return value
 
     @abstractmethod
     def forward_classes(

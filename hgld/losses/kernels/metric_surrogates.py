@@ -65,12 +65,16 @@ class SingleLevelLoss(RankLoss):
         """See :attr:`RankLoss.is_random`."""
         return self.mixup is not None
 
+    def lowest_positive_level(self, n_levels: int) -> int:
+        """See :meth:`RankLoss.lowest_positive_level`."""
+        return n_levels if self.level is None else self.level
+
     def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """See :meth:`RankLoss.has_positive`."""
         return (self._binary(levels, n_levels) > 0).any(1)
 
     def _binary(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
-        level = n_levels if self.level is None else self.level
+        level = self.lowest_positive_level(n_levels)
         if not 1 <= level <= n_levels:
             raise ConfigurationError(f"`level` is {level}; the labels have levels 1 (the coarsest) to {n_levels}")
         return (levels >= level).long() - (levels < 0).long()

@@ -9,7 +9,7 @@ import torch
 
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
-from hgld.losses.base import Loss, pair_levels
+from hgld.losses.base import Loss, pair_levels, warn_without_positives
 from hgld.losses.kernels.products import combined_references, inner_products
 from hgld.losses.kernels.steps import Step
 
@@ -63,6 +63,10 @@ class RankLoss(Loss):
         """Level of a query in its own retrieval set, -1 to exclude it; None for that of its labels, L."""
         return None if self.include_query else -1
 
+    def lowest_positive_level(self, n_levels: int) -> int:
+        """Return the lowest level of a positive, 1 (the coarsest) to L."""
+        return 1
+
     def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """Return which queries have a positive: Boolean tensor of shape (n_query,).
 
@@ -83,9 +87,13 @@ class RankLoss(Loss):
         query_level = self.query_level if reference_embeddings is None else None
         references = embeddings if reference_embeddings is None else reference_embeddings
         labels_of_references = labels if reference_labels is None else reference_labels
-        return _MeanOverQueries.apply(  # type: ignore[no-any-return]
+        value: torch.Tensor = _MeanOverQueries.apply(
             embeddings, references, labels, labels_of_references, self, query_level
         )
+        if reference_embeddings is None and query_level is None:  # each query is a positive of its own
+            n_levels = labels.shape[-1]
+            warn_without_positives(labels[..., n_levels - self.lowest_positive_level(n_levels)])
+        return value
 
 
 class _MeanOverQueries(torch.autograd.Function):

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.relevance import Relevance, hierarchical_relevance, weighted_ap_relevance
+from hgld.evaluation.relevance import Relevance, checked_relevance, hierarchical_relevance, weighted_ap_relevance
 
 #: Relevances by name: that of Eq. 20, and that of Property 1.
 RelevanceName = Literal["hierarchical", "weighted_ap"]
@@ -27,7 +27,7 @@ def chosen_relevance(
 
     Raises:
         ConfigurationError: A value is out of range, or weights are given for another relevance; (when called) the
-            number of weights is not L.
+            number of weights is not L, or see :func:`~hgld.evaluation.relevance.checked_relevance`.
 
     >>> chosen_relevance("weighted_ap", 1.0, None)(torch.tensor([[5.0, 3.0, 1.0]]))
     tensor([[0.0000, 0.1250, 0.6250]], dtype=torch.float64)
@@ -41,7 +41,7 @@ def chosen_relevance(
     if level_weights is not None:
         raise ConfigurationError("`level_weights` have no effect without the `relevance` weighted_ap")
     if callable(relevance):
-        return relevance
+        return checked_relevance(relevance)
     if relevance != "hierarchical":
         raise ConfigurationError(f'`relevance` is "{relevance}"; choose hierarchical or weighted_ap')
     return partial(hierarchical_relevance, alpha=alpha)

@@ -10,8 +10,9 @@ import torch
 from hgld.compute.dtypes import at_least_float32
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import InputError
+from hgld.hierarchy.label_matrix import labelled_rows
 from hgld.rejection.detector import Detector, Input, Scores, scoring_config
-from hgld.rejection.inputs import DetectorInputs, labelled_images
+from hgld.rejection.inputs import DetectorInputs
 
 _BLOCK = 8192
 #: Length below which the mean of vectors of length 1 is rounding.
@@ -39,7 +40,7 @@ class ClassMeans(Detector):
 
     def _fit(self, images: DetectorInputs) -> None:
         assert images.labels is not None
-        labelled = np.flatnonzero(labelled_images(images.labels))
+        labelled = np.flatnonzero(labelled_rows(images.labels))
         names, codes = np.unique(images.labels[labelled, 0], return_inverse=True)
         sums = torch.zeros(len(names), self.dim, dtype=torch.float64)
         for start in range(0, len(labelled), _BLOCK):

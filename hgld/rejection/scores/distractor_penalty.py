@@ -11,10 +11,10 @@ import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 from hgld.hierarchy.label_votes import labelled_neighbours, labels_of_winners
 from hgld.rejection.detector import Cosines, Input, NeighbourDetector, Positions, Scores, scoring_config
-from hgld.rejection.inputs import DetectorInputs, labelled_images
+from hgld.rejection.inputs import DetectorInputs
 from hgld.rejection.option_checks import check_at_least_1
 
 
@@ -73,7 +73,7 @@ class DistractorPenalty(NeighbourDetector):
     def _fit(self, images: DetectorInputs) -> None:
         super()._fit(images)
         assert self.labels is not None
-        n_distractors = int((~labelled_images(self.labels)).sum())
+        n_distractors = int((~labelled_rows(self.labels)).sum())
         if n_distractors in (0, len(images)):
             raise InputError(
                 f"the score {self.name} needs images of landmarks and distractors, which have the label -1, and "
@@ -88,7 +88,7 @@ class DistractorPenalty(NeighbourDetector):
     def _similarities(self, images: torch.Tensor) -> npt.NDArray[np.floating[Any]]:
         """Return the mean cosine of each image to its nearest distractors, float, shape (n,)."""
         assert self.labels is not None
-        distractors = self.index[torch.from_numpy(np.flatnonzero(~labelled_images(self.labels)))]
+        distractors = self.index[torch.from_numpy(np.flatnonzero(~labelled_rows(self.labels)))]
         k = min(self.n_distractors, len(distractors))
         mean: npt.NDArray[np.floating[Any]] = nearest_neighbours(
             images, distractors, k, config=scoring_config(images)

@@ -8,11 +8,11 @@ import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import InputError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 from hgld.hierarchy.label_votes import labelled_neighbours
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import Cosines, Input, NeighbourDetector, Positions, Scores, scoring_config
-from hgld.rejection.inputs import DetectorInputs, labelled_images
+from hgld.rejection.inputs import DetectorInputs
 from hgld.rejection.option_checks import check_at_least_1
 
 _EXCLUDED = 2**24  # images that one search excludes, over all of its queries
@@ -79,7 +79,7 @@ class Margin(NeighbourDetector):
         See :meth:`hgld.rejection.detector.NeighbourDetector.complete_neighbours`.
         """
         assert self.labels is not None
-        labelled = labelled_images(self.labels)
+        labelled = labelled_rows(self.labels)
         mask = labelled if gallery_mask is None else labelled & gallery_mask
         excluded = RaggedIndices.empty(len(queries)) if excluded is None else excluded
         has_more = ~np.isnan(cosines[:, -1])
@@ -104,7 +104,7 @@ class Margin(NeighbourDetector):
     def _fit(self, images: DetectorInputs) -> None:
         super()._fit(images)
         assert self.labels is not None
-        landmarks = self.labels[labelled_images(self.labels), 0]
+        landmarks = self.labels[labelled_rows(self.labels), 0]
         if not len(landmarks) or (landmarks == landmarks[0]).all():
             raise InputError(
                 f"the score {self.name} compares landmarks, and `labels` have {min(len(landmarks), 1)} of them; "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from hgld.cli import app
 from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
@@ -79,6 +82,28 @@ def test_retrieval_excludes_unlabelled_images_and_the_query_itself() -> None:
     assert result.counts["queries_without_labels"] == 4
     assert result.counts["gallery_without_labels"] == 9
     assert result.counts["queries_in_gallery"] == 16
+
+
+def test_split_of_a_manifest_is_evaluated_and_the_rest_counted(tmp_path: Path) -> None:
+    images = embedded(8, 1)
+    write_embeddings(tmp_path / "e.npy", images.vectors, [f"{number:03}" for number in range(8)])
+    rows = [f"{number:03},{'test' if number < 4 else 'train'},{number % 2}" for number in range(6)]
+    (tmp_path / "m.csv").write_text("\n".join(["path,split,class", *rows]))
+    result = CliRunner().invoke(
+        app,
+        [
+            "evaluate",
+            f"--embeddings={tmp_path / 'e.npy'}",
+            f"--labels={tmp_path / 'm.csv'}",
+            "--split=test",
+            "--json",
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout)["results"]
+    alone = evaluate_retrieval(images.vectors[:4], np.arange(4) % 2)
+    assert found["means"] == pytest.approx(alone.means)
+    assert found["counts"]["images_without_labels"] == 4
 
 
 @pytest.fixture
