@@ -16,6 +16,7 @@ import torch
 
 from hgld.compute.compiled import is_compiled
 from hgld.losses.kernels.compiled_pair_sums import CompiledPairSums, pair_kernel
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.steps import Step
 
 #: Pairs of one block: as many as the caches of a CPU hold, or as keep a GPU busy.
@@ -49,7 +50,7 @@ class _PairSums(torch.autograd.Function):
         return sums
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scores, levels, weights = ctx.saved_tensors
         grad_scores = torch.zeros_like(scores)

@@ -10,6 +10,7 @@ import torch
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
 from hgld.losses.base import Loss, pair_levels
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.products import combined_references, inner_products
 from hgld.losses.kernels.steps import Step
 
@@ -150,7 +151,7 @@ class _MeanOverQueries(torch.autograd.Function):
         return (total / n_valid).to(embeddings.dtype)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors)
         return *scaled, None, None, None, None

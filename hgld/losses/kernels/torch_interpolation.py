@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hgld.compute.threads import parallel_map
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.interpolation_grid import CUBIC, Grid, Kernel, kernels_of
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep
@@ -70,7 +71,7 @@ class TorchInterpolation(torch.autograd.Function):
         return results[0]
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradient by the scores."""
         grad_scores = -upstream * ctx.slopes
