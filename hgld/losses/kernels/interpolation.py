@@ -129,7 +129,7 @@ class _Items:
     Args:
         ascending: Float tensor of shape (R, N).
         order: int64 tensor of shape (R, N).
-        levels: int8 tensor of shape (R, N).
+        levels: int16 tensor of shape (R, N).
         weights: float64 tensor of shape (R, L + 1, L + 1).
         cut: Difference c where the line of the kernels begins.
         grid: Grid of each query.

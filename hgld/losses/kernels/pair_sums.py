@@ -153,8 +153,8 @@ def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> 
     n_query, n_items = scores.shape
     n_levels = weights.shape[1] - 1
     device = scores.device
-    sorted_levels, order = levels.to(torch.int8).sort(dim=1, stable=True)
-    bounds = torch.arange(-1, n_levels + 2, dtype=torch.int8, device=device).expand(n_query, -1).contiguous()
+    sorted_levels, order = levels.to(torch.int16).sort(dim=1, stable=True)
+    bounds = torch.arange(-1, n_levels + 2, dtype=torch.int16, device=device).expand(n_query, -1).contiguous()
     starts = torch.searchsorted(sorted_levels, bounds)
     starts_on_cpu, has_weight = starts.cpu(), (weights != 0).any(0).cpu()
     equals_next = (weights[:, :, 1:] == weights[:, :, :-1]).all(0).cpu()
