@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from measuring import print_cost
 
-from hgld.losses import SmoothAP, SupHAP, suprank_step
+from hgld.losses import SmoothAP, SupHAP, SupRankStep
 from hgld.losses.base import pair_levels
-from hgld.losses.kernels.interpolated_sums import interpolated_sums
+from hgld.losses.kernels.interpolated_sums import grid_over, interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
 
 DIMENSION = 512
@@ -81,7 +81,15 @@ class Work:
 
     def interpolation(self) -> None:
         """Sum H^- over the lower levels by interpolation."""
-        self._sums(interpolated_sums)
+
+        def sums(
+            scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: SupRankStep
+        ) -> torch.Tensor:
+            grid = grid_over(scores, step)
+            assert grid is not None
+            return interpolated_sums(scores, levels, weights, step, grid)
+
+        self._sums(sums)
 
     def _step(self, name: str, loss: Callable[..., torch.Tensor]) -> None:
         references = (self.references, self.reference_labels) if len(self.references) else ()
@@ -99,7 +107,7 @@ class Work:
         n_items = torch.stack([(levels == level).sum(1) for level in range(depth + 1)])
         n_pairs = (n_items[1:] * n_items.cumsum(0)[:-1]).sum().item()
         (self.folder / "pairs.txt").write_text(str(n_pairs))
-        sums(scores, levels, lower, suprank_step()).sum().backward()
+        sums(scores, levels, lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
 
 
 def main() -> None:

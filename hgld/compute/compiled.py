@@ -3,7 +3,7 @@
 A function that is decorated with :func:`compiled` is compiled to machine code when it is first called, once for each
 combination of argument types. Callers ask :func:`is_compiled` first, and otherwise compute the same with operations
 of torch, which takes several times as long. So hgld works where numba cannot be installed, and on a GPU. To measure
-or to test the slower way, set the environment variable ``HGLD_COMPILE`` to 0.
+or to test the slower way, set the environment variable ``HGLD_COMPILE`` to 0, false, off or no.
 
 numba needs no compiler on the machine. Machine code is cached beside the source file, or where that folder is
 read-only, in the user's cache; without either, every process compiles again, which takes about a second a loop.
@@ -18,6 +18,7 @@ Rules for compiled functions:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -31,8 +32,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
 
-#: Environment variable that switches compiled loops off when it is 0.
+#: Environment variable that switches compiled loops off, and its values that do.
 SWITCH = "HGLD_COMPILE"
+_OFF = frozenset({"0", "false", "off", "no"})
 
 #: Relaxed rules of arithmetic that allow loops with sums to be vectorised; NaN and infinity keep their meaning.
 REORDER_SUMS = frozenset({"reassoc", "contract", "nsz"})
@@ -40,18 +42,21 @@ REORDER_SUMS = frozenset({"reassoc", "contract", "nsz"})
 
 def is_compiled(device: torch.device | None = None) -> bool:
     """Return whether compiled loops work for data of a device: on a CPU (the default), unless switched off."""
-    return (device is None or device.type == "cpu") and os.environ.get(SWITCH) != "0" and _numba_works()
+    on_cpu = device is None or device.type == "cpu"
+    return on_cpu and os.environ.get(SWITCH, "").lower() not in _OFF and _numba_works()
 
 
 @functools.cache
 def _numba_works() -> bool:
-    """Return whether numba can be imported; warn once if it cannot."""
+    """Return whether numba compiles; warn once if it cannot, but not if ``NUMBA_DISABLE_JIT`` says so."""
     try:
-        import numba  # noqa: F401
+        import numba
+
+        numba.njit(lambda: None)
     except Exception as error:  # a numba for another version of NumPy or Python raises various errors
-        log.warning("numba cannot be imported (%s): rankings and losses take several times as long", error)
+        log.warning("numba does not work (%s): rankings and losses take several times as long", error)
         return False
-    return True
+    return not numba.config.DISABLE_JIT
 
 
 def compiled(*, fastmath: frozenset[str] = frozenset()) -> Callable[[F], F]:
@@ -87,18 +92,9 @@ class _CompiledFunction:
     def __init__(self, function: Callable[..., Any], fastmath: frozenset[str]) -> None:
         functools.update_wrapper(self, function)
         self._function, self._fastmath = function, fastmath
-        self._cached = True
 
     def __call__(self, *args: Any) -> Any:
-        if not is_compiled():
-            return self._function(*args)
-        try:
-            return self._dispatcher(*args)
-        except OSError as error:  # loops read and write no files, so it is the cache: a full disk
-            log.debug("the machine code of %s is not cached: %s", self._function.__name__, error)
-            self._cached = False
-            del self._dispatcher
-            return self._dispatcher(*args)
+        return self._dispatcher(*args) if is_compiled() else self._function(*args)
 
     @functools.cached_property
     def _dispatcher(self) -> Any:
@@ -106,9 +102,30 @@ class _CompiledFunction:
 
         options = {"fastmath": set(self._fastmath), "error_model": "numpy", "nogil": True}
         try:
-            return numba.njit(self._function, cache=self._cached, **options)
+            dispatcher = numba.njit(self._function, cache=True, **options)
         except RuntimeError:  # there is no folder for a cache
-            return numba.njit(self._function, cache=False, **options)
+            return numba.njit(self._function, **options)
+        cache = dispatcher._cache
+        cache.load_overload = self._or_miss(cache.load_overload, cache)
+        cache.save_overload = self._or_miss(cache.save_overload, cache)
+        return dispatcher
+
+    def _or_miss(self, method: Callable[..., Any], cache: Any) -> Callable[..., Any]:
+        """Return a method of numba's cache that returns None, as for a miss, where it fails, and empties the cache.
+
+        Files of the cache may be truncated, and a disk full.
+        """
+
+        def attempt(*args: Any) -> Any:
+            try:
+                return method(*args)
+            except Exception as error:  # unpickling damaged files raises various errors
+                log.debug("the cached machine code of %s is not used: %s", self._function.__name__, error)
+                with contextlib.suppress(OSError):
+                    cache.flush()
+                return None
+
+        return attempt
 
     @property
     def _numba_type_(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ _BYTES = {
     ("cuda", "int64"): 48,
     ("cuda", "scores"): 64,
 }
+_PRECISION_LOCK = threading.RLock()
 _MAX_QUERIES = 512  # of a block, so that several processes have blocks to share
 
 
@@ -184,7 +186,16 @@ class Scorer:
 
 @contextmanager
 def float32_matmul(precision: Precision) -> Iterator[None]:
-    """Set the precision of float32 matrix products in all threads, whatever is set elsewhere."""
+    """Set the precision of float32 matrix products in all threads, whatever is set elsewhere.
+
+    The setting is that of the process, so another thread waits until this block has ended.
+    """
+    with _PRECISION_LOCK, _float32_matmul(precision):
+        yield
+
+
+@contextmanager
+def _float32_matmul(precision: Precision) -> Iterator[None]:
     tf32 = precision == "tf32"
     if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9
         before = torch.get_float32_matmul_precision()

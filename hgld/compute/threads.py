@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
+
+#: Held while the number of threads of the process is changed: torch's, and those of scikit-learn's libraries.
+_TORCH_LOCK, _LIBRARIES_LOCK = threading.Lock(), threading.RLock()
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -38,20 +42,35 @@ def parallel_map(function: Callable[[S], T], items: Iterable[S], device: torch.d
         with torch.inference_mode(inference):
             return function(item)
 
-    torch.set_num_threads(1)  # applies to threads that start from now on
-    try:
-        with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(work, items))
-    finally:
-        torch.set_num_threads(n_threads)
+    with ThreadPoolExecutor(n_threads, initializer=_use_one_core, initargs=(n_threads,)) as pool:
+        return list(pool.map(work, items))
+
+
+def _use_one_core(n_threads: int) -> None:
+    """Limit torch to one core in the calling thread alone.
+
+    Torch keeps a number for each thread, and one of the process, which threads take over at their first operation.
+    ``set_num_threads`` sets both, so another thread sets that of the process back.
+    """
+    import torch
+
+    with _TORCH_LOCK:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # takes over the number of the process, which is done once
+        other = threading.Thread(target=torch.set_num_threads, args=(n_threads,))
+        other.start()
+        other.join()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit scikit-learn to one thread, since several add up partial sums in a random order."""
+    """Limit scikit-learn to one thread, since several add up partial sums in a random order.
+
+    The limit is that of the process, so another thread waits until this block has ended.
+    """
     # Only libraries that are loaded already are limited.
     import sklearn.cluster  # noqa: F401
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=1):
+    with _LIBRARIES_LOCK, threadpool_limits(limits=1):
         yield

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.errors import InputError
-from hgld.evaluation.relevance_judgements import MAX_LEVELS
+from hgld.evaluation.relevance_judgements import MAX_LEVELS, check_level_count
 from hgld.hierarchy.label_sets import LabelSets
 
 
@@ -178,8 +178,7 @@ class BestLevelJudgements(LabelSetJudgements):
 
     def __init__(self, queries: LabelSets, gallery: LabelSets) -> None:
         super().__init__(queries, gallery)
-        if self._depth > MAX_LEVELS:
-            raise InputError(f"the labels have {self._depth} levels; expected at most {MAX_LEVELS}")
+        check_level_count(self._depth)
 
     @property
     def n_levels(self) -> int:

@@ -24,6 +24,12 @@ from hgld.ragged import RaggedIndices
 MAX_LEVELS = 254
 
 
+def check_level_count(n_levels: int) -> None:
+    """Raise an :class:`~hgld.errors.InputError` if labels have more levels than metrics and losses count exactly."""
+    if n_levels > MAX_LEVELS:
+        raise InputError(f"the labels have {n_levels} levels; expected at most {MAX_LEVELS}")
+
+
 class RelevanceJudgements(Protocol):
     """Interface of relevance judgements; levels are read block by block."""
 
@@ -67,8 +73,7 @@ class LabelJudgements:
 
     def __init__(self, query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> None:
         queries, gallery = nested_codes(query_labels, gallery_labels)
-        if queries.shape[1] > MAX_LEVELS:
-            raise InputError(f"the labels have {queries.shape[1]} levels; expected at most {MAX_LEVELS}")
+        check_level_count(queries.shape[1])
         self._queries = torch.from_numpy(np.ascontiguousarray(queries))
         self._gallery = torch.from_numpy(np.ascontiguousarray(gallery.T))
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from hgld.errors import ConfigurationError
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.pair_loss import PairLoss, mean_over_queries
 
 
@@ -61,6 +62,7 @@ class _BlackBoxRanks(torch.autograd.Function):
         return ranks
 
     @staticmethod
+    @first_derivative_only
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         scores, ranks = ctx.saved_tensors
         return (_ranks(scores + ctx.lambda_ * gradients[0]) - ranks) / ctx.lambda_, None

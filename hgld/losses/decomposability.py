@@ -14,6 +14,7 @@ from torch.nn import functional
 from hgld.errors import ConfigurationError
 from hgld.losses.kernels.pair_loss import PairLoss
 from hgld.losses.kernels.proxies import ProxyBasedLoss, uniform_proxies
+from hgld.losses.kernels.steps import check_temperature
 
 #: How the pairs of L_DG are averaged.
 PairReduction = Literal["query_mean", "violating"]
@@ -90,7 +91,7 @@ class ProxyLoss(ProxyBasedLoss):
     Args:
         n_classes: Number of classes in column 0 of the labels.
         dim: Dimension d of the embeddings.
-        eta: Temperature, above 0.
+        eta: Temperature, at least 1e-8.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -104,8 +105,7 @@ class ProxyLoss(ProxyBasedLoss):
 
     def __init__(self, n_classes: int, dim: int, eta: float = 0.05) -> None:
         super().__init__(n_classes, dim)
-        if not eta > 0:
-            raise ConfigurationError(f"`eta` is {eta}; expected more than 0")
+        check_temperature("eta", eta)
         self.eta = eta
         self.proxies = uniform_proxies(n_classes, dim)
 

@@ -26,7 +26,7 @@ from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bou
 from hgld.evaluation.evaluation_files import EvaluationFiles
 from hgld.evaluation.json_report import to_json_values
 from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.losses.kernels.steps import Sigmoid, Step, suprank_step
+from hgld.losses.kernels.steps import Sigmoid, Step, check_temperature, suprank_step
 from hgld.losses.surrogate_quality import ap_errors, operating_shares
 from hgld.tables.embeddings import Embeddings
 from hgld.version import __version__
@@ -47,7 +47,7 @@ class DiagnosisConfig:
         per_class: Number of images of each class in a batch.
         max_batches: Largest number of batches, the first of the epoch; None for all.
         metric: Metric whose decomposability gap is measured.
-        temperatures: Temperatures tau of the sigmoid, each above 0.
+        temperatures: Temperatures tau of the sigmoid, each at least 1e-8.
         alpha: Score that L_DG wants positives above, for Eq. 27.
         beta: Score that L_DG wants negatives below, for Eq. 27.
         seed: Seed of the sampler.
@@ -70,8 +70,8 @@ class DiagnosisConfig:
             raise ConfigurationError(f"`max_batches` is {self.max_batches}; expected at least 1")
         if not (-1 <= self.alpha <= 1 and -1 <= self.beta <= 1):
             raise ConfigurationError(f"`alpha` is {self.alpha} and `beta` {self.beta}; expected cosines, -1 to 1")
-        if not all(tau > 0 for tau in self.temperatures):
-            raise ConfigurationError(f"`temperatures` are {list(self.temperatures)}; expected more than 0")
+        for tau in self.temperatures:
+            check_temperature("temperatures", tau)
 
     def steps(self) -> dict[str, Step]:
         """Return the steps to diagnose by name: sigmoids, and the published forms of H^-."""

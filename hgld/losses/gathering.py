@@ -17,6 +17,7 @@ from hgld.compute.dtypes import at_least_float32
 from hgld.compute.processes import current_processes
 from hgld.errors import InputError
 from hgld.losses.kernels.batches import Labels, checked_labels
+from hgld.losses.kernels.derivatives import first_derivative_only
 
 
 def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,6 +66,7 @@ class _AllGather(torch.autograd.Function):
         return _all_gather(tensor)
 
     @staticmethod
+    @first_derivative_only
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
         total = gradients[0].clone(memory_format=torch.contiguous_format)
         torch.distributed.all_reduce(total)

@@ -19,7 +19,7 @@ class SmoothRecall(RecallLoss):
     Args:
         ks: Cut-offs K, at least one, each 1 or more. Patel et al. train with 1, 2, 4, 8, 16, and with SiMix with
             1, 2, 4, 8, 12, 16, 20, 24, 28, 32.
-        tau_star: Temperature of the outer sigmoid, in ranks, above 0.
+        tau_star: Temperature of the outer sigmoid, in ranks, at least 1e-8.
         clip: Clip the number of positives among the first k to k, so that the loss is not negative, as Patel et al.
             do; the authors of SupRank do not.
         step: Steps h^+ and h^-.

@@ -22,7 +22,7 @@ class SupRecall(RecallLoss):
 
     Args:
         ks: Cut-offs K, at least one, each 1 or more.
-        tau_star: Temperature of the sigmoid, in ranks, above 0.
+        tau_star: Temperature of the sigmoid, in ranks, at least 1e-8.
         step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
         level: Lowest level of a positive, 1 (the coarsest) to L. Default: L.
         mixup: Function that adds virtual positives to the retrieval set of each query, such as

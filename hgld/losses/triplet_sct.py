@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from hgld.errors import ConfigurationError
 from hgld.losses.kernels.pair_loss import PairLoss
+from hgld.losses.kernels.steps import check_temperature
 
 #: Score above which a positive is taken for a copy of the query, as in the authors' code.
 COPY = 0.9999
@@ -25,7 +26,7 @@ class SelectivelyContrastiveTriplet(PairLoss):
     Queries without a positive or without a negative are not counted.
 
     Args:
-        tau: Temperature, above 0.
+        tau: Temperature, at least 1e-8.
         hard: Score above which a negative is hard in any case.
         weight: Weight lambda of the hard negatives, 0 or more.
 
@@ -39,8 +40,9 @@ class SelectivelyContrastiveTriplet(PairLoss):
 
     def __init__(self, tau: float = 0.1, hard: float = 0.8, weight: float = 1.0) -> None:
         super().__init__(include_query=False)
-        if not (tau > 0 and weight >= 0):
-            raise ConfigurationError(f"`tau` is {tau} and `weight` {weight}; expected above 0, and 0 or more")
+        check_temperature("tau", tau)
+        if not weight >= 0:
+            raise ConfigurationError(f"`weight` is {weight}; expected 0 or more")
         self.tau = tau
         self.hard = hard
         self.weight = weight

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,18 +46,36 @@ def test_function_is_compiled_and_calls_another_one() -> None:
     assert _sum_of_squares._dispatcher.signatures  # type: ignore[attr-defined]
 
 
-def test_loops_are_for_cpus_and_have_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", ["0", "false", "Off", "no"])
+def test_loops_are_for_cpus_and_have_a_switch(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     assert not is_compiled(torch.device("cuda"))
-    monkeypatch.setenv(module.SWITCH, "0")
+    monkeypatch.setenv(module.SWITCH, value)
     assert not is_compiled()
     assert not is_compiled(torch.device("cpu"))
 
 
-def test_a_missing_numba_is_reported_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fresh_check: None
+@pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
+def test_loops_are_not_compiled_where_numba_is_told_not_to() -> None:
+    command = [sys.executable, "-c", "from hgld.compute.compiled import is_compiled; print(is_compiled())"]
+    run = subprocess.run(
+        command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=True
+    )
+    assert (run.stdout, run.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize("failing", ["import", "njit"])
+def test_a_numba_that_does_not_work_is_reported_once(
+    failing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fresh_check: None
 ) -> None:
     monkeypatch.delenv(module.SWITCH, raising=False)
-    monkeypatch.setitem(sys.modules, "numba", None)
+    if failing == "import":
+        monkeypatch.setitem(sys.modules, "numba", None)
+    else:
+
+        def njit(*_: object, **__: object) -> None:
+            raise AttributeError("module 'numpy' has no attribute 'trapz'")
+
+        monkeypatch.setattr(pytest.importorskip("numba"), "njit", njit)
     with caplog.at_level(logging.WARNING):
         assert not is_compiled()
         assert _sum_of_squares(np.arange(5.0)) == 30.0
@@ -86,3 +106,38 @@ def test_functions_work_where_machine_code_cannot_be_cached(
 
     assert double(1.5) == 3.0
     assert double(2.5) == 5.0
+
+
+LOOPS = """
+from hgld.compute.compiled import compiled
+
+@compiled()
+def inner(value):
+    return 2 * value
+
+@compiled()
+def outer(value):
+    return inner(value) + 1
+
+print(outer(1.5), outer._dispatcher.stats.cache_hits)
+"""
+
+
+@pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
+@pytest.mark.parametrize("size", [0, 30])
+@pytest.mark.parametrize("name", ["*.nbi", "*.nbc"])
+def test_damaged_machine_code_is_compiled_again(name: str, size: int, tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(LOOPS)
+
+    def run() -> str:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, str(tmp_path / "loops.py")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert run().startswith("4.0")
+    damaged = list((tmp_path / "cache").rglob(name))
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:size])
+    assert len(damaged) == 2
+    assert run().startswith("4.0")
+    assert "Counter({(float64,): 1})" in run()  # and is cached again

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
-from hgld.compute.threads import parallel_map, thread_count
+from hgld.compute.threads import one_thread, parallel_map, thread_count
 from hgld.evaluation import evaluate_retrieval
 
 CPU = torch.device("cpu")
@@ -32,6 +34,33 @@ def test_torch_uses_one_core_per_thread(n_threads: int) -> None:
     assert thread_count(CPU) == n_threads
     assert set(parallel_map(lambda _: torch.get_num_threads(), range(9), CPU)) == {1}
     assert torch.get_num_threads() == n_threads
+
+
+def test_other_threads_keep_their_number_meanwhile(n_threads: int) -> None:
+    """Torch's number is that of the process, which a thread takes over at its first operation."""
+
+    def work(_: int) -> tuple[int, int]:
+        with ThreadPoolExecutor(1) as other:
+            return torch.get_num_threads(), other.submit(torch.get_num_threads).result()
+
+    assert set(parallel_map(work, range(9), CPU)) == {(1, n_threads)}
+
+
+def test_one_thread_is_left_by_all_before_the_limit_ends() -> None:
+    """The limit is that of the process; parallel work within it is done by other threads."""
+
+    def limits(_: object = None) -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    def limited(_: int) -> list[int]:
+        with one_thread():
+            parallel_map(str, range(3), CPU)
+            return limits()
+
+    before = limits()
+    with ThreadPoolExecutor(2) as pool:
+        assert {number for numbers in pool.map(limited, range(20)) for number in numbers} == {1}
+    assert limits() == before
 
 
 def test_number_of_threads_is_restored_after_an_error(n_threads: int) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 
 from hgld.compute import scoring
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.compute.scoring import Precision
+from hgld.compute.scoring import Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking_keys
 from hgld.evaluation.ranking import RankingConfig, rank
@@ -309,6 +312,28 @@ def test_precision_setting_of_torch_is_restored(elsewhere: str, precision: Any) 
         assert torch.get_float32_matmul_precision() == elsewhere
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9 has one setting"
+)
+def test_threads_do_not_change_the_precision_of_each_other() -> None:
+    """The setting of torch is that of the process."""
+    matmul, both_started = torch.backends.cuda.matmul, threading.Barrier(2)
+    before = matmul.fp32_precision
+
+    def precisions(precision: Precision) -> set[str]:
+        both_started.wait()
+        found = set()
+        for _ in range(50):
+            with float32_matmul(precision):
+                time.sleep(0.0002)  # lets the other thread run
+                found.add(matmul.fp32_precision)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(precisions, ["float32", "tf32"])) == [{"ieee"}, {"tf32"}]
+    assert matmul.fp32_precision == before
 
 
 @pytest.mark.skipif(

@@ -95,7 +95,7 @@ def test_proxies_are_uniform_at_first_and_ignore_references() -> None:
         (lambda: DecomposabilityLoss(alpha=1.5), "cosines, -1 to 1"),
         (lambda: DecomposabilityLoss(reduction="mean"), "choose query_mean or violating"),  # type: ignore[arg-type]
         (lambda: ProxyLoss(0, 8), "at least 1 of each"),
-        (lambda: ProxyLoss(4, 8, eta=0), "`eta` is 0; expected more than 0"),
+        (lambda: ProxyLoss(4, 8, eta=0), "`eta` is 0; expected at least 1e-08"),
     ],
 )
 def test_values_out_of_range_are_errors(make: Callable[[], Loss], message: str) -> None:

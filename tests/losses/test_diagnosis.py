@@ -72,7 +72,7 @@ def test_only_the_first_batches_are_used_on_demand() -> None:
     [
         ({"max_batches": 0}, "`max_batches` is 0"),
         ({"alpha": 2.0}, "`alpha` is 2.0 and `beta` 0.6; expected cosines"),
-        ({"temperatures": (0.0,)}, r"`temperatures` are \[0.0\]"),
+        ({"temperatures": (0.1, 0.0)}, "`temperatures` is 0.0; expected at least 1e-08"),
     ],
 )
 def test_settings_out_of_range_are_errors(options: dict[str, float], message: str) -> None:
@@ -129,4 +129,4 @@ def test_the_command_prints_tables_and_json(files: Path) -> None:
     assert "with L_DG" not in recall.stdout  # bounds are those of AP
     refused = CliRunner().invoke(app, [*command, "--tau", "0"])
     assert refused.exit_code == 1
-    assert "error: --tau are [0.0]; expected more than 0" in refused.stderr
+    assert "error: --tau is 0.0; expected at least 1e-08" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -180,13 +181,33 @@ def test_clipped_recall_is_not_negative() -> None:
     assert SmoothRecall((1,), 20.0, clip=True).query_losses(scores, levels, 1).item() == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_as_many_levels_as_metrics_take_are_exact(dtype: torch.dtype) -> None:
+    scores, levels = [0.9, 0.42, 0.5, 0.3, 0.46, 0.44], [254, 1, 200, 127, 128, 0]
+    relevance = hierarchical_relevance(torch.tensor([[levels.count(level) for level in range(255)]]))[0].tolist()
+    expected = {
+        SupHAP(): oracles.h_ap(scores, levels, relevance, oracles.h_minus),
+        SupNDCG(): oracles.ndcg(scores, levels, oracles.h_minus),
+    }
+    for loss, surrogate in expected.items():
+        value = loss.query_losses(torch.tensor([scores], dtype=dtype), torch.tensor([levels]), 254)
+        assert value.item() == pytest.approx(1 - surrogate, abs=1e-5)
+        embeddings, labels = unit_vectors(4).to(dtype).requires_grad_(), torch.zeros(4, 254, dtype=torch.int64)
+        loss(embeddings, labels).backward()
+        assert embeddings.grad is not None
+        assert embeddings.grad.isfinite().all()
+        with pytest.raises(InputError, match="the labels have 255 levels; expected at most 254"):
+            loss(embeddings, torch.zeros(4, 255, dtype=torch.int64))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda x, labels: SupHAP(-1.0), "`alpha` is -1.0"),
         (lambda x, labels: SupRecall(()), r"`ks` is \[\]"),
         (lambda x, labels: SmoothRecall((0, 1)), r"is \[0, 1\]; expected at least one k, each 1 or more"),
-        (lambda x, labels: SupRecall(tau_star=0.0), "`tau_star` is 0.0"),
+        (lambda x, labels: SupRecall(tau_star=0.0), "`tau_star` is 0.0; expected at least 1e-08"),
+        (lambda x, labels: SupRecall(tau_star=math.inf), "`tau_star` is inf"),
         (lambda x, labels: SupAP(level=4)(x, labels), "`level` is 4; the labels have levels 1 .* to 3"),
     ],
 )

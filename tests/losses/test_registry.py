@@ -18,9 +18,11 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.losses import (
     LOSSES,
     ArcFace,
+    BlackBoxAP,
     LabelSpace,
     LeakyStep,
     Loss,
+    RankLoss,
     SiMix,
     SumOverLevels,
     SupHAP,
@@ -104,6 +106,26 @@ def test_options_of_the_authors_that_the_papers_do_not_use() -> None:
     assert default.losses["sup_hap"].finer is None
     with pytest.raises(ConfigurationError, match='`finer` is "steep"; choose heaviside or leaky'):
         SupHAP(finer="steep")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_second_derivatives_are_exact_or_an_error(name: str) -> None:
+    torch.manual_seed(0)
+    loss, labels, x = LOSSES[name](SPACE).double(), torch.from_numpy(LABELS), embeddings().detach().double()
+    batches = [(x.requires_grad_(),), (x, x.detach().roll(1, dims=1).requires_grad_())]
+    if any(isinstance(module, (RankLoss, BlackBoxAP)) for module in loss.modules()):
+        for batch in batches:
+            value = loss(*(part for tensor in batch for part in (tensor, labels)))
+            with pytest.raises(ConfigurationError, match="`create_graph`, but rank losses, .* no second derivatives"):
+                torch.autograd.grad(value, batch, create_graph=True)
+        return
+
+    def loss_of(*batch: torch.Tensor) -> Any:
+        torch.manual_seed(1)  # some losses draw random numbers
+        return loss(*(part for tensor in batch for part in (tensor, labels)))
+
+    for batch in batches:
+        assert torch.autograd.gradgradcheck(loss_of, batch, fast_mode=True)
 
 
 @pytest.mark.parametrize("name", LOSSES)

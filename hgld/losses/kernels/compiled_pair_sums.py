@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.pair_loops import group_items, sum_pairs
 from hgld.losses.kernels.steps import LeakyStep, Sigmoid, Step, SupRankStep
 
@@ -91,7 +92,7 @@ class CompiledPairSums(torch.autograd.Function):
         return _evaluate(items, weights, np.empty_like(items.scores[:0]), kernel)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradient by the scores."""
         return _evaluate(ctx.items, ctx.weights, _array(upstream), ctx.kernel), None, None, None

@@ -5,13 +5,12 @@ value at s_k of one of L functions, F_a(x) = sum over j of w[a, lv_j] h(s_j - x)
 
 ::
 
-    h(t) = g(t) + start [t >= 0] + [t > c] (height + slope (t - c))
+    h(t) = g(t) + [t > c] (height + slope (t - c))
 
-where g is sigma(t / tau) up to c and its tangent beyond. The edges of h are in the other two terms, which are exact:
-counts and sums of the scores above x and above x + c, from cumulative sums over the sorted scores. g is smooth, and
-interpolated on a grid of points tau / 10 apart: items are spread to the four points around them with the weights of
-cubic interpolation, the points are convolved with g by FFT, and F_a is read from the result, again by cubic
-interpolation.
+where g is sigma(t / tau) up to c and its tangent beyond. The edge of h is in the other term, which is exact: counts
+and sums of the scores above x + c, from cumulative sums over the sorted scores. g is smooth, and interpolated on a
+grid of points tau / 10 apart: items are spread to the four points around them with the weights of cubic
+interpolation, the points are convolved with g by FFT, and F_a is read from the result, again by cubic interpolation.
 
 The derivative of F_a is computed in the same way with h' for h. So is the gradient: S_k depends on the score of item
 j by h'(s_j - s_k), so upstream gradients u_k give it
@@ -55,25 +54,33 @@ left, for float32 a few times 6e-8 of the terms.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-from hgld.compute.compiled import is_compiled
-from hgld.errors import InputError
-from hgld.losses.kernels.compiled_interpolation import CompiledInterpolation
+from hgld.losses.kernels.interpolation import Interpolation
 from hgld.losses.kernels.interpolation_grid import Grid
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep
-from hgld.losses.kernels.torch_interpolation import TorchInterpolation
 
 #: Grid cells per tau, at least.
 CELLS_PER_TAU = 10
 #: Least number of cells that the scores of one call span, unless cells are narrower than tau / 10^5 then.
 MIN_CELLS = 256
-#: Largest number of cells that the scores of one call may span: a range of 1,048 with a tau of 0.01, where cosines
-#: span 2,000 cells.
+#: Largest number of cells, which bounds the memory: cosines span 2,000 with a tau of 0.01.
 MAX_CELLS = 2**20
+
+
+def grid_over(scores: torch.Tensor, step: Sigmoid | SupRankStep) -> Grid | None:
+    """Return the grid to interpolate a step over a range of scores, or None where it would have too many cells.
+
+    Args:
+        scores: Float tensor with at least one element; there is no grid for scores that are not finite.
+        step: Step of the sums.
+    """
+    lowest, highest = (bound.item() for bound in torch.aminmax(scores.detach()))
+    if not (highest - lowest) * CELLS_PER_TAU / step.tau <= MAX_CELLS:
+        return None
+    width = min(step.tau / CELLS_PER_TAU, max((highest - lowest) / MIN_CELLS, step.tau / 1e5))
+    return Grid(lowest, highest, width, scores.device)
 
 
 def interpolated_sums(
@@ -81,27 +88,21 @@ def interpolated_sums(
     levels: torch.Tensor,
     weights: torch.Tensor,
     step: Sigmoid | SupRankStep,
+    grid: Grid,
     ranking: Ranking | None = None,
 ) -> torch.Tensor:
     """Return the :func:`~hgld.losses.kernels.step_sums.step_sums` of smooth steps, for many items.
 
     Arguments and result are the same, up to the error bounds in the module docstring. Between the passes each score
-    takes some 25 bytes, without compiled loops 40.
+    takes some 40 bytes.
 
-    Raises:
-        InputError: The scores span more than ``MAX_CELLS`` cells.
+    Args:
+        scores: See there.
+        levels: See there.
+        weights: See there.
+        step: Step without a jump at 0, see :meth:`Step.split() <hgld.losses.kernels.steps.Step.split>`.
+        grid: Grid over these scores, of :func:`grid_over`.
+        ranking: See there.
     """
-    lowest, highest = (bound.item() for bound in torch.aminmax(scores.detach()))
-    if not math.isfinite(highest - lowest):
-        return torch.where(levels > 0, scores * math.nan, 0.0)
-    width = min(step.tau / CELLS_PER_TAU, max((highest - lowest) / MIN_CELLS, step.tau / 1e5))
-    grid = Grid(lowest, highest, width, scores.device)
-    if grid.n_points > MAX_CELLS:
-        raise InputError(
-            f"scores from {lowest:g} to {highest:g} span too many temperatures of {step.tau:g} for sums by "
-            "interpolation; normalise the embeddings, so that scores are cosines"
-        )
     ranking = ranking or Ranking(scores, levels)
-    if is_compiled(scores.device):
-        return CompiledInterpolation.apply(scores, ranking, weights, step, grid)  # type: ignore[no-any-return]
-    return TorchInterpolation.apply(scores, ranking, weights, step, grid)  # type: ignore[no-any-return]
+    return Interpolation.apply(scores, ranking, weights, step, grid)  # type: ignore[no-any-return]

@@ -10,14 +10,6 @@ import torch
 
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep
 
-#: Cubic interpolation at u between the points -1, 0, 1 and 2: coefficients of 1, u, u^2 and u^3 for each point.
-CUBIC = (
-    (0.0, -1 / 3, 1 / 2, -1 / 6),
-    (1.0, -1 / 2, -1.0, 1 / 2),
-    (0.0, 1.0, 1 / 2, -1 / 2),
-    (0.0, -1 / 6, 0.0, 1 / 6),
-)
-
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -27,9 +19,7 @@ class Kernel:
     """
 
     smooth: Callable[[torch.Tensor], torch.Tensor]  #: g, a function of score differences
-    smooth_slope: float  #: slope of g beyond c
     own: float
-    start: float
     cut: float
     height: float
     slope: float
@@ -43,7 +33,7 @@ def kernels_of(step: Sigmoid | SupRankStep) -> tuple[Kernel, Kernel]:
     at_cut = torch.tensor(cut, dtype=torch.float64)
     value, slope = near.value(at_cut).item(), near.slope(at_cut).item()
     bend = slope * (1 - 2 * value) / step.tau  # the second derivative
-    height = step.line_start - step.start - value
+    height = step.line_start - value
 
     def smooth_value(t: torch.Tensor) -> torch.Tensor:
         return near.value(t.clamp(max=cut)) + slope * (t - cut).clamp(min=0)
@@ -52,9 +42,9 @@ def kernels_of(step: Sigmoid | SupRankStep) -> tuple[Kernel, Kernel]:
         return near.slope(t.clamp(max=cut)) + bend * (t - cut).clamp(min=0)
 
     return (
-        Kernel(smooth_value, slope, 0.5 + step.start, step.start, cut, height, step.rho - slope),
+        Kernel(smooth_value, 0.5, cut, height, step.rho - slope),
         # The own contribution of k to the derivative cancels: s_k is both the source and the target.
-        Kernel(smooth_slope, bend, 0.0, 0.0, cut, step.rho - slope, -bend),
+        Kernel(smooth_slope, 0.0, cut, step.rho - slope, -bend),
     )
 
 

@@ -20,7 +20,7 @@ from hgld.losses.kernels.ranks import h_rank_plus, rank
 from hgld.losses.kernels.relevance_options import RelevanceName, chosen_relevance
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.step_sums import step_sums
-from hgld.losses.kernels.steps import Step
+from hgld.losses.kernels.steps import Step, check_temperature
 
 #: Maps scores and levels, both (n_query, n_items), to the same with further columns of virtual positives.
 Mixup = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -99,7 +99,7 @@ class RecallLoss(SingleLevelLoss):
 
     Args:
         ks: Cut-offs k, at least one, each 1 or more.
-        tau_star: Temperature of the sigmoid, in ranks, above 0.
+        tau_star: Temperature of the sigmoid, in ranks, at least 1e-8.
         clip: Clip the number of positives among the first k to k.
         plus: See :class:`SingleLevelLoss`.
         step: See :class:`SingleLevelLoss`.
@@ -126,8 +126,7 @@ class RecallLoss(SingleLevelLoss):
         super().__init__(plus=plus, step=step, level=level, mixup=mixup, include_query=include_query)
         if not ks or not all(k >= 1 for k in ks):
             raise ConfigurationError(f"`ks` is {list(ks)}; expected at least one k, each 1 or more")
-        if not tau_star > 0:
-            raise ConfigurationError(f"`tau_star` is {tau_star}; expected more than 0")
+        check_temperature("tau_star", tau_star)
         self.ks = tuple(ks)
         self.tau_star = tau_star
         self.clip = clip
@@ -208,10 +207,10 @@ class NDCGLoss(RankLoss):
         counts = count_levels(levels, n_levels)
         gain = exponential_gain(counts)
         ranks = rank(scores, levels, n_levels, plus=self.plus, minus=self.step)
-        dcg = (gain.to(scores.dtype).gather(1, levels.clamp(min=0)) / torch.log2(1 + ranks)).sum(1)
         # the ideal ranking has the finest level first
         discounts = 1 / torch.log2(torch.arange(2, levels.shape[1] + 2, dtype=torch.float64, device=levels.device))
         cumulative = torch.nn.functional.pad(discounts.cumsum(0), (1, 0))
         ends = counts.flip(1).cumsum(1).long()
         ideal = (gain.flip(1) * cumulative[ends].diff(dim=1, prepend=cumulative.new_zeros(len(ends), 1))).sum(1)
-        return 1 - dcg / ideal.to(dcg.dtype)  # 0 / 0 without positives
+        shares = (gain / ideal.unsqueeze(1)).to(scores.dtype)  # 0 / 0 without positives; float32 has no gain of 2^128
+        return 1 - (shares.gather(1, levels.clamp(min=0)) / torch.log2(1 + ranks)).sum(1)

@@ -16,6 +16,7 @@ import torch
 
 from hgld.compute.compiled import is_compiled
 from hgld.losses.kernels.compiled_pair_sums import CompiledPairSums, pair_kernel
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.steps import Step
 
 #: Pairs of one block: as many as the caches of a CPU hold, or as keep a GPU busy.
@@ -49,7 +50,7 @@ class _PairSums(torch.autograd.Function):
         return sums
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scores, levels, weights = ctx.saved_tensors
         grad_scores = torch.zeros_like(scores)
@@ -152,8 +153,8 @@ def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> 
     n_query, n_items = scores.shape
     n_levels = weights.shape[1] - 1
     device = scores.device
-    sorted_levels, order = levels.to(torch.int8).sort(dim=1, stable=True)
-    bounds = torch.arange(-1, n_levels + 2, dtype=torch.int8, device=device).expand(n_query, -1).contiguous()
+    sorted_levels, order = levels.to(torch.int16).sort(dim=1, stable=True)
+    bounds = torch.arange(-1, n_levels + 2, dtype=torch.int16, device=device).expand(n_query, -1).contiguous()
     starts = torch.searchsorted(sorted_levels, bounds)
     starts_on_cpu, has_weight = starts.cpu(), (weights != 0).any(0).cpu()
     equals_next = (weights[:, :, 1:] == weights[:, :, :-1]).all(0).cpu()

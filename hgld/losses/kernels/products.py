@@ -44,7 +44,6 @@ class _WidenedProduct(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None]:
         (references,) = ctx.saved_tensors
         return combined_references(upstream, references), None

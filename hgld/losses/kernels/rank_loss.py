@@ -9,7 +9,9 @@ import torch
 
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
+from hgld.evaluation.relevance_judgements import check_level_count
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
+from hgld.losses.kernels.derivatives import first_derivative_only
 from hgld.losses.kernels.products import combined_references, inner_products
 from hgld.losses.kernels.steps import Step
 
@@ -30,7 +32,7 @@ class RankLoss(Loss):
             code does; else exclude it from its retrieval set. With references, nothing is excluded.
 
     Raises:
-        InputError: (when called) No query has a positive.
+        InputError: (when called) No query has a positive, or the labels have more than 254 levels.
     """
 
     takes_label_sets = True
@@ -84,6 +86,7 @@ class RankLoss(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
+        check_level_count(labels.shape[-1])
         query_level = self.query_level if reference_embeddings is None else None
         references = embeddings if reference_embeddings is None else reference_embeddings
         labels_of_references = labels if reference_labels is None else reference_labels
@@ -158,7 +161,7 @@ class _MeanOverQueries(torch.autograd.Function):
         return (total / n_valid).to(embeddings.dtype)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors)
         return *scaled, None, None, None, None

@@ -75,16 +75,16 @@ class Ranking:
 
     @cached_property
     def levels(self) -> torch.Tensor:
-        """int8 levels of these items."""
+        """int16 levels of these items."""
         if not is_compiled(self._levels.device):
-            return self._levels.gather(1, self.order).to(torch.int8)
-        levels = torch.empty(self._levels.shape, dtype=torch.int8)
+            return self._levels.gather(1, self.order).to(torch.int16)
+        levels = torch.empty(self._levels.shape, dtype=torch.int16)
         _gather(self._levels.contiguous().numpy(), self.order.contiguous().numpy(), levels.numpy())
         return levels
 
 
 @compiled()
-def _gather(values: NDArray[np.int64], order: NDArray[np.int64], result: NDArray[np.int8]) -> None:
+def _gather(values: NDArray[np.int64], order: NDArray[np.int64], result: NDArray[np.int16]) -> None:
     """Write the values of each row in an order."""
     for row in range(len(order)):
         for place in range(order.shape[1]):

@@ -14,19 +14,20 @@ from collections.abc import Sequence
 
 import torch
 
+from hgld.compute.compiled import is_compiled
 from hgld.losses.kernels.heaviside_sums import heaviside_sums
-from hgld.losses.kernels.interpolated_sums import interpolated_sums
+from hgld.losses.kernels.interpolated_sums import grid_over, interpolated_sums
 from hgld.losses.kernels.level_counts import count_levels
 from hgld.losses.kernels.pair_sums import pair_sums
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep
 
-#: Smooth steps are summed by interpolation where the pairs per query exceed this number plus that per item. On a core
-#: with compiled loops, a query takes some 0.6 ns a pair and 25 ns an item by pairs, and by interpolation 0.06 (one
-#: level) to 0.14 ms (three levels) and 70 to 100 ns an item; without them, 5 to 10 ns a pair, and 0.4 to 0.7 ms and
-#: 500 ns an item.
-PAIRS_PER_QUERY = 2**17
-PAIRS_PER_ITEM = 64
+#: What an item and a point of the grid cost by interpolation, in pairs of the compiled loops. On a core, forward and
+#: backward, a pair takes some 0.4 ns, and an item and a point 0.2 us each with three levels.
+PAIRS_PER_ITEM = 512
+PAIRS_PER_POINT = 1024
+#: Pairs that the compiled loops sum in the time of one without them, about.
+COMPILED_PAIRS = 8
 
 
 def step_sums(
@@ -80,9 +81,11 @@ def combined_step_sums(
 def _smooth_sums(
     scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step, ranking: Ranking
 ) -> torch.Tensor:
-    most_pairs = PAIRS_PER_QUERY + PAIRS_PER_ITEM * scores.shape[1]
-    if isinstance(step, (Sigmoid, SupRankStep)) and _pairs_per_query(levels, weights) > most_pairs:
-        return interpolated_sums(scores, levels, weights, step, ranking)
+    if isinstance(step, (Sigmoid, SupRankStep)):
+        pairs = _pairs_per_query(levels, weights) * (1 if is_compiled(scores.device) else COMPILED_PAIRS)
+        pairs -= PAIRS_PER_ITEM * scores.shape[1]
+        if pairs > 0 and (grid := grid_over(scores, step)) and pairs > PAIRS_PER_POINT * grid.n_points:
+            return interpolated_sums(scores, levels, weights, step, grid, ranking)
     return pair_sums(scores, levels, weights, step)
 
 

@@ -15,6 +15,9 @@ import torch
 
 from hgld.errors import ConfigurationError
 
+#: Least temperature: a sixth of the distance of two float32 scores near 1, which a sigmoid takes to 0.002 or 0.998.
+MIN_TEMPERATURE = 1e-8
+
 
 class Step(Protocol):
     """A surrogate h of Heaviside's step H: a function of score differences t = s_j - s_k."""
@@ -58,10 +61,10 @@ class Sigmoid:
     """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 6) and of the R@k surrogate (Patel et al., Eq. 4).
 
     Args:
-        tau: Temperature, above 0.
+        tau: Temperature, at least 1e-8.
 
     Raises:
-        ConfigurationError: ``tau`` is not above 0.
+        ConfigurationError: ``tau`` is below 1e-8 or infinite.
 
     >>> Sigmoid(tau=0.01).value(torch.tensor([-0.01, 0.0, 0.01]))
     tensor([0.2689, 0.5000, 0.7311])
@@ -70,7 +73,7 @@ class Sigmoid:
     tau: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_temperature(self.tau)
+        check_temperature("tau", self.tau)
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
         """See :meth:`Step.value`."""
@@ -100,7 +103,7 @@ class SupRankStep:
     bounds ties too. Its slope rho beyond delta does not vanish, however wrong the ranking is.
 
     Args:
-        tau: Temperature, above 0.
+        tau: Temperature, at least 1e-8.
         rho: Slope beyond ``delta``, 0 or more.
         delta: Score difference where the line begins, 0 or more.
         start: Constant added between 0 and ``delta``.
@@ -120,7 +123,7 @@ class SupRankStep:
     offset: float | None = None
 
     def __post_init__(self) -> None:
-        _check_temperature(self.tau)
+        check_temperature("tau", self.tau)
         if not (self.rho >= 0 and self.delta >= 0):
             raise ConfigurationError(f"`rho` is {self.rho} and `delta` {self.delta}; expected 0 or more")
 
@@ -230,7 +233,7 @@ def suprank_step(
         variant: ``eq4`` for Eq. 4 of the paper, or what the authors' settings files have in its place: ``cfg144``
             (SOP, CUB, Cars196, DyML and H-GLDv2) drops by 0.053 at ``delta``; ``cfginat`` (iNaturalist) is 1/2 at 0
             and not an upper bound.
-        tau: Temperature, above 0.
+        tau: Temperature, at least 1e-8.
         rho: Slope beyond ``delta``, 0 or more.
         delta: Score difference where the line begins, 0 or more.
 
@@ -249,9 +252,18 @@ def suprank_step(
     raise ConfigurationError(f'`variant` is "{variant}"; choose eq4, cfg144 or cfginat')
 
 
-def _check_temperature(tau: float) -> None:
-    if not tau > 0:
-        raise ConfigurationError(f"`tau` is {tau}; expected more than 0")
+def check_temperature(name: str, value: float) -> None:
+    """Raise a :class:`ConfigurationError` if a temperature leaves nothing of a sigmoid, or is not finite.
+
+    Args:
+        name: Name of the parameter for the message.
+        value: Temperature in units of scores, ranks or distances.
+    """
+    if not MIN_TEMPERATURE <= value < math.inf:
+        raise ConfigurationError(
+            f"`{name}` is {value}; expected at least {MIN_TEMPERATURE}: float32 scores are 6e-08 apart, and below it "
+            "gradients vanish or overflow"
+        )
 
 
 #: The steps that losses use by default.

@@ -53,3 +53,9 @@ def test_products_and_gradients_are_those_of_converted_references(
     torch.testing.assert_close(gradient, *torch.autograd.grad(expected, queries, upstream))
     torch.testing.assert_close(gradient, combined_references(upstream, references))
     assert scores.dtype == gradient.dtype == torch.float32
+
+
+def test_second_derivatives_of_products_are_exact() -> None:
+    """A loss that squares them is differentiated twice, through references of 16 bits."""
+    queries, references = unit_vectors(3, 4, 0).double().requires_grad_(), unit_vectors(5, 4, 1).half()
+    assert torch.autograd.gradgradcheck(lambda x: inner_products(x, references) ** 3, queries)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH
+from hgld.errors import ConfigurationError
 from hgld.losses.kernels import pair_sums, step_sums
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 from tests.losses import oracles
@@ -102,20 +103,43 @@ def test_only_pairs_with_a_weight_are_evaluated() -> None:
     assert sum(evaluated) == 1 + 4 * (20 * 30 + 10 * 50)
 
 
+def fail(*_: Any) -> None:
+    raise AssertionError("the other way was taken")
+
+
 @pytest.mark.parametrize("step", [Sigmoid(), SupRankStep(), suprank_step("cfg144")], ids=str)
 def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
     scores, levels, _ = random_queries(2, 3, 100, 3)
     weights = torch.ones(1, 4, 4, dtype=torch.float64).tril(-1)
     by_pairs = step_sums.step_sums(scores, levels, weights, step)
-
-    def fail(*_: Any) -> None:
-        raise AssertionError("pairs were evaluated")
-
     monkeypatch.setattr(step_sums, "pair_sums", fail)
-    with pytest.raises(AssertionError, match="pairs were evaluated"):
+    with pytest.raises(AssertionError, match="the other way was taken"):
         step_sums.step_sums(scores, levels, weights, step)
-    monkeypatch.setattr(step_sums, "PAIRS_PER_QUERY", 0)
     monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 1)
+    monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 1)
     torch.testing.assert_close(step_sums.step_sums(scores, levels, weights, step), by_pairs, rtol=1e-5, atol=1e-5)
-    with pytest.raises(AssertionError, match="pairs were evaluated"):
+    with pytest.raises(AssertionError, match="the other way was taken"):
         step_sums.step_sums(scores, levels.clamp(max=0), weights, step)  # no pairs at all
+
+
+@pytest.mark.parametrize("tau", [1e-4, 1e-5])
+def test_pairs_are_summed_where_a_grid_would_have_many_points(monkeypatch: pytest.MonkeyPatch, tau: float) -> None:
+    monkeypatch.setattr(step_sums, "interpolated_sums", fail)
+    scores = torch.linspace(-1, 1, 1000).view(1, -1)[:, torch.randperm(1000, generator=torch.manual_seed(0))]
+    levels = (torch.arange(1000) % 2).view(1, -1)
+    sums = step_sums.step_sums(scores, levels, torch.ones(1, 2, 2).tril(-1), Sigmoid(tau))
+    above = (scores[0, :, None] < scores[0]) & (levels == 0)
+    torch.testing.assert_close(sums[0], above.sum(1).float() * levels[0])
+
+
+@pytest.mark.parametrize("way", ["compiled pairs", "pairs", "interpolation"])
+def test_second_derivatives_are_an_error(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setenv(SWITCH, "0" if way == "pairs" else "1")
+    if way == "interpolation":
+        monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 0)
+        monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 0)
+        monkeypatch.setattr(step_sums, "pair_sums", fail)
+    scores, levels, weights = random_queries(0, 3, 20, 3)
+    sums = step_sums.step_sums(scores.requires_grad_(), levels, weights, Sigmoid())
+    with pytest.raises(ConfigurationError, match="no second derivatives"):
+        torch.autograd.grad(sums.sum(), scores, create_graph=True)

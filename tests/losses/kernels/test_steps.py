@@ -75,7 +75,9 @@ def test_split_adds_up_and_does_not_change_its_argument(step: Step, dtype: torch
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sigmoid(0), "`tau` is 0; expected more than 0"),
+        (lambda: Sigmoid(0), "`tau` is 0; expected at least 1e-08"),
+        (lambda: Sigmoid(1e-9), "`tau` is 1e-09; expected at least 1e-08: float32 scores are 6e-08 apart"),
+        (lambda: SupRankStep(tau=float("inf")), "`tau` is inf"),
         (lambda: SupRankStep(tau=-1.0), "`tau` is -1.0"),
         (lambda: SupRankStep(rho=-1.0), "`rho` is -1.0"),
         (lambda: SupRankStep(delta=float("nan")), "`delta` nan"),
