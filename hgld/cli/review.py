@@ -48,14 +48,6 @@ def review(
     ] = False,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
-    re_estimate: Annotated[
-        bool,
-        typer.Option(
-            "--re-estimate/--no-re-estimate",
-            help="Estimate suggestions again from new decisions, in the background; needs label_embeddings.parquet "
-            "beside CLUSTERS.",
-        ),
-    ] = True,
     host: Host = "127.0.0.1",
     port: Port = 0,
     open_browser: OpenBrowser = True,
@@ -90,7 +82,6 @@ def review(
                 blind=blind,
                 images=images,
                 image_landmarks=[parse_images(text) for text in image_landmarks or ()],
-                re_estimate=re_estimate,
             )
         typer.echo(f"{path}: everything is saved")
 

@@ -43,7 +43,7 @@ class LabelCounts:
 
     Args:
         state: State of the review.
-        labels: Labels by label_id; they may be replaced by others with the same row.
+        labels: Labels by label_id.
         cluster: Returns the number of a label's present cluster.
         count: Returns the counts of a single label.
     """

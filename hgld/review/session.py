@@ -29,13 +29,10 @@ from hgld.review.projections import (
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.state import FieldState
 from hgld.review.store import EventStore
-from hgld.review.suggestion_updates import SuggestionUpdates
 from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
 from hgld.taxonomy.groups import ROOTS, Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
-#: Kinds of actions that take a candidate.
-_TAKING = ("take", "accept", "accept_sure")
 #: Returned instead of a decision for a label that has no such candidate.
 NO_CANDIDATE = object()
 
@@ -50,7 +47,6 @@ class ReviewSession:
         group_notes: What to know about groups, by key.
         table_names: Names of clusters in the ``clusters`` table, by number.
         counts: Numbers of labels and of decided ones.
-        updates: Suggestions that were estimated again.
 
     Args:
         labels: Labels in the order of the page.
@@ -70,7 +66,6 @@ class ReviewSession:
         blind: bool = False,
     ) -> None:
         self.labels = {label.row.label_id: label for label in labels}
-        self.updates = SuggestionUpdates(self.labels)
         self.taxonomy = taxonomy
         self._merging_groups = [group for group in taxonomy if group.merged]
         self.store = store
@@ -166,49 +161,30 @@ class ReviewSession:
 
     # Actions.
 
-    def decide(
-        self, versions: Mapping[str, int], action: LabelAction, estimates: Mapping[str, int] | None = None
-    ) -> int | None:
+    def decide(self, versions: Mapping[str, int], action: LabelAction) -> int | None:
         """Apply an action to one or several labels.
 
         Args:
             versions: Version that the annotator saw, by label_id.
             action: What to do. If it takes a candidate, labels without that candidate are skipped.
-            estimates: Estimates whose suggestions the annotator saw, by label_id; by default the last.
 
         Returns:
             Id of the step, or None if nothing changes.
 
         Raises:
             InvalidActionError: There is no such label, group or candidate.
-            StaleError: A label is no longer at its version, or a suggestion to take is that of an unknown estimate.
+            StaleError: A label is no longer at its version.
         """
         self._check_versions(versions)
         groups = self.groups()
         changes = []
-        for label_id, label in self._labels_as_seen(versions, action, estimates or {}).items():
-            value = self.resulting_decision(label, action, groups)
+        for label_id in versions:
+            value = self.resulting_decision(self.labels[label_id], action, groups)
             if value is not NO_CANDIDATE:
-                self.labels[label_id] = label  # so that the count of decisions as suggested is about what was shown
                 changes.append(Change("decision", label_id, value))
         if not changes:
             raise InvalidActionError(self._no_candidate(action))
         return self.store.append(changes)
-
-    def _labels_as_seen(
-        self, label_ids: Iterable[str], action: LabelAction, estimates: Mapping[str, int]
-    ) -> dict[str, ReviewLabel]:
-        """Return labels with the suggestions that the annotator saw, which must be known if the action takes one."""
-        labels = {label_id: self.labels[label_id] for label_id in label_ids}
-        seen = {
-            label_id: self.updates.label_as_seen(label_id, estimates[label_id])
-            for label_id in labels
-            if label_id in estimates
-        }
-        unknown = [label_id for label_id, label in seen.items() if label is None]
-        if unknown and action.kind in _TAKING:
-            raise StaleError(unknown)
-        return labels | {label_id: label for label_id, label in seen.items() if label is not None}
 
     def _no_candidate(self, action: LabelAction) -> str:
         if self.blind:
@@ -238,7 +214,7 @@ class ReviewSession:
             if not comment and current["decision"] is None:
                 return None
             decision, group = current["decision"], current["group"]
-        elif action.kind in _TAKING:
+        elif action.kind in ("take", "accept", "accept_sure"):
             candidate = self._candidate(label, action, groups)
             if candidate is None:
                 return NO_CANDIDATE

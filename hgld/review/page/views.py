@@ -52,7 +52,7 @@ class LabelView:
         label_id: Id of the label.
         label: Text of the label.
         version: Version of the label.
-        seen: Version, estimate of the suggestions, and id, which a form sends back.
+        seen: Version and id, which a form sends back.
         landmarks: Number of landmarks.
         parents: Labels of the superclasses.
         examples: Names and URLs of example categories.
@@ -138,8 +138,7 @@ def brief_label_view(session: ReviewSession, label: ReviewLabel, view: View) -> 
 
 def _seen(session: ReviewSession, label: ReviewLabel) -> str:
     """Return what a form sends back of a label; :func:`hgld.review.page.forms.label_versions` reads it."""
-    estimate = f".{label.estimate}" if label.estimate else ""
-    return f"{session.version(label.row.label_id)}{estimate}:{label.row.label_id}"
+    return f"{session.version(label.row.label_id)}:{label.row.label_id}"
 
 
 def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> list[DecisionView]:

@@ -34,7 +34,7 @@ export function undo() {
 /** Send the fields of a form; the cursor moves past labels that it decides without waiting for the answer. */
 export function send(action, data, form = null) {
   const choice = String(data.get("choose") ?? "");
-  const button = choice.match(/^take:\d+@[\d.]+:(.*)$/s);
+  const button = choice.match(/^take:\d+@\d+:(.*)$/s);
   const labels = labelsOf(action, data, button);
   const about = describe(action, choice, labels, form);
   if (action === "/decide" && !button && choice !== "comment" && labels.length === 1 && takeGuard(labels[0]))
