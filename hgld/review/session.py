@@ -190,7 +190,7 @@ class ReviewSession:
         if self.blind:
             return "this review is blind: suggestions are hidden; choose a group"
         if action.kind == "accept":
-            return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first anyway"
+            return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; take the first by its number"
         if action.kind == "accept_sure":
             return f"there is no suggestion of {SURE_SCORE:.0%} or more to accept"
         return f"there is no suggestion {action.candidate} to take"

@@ -61,8 +61,8 @@ class ListRenderer:
         """Return the row of a label, in full or with only what the cursor and the selection need."""
         session, view = self._lists.session, position.view
         label = session.labels[label_id]
-        data = brief_label_view(session, label, view) if brief else label_view(session, label, groups, view)
-        return self._row(data, brief)
+        make_view = brief_label_view if brief else label_view
+        return self._row(make_view(session, label, groups, view), brief)
 
     def _render_row(self, data: LabelView | BriefLabelView, brief: bool) -> Markup:
         html: Markup = self._parts.row(data, brief)
