@@ -70,7 +70,7 @@ PUBLIC_NAMES = {
     """,
     "hgld.review": """
         AdjudicateConfig Agreement AgreementConfig ExportConfig ImportConfig ReviewSession
-        adjudicate adjudicate_files agreement_files cohen_kappa export_decisions export_sheets import_sheet
+        adjudicate adjudicate_files agreement_files cohen_kappa copy_store export_decisions export_sheets import_sheet
         krippendorff_alpha measure_agreement open_store raw_agreement read_store
     """,
     "hgld.search": """

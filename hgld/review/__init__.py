@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hgld.review.session import ReviewSession
     from hgld.review.sheets.export import ExportConfig, export_sheets
     from hgld.review.sheets.import_sheet import ImportConfig, import_sheet
-    from hgld.review.store import open_store, read_store
+    from hgld.review.store import copy_store, open_store, read_store
 
 __all__ = [
     "AdjudicateConfig",
@@ -31,6 +31,7 @@ __all__ = [
     "adjudicate_files",
     "agreement_files",
     "cohen_kappa",
+    "copy_store",
     "export_decisions",
     "export_sheets",
     "import_sheet",
@@ -54,6 +55,7 @@ __getattr__, __dir__ = lazy_exports(
         "adjudicate_files": "adjudication",
         "agreement_files": "agreement",
         "cohen_kappa": "coefficients",
+        "copy_store": "store",
         "export_decisions": "decision_export",
         "export_sheets": "sheets.export",
         "import_sheet": "sheets.import_sheet",
