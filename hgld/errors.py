@@ -52,6 +52,15 @@ class SourceError(HgldError):
     """A server kept failing, or sent something that cannot be used."""
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural.
+
+    >>> counted(1, "label"), counted(1200, "label")
+    ('1 label', '1,200 labels')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def indented_list(items: Sequence[str], *, limit: int = 20) -> str:
     """Format items for a message: one per line, indented, with a count of the omitted ones.
 

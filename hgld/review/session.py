@@ -17,6 +17,7 @@ from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActi
 from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
 from hgld.review.label_counts import Counts, LabelCounts
+from hgld.review.opinions import UNSURE, category
 from hgld.review.projections import (
     apply_group_values,
     current_cluster,
@@ -44,7 +45,6 @@ class ReviewSession:
         adjudicating: Whether the session settles different opinions of other annotators.
         blind: Whether suggestions are hidden.
         state: State of the review, kept by the store.
-        group_notes: What to know about groups, by key.
         table_names: Names of clusters in the ``clusters`` table, by number.
         counts: Numbers of labels and of decided ones.
 
@@ -52,7 +52,7 @@ class ReviewSession:
         labels: Labels in the order of the page.
         taxonomy: Groups at the start.
         store: Event store, open for writing.
-        group_notes: What to know about groups, by key, such as the names that annotators gave to it.
+        group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
         blind: Whether to hide suggestions; decisions are recorded as blind.
     """
 
@@ -62,7 +62,7 @@ class ReviewSession:
         taxonomy: Sequence[Group],
         store: EventStore,
         *,
-        group_notes: Mapping[str, str] | None = None,
+        group_problems: Mapping[str, str] | None = None,
         blind: bool = False,
     ) -> None:
         self.labels = {label.row.label_id: label for label in labels}
@@ -70,7 +70,7 @@ class ReviewSession:
         self._merging_groups = [group for group in taxonomy if group.merged]
         self.store = store
         self.state = store.state
-        self.group_notes = group_notes or {}
+        self._group_problems = group_problems or {}
         self.blind = blind
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._earlier_decisions = EarlierDecisions(
@@ -93,6 +93,23 @@ class ReviewSession:
         """Return whether a label has a decision, and not only a comment."""
         value = self.decision_field(label_id).value
         return value is not None and value["decision"] is not None
+
+    def is_settled(self, label: ReviewLabel, value: Any) -> bool:
+        """Return whether the value of its decision field leaves nothing to decide about a label.
+
+        In an adjudication, ``unsure`` does not settle a label, but two opinions do that have become the same because
+        groups were merged.
+        """
+        if value is not None and value["decision"] is not None:
+            return not (label.opinions and value["decision"] == "unsure")
+        opinions = {opinion.decision and category(opinion.decision) for opinion in label.opinions}
+        categories = {each and self.survivor(each) for each in opinions}
+        return len(categories) == 1 and not categories & {None, UNSURE}
+
+    def groups_to_settle(self) -> dict[str, str]:
+        """Return what annotators still differ on about groups, by key; renaming or merging a group settles it."""
+        changed = self.group_values()
+        return {key: problem for key, problem in self._group_problems.items() if key not in changed}
 
     def decision_value(self, label_id: str) -> Any:
         """Return the decision and the comment on a label; None if it has neither."""
@@ -145,12 +162,13 @@ class ReviewSession:
 
     def _count(self, label_id: str) -> Counts:
         label, value = self.labels[label_id], self.decision_value(label_id)
-        landmarks = label.row.landmarks
+        landmarks, settled = label.row.landmarks, self.is_settled(label, value)
+        counts = Counts(1, landmarks, settled=settled, landmarks_settled=settled * landmarks)
         if value is None or value["decision"] is None:
-            return Counts(1, landmarks)
+            return counts
         suggested = bool(label.suggestions) and not (self.blind or label.opinions or value["decision"] == "unsure")
-        group = self.survivor(label.suggestions[0].group) if suggested else None
-        return Counts(1, landmarks, 1, landmarks, suggested, suggested and value["group"] == group)
+        as_suggested = suggested and value["group"] == self.survivor(label.suggestions[0].group)
+        return counts._replace(decided=1, unsure=not settled, suggested=suggested, as_suggested=as_suggested)
 
     def _suggestions(self, label: ReviewLabel) -> list[Candidate]:
         return [] if self.blind else suggestion_candidates(label)

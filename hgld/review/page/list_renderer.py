@@ -89,8 +89,9 @@ class ListRenderer:
         return html
 
     def places(self, position: Position) -> Markup:
-        """Return the views and clusters that one can go to."""
+        """Return the views and clusters that one can go to, and the groups to settle."""
         session = self._lists.session
         views: Markup = self._macros.views(view_links(self._lists, position.view), position.view)
+        views += self._macros.to_settle(session.groups_to_settle(), session.groups())
         clusters: Markup = self._parts.clusters(cluster_views(session, session.counts.members), position)
         return views + clusters

@@ -185,7 +185,7 @@ class PageRenderer:
         """Return the parts that change with every event."""
         session = self._session
         return {
-            "status": self._part("status", review_progress(session)),
+            "status": self._part("status", review_progress(session), session.adjudicating),
             "clusters": self._lists.places(position),
             "history": self._part("history", history(session, _MAX_HISTORY), position),
         }
@@ -214,4 +214,4 @@ class PageRenderer:
             if wanted in group.name.casefold() or wanted in group.guideline.casefold()
         }
         versions = {key: self._session.state.field("group", key).version for key in groups}
-        return self._part("groups", matches, versions, ROOTS, groups, self._session.group_notes)
+        return self._part("groups", matches, versions, ROOTS, groups)

@@ -28,7 +28,7 @@ def serve_session(
     on_address: Callable[[str], None],
     decisions: Iterable[Decision] = (),
     changed_groups: Sequence[Group] = (),
-    group_notes: Mapping[str, str] | None = None,
+    group_problems: Mapping[str, str] | None = None,
     blind: bool = False,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
@@ -43,7 +43,7 @@ def serve_session(
         on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
         decisions: Decisions to start from, for labels that were never touched in the store.
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
-        group_notes: What to know about groups, by key.
+        group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
         blind: Whether to hide suggestions and to record decisions as blind.
 
     Raises:
@@ -53,7 +53,7 @@ def serve_session(
     """
     keys = PageKeys()
     with listen(config, store) as listener, open_store(store, annotator) as event_store:
-        session = ReviewSession(labels, groups, event_store, group_notes=group_notes, blind=blind)
+        session = ReviewSession(labels, groups, event_store, group_problems=group_problems, blind=blind)
         session.import_decisions(decisions, changed_groups)
         if not session.adjudicating:
             log_table_changes(session)

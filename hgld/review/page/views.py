@@ -101,6 +101,7 @@ class ClusterView:
     name: str
     labels: int
     decided: int
+    settled: int
     landmarks: int
     version: int
 
@@ -201,6 +202,7 @@ def cluster_views(session: ReviewSession, clusters: Iterable[int]) -> list[Clust
             session.cluster_name(number),
             counts.labels,
             counts.decided,
+            counts.settled,
             counts.landmarks,
             session.state.field("name", str(number)).version,
         )
