@@ -345,7 +345,7 @@ def test_adjudication_counts_what_closes_and_lists_groups_to_settle(
             tab.press("1")
             wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
             tab.press("2")
-            status = "2 of 3 labels settled"
+            status = "2 of 3 settled"
             wait_for(lambda: status in tab.texts("#status")[0], True)
             assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
             tab.press("n")
@@ -364,7 +364,7 @@ def test_adjudication_counts_what_closes_and_lists_groups_to_settle(
             tab.press("[")
             wait_for(lambda: tab.current, "Q1")
             tab.press(Keys.BACKSPACE)  # both opinions are the same now
-            wait_for(lambda: "3 of 3 labels settled" in tab.texts("#status")[0], True)
+            wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
             assert tab.texts("#status .open") == []
     finally:
         server.stop()
