@@ -54,7 +54,8 @@ class ListRenderer:
         html: Markup = self._parts.list(parts, position)
         if len(label_ids) < len(everything):
             neighbours = [everything[n] if 0 <= n < len(everything) else "" for n in (start - 1, start + _MAX_LISTED)]
-            html += self._macros.part_of_list(start, len(label_ids), len(everything), position.view, *neighbours)
+            part = self._macros.part_of_list(start, len(label_ids), len(everything), position.view, *neighbours)
+            html = part + html + part
         return html
 
     def row(self, label_id: str, position: Position, groups: Mapping[str, Group], *, brief: bool = False) -> Markup:

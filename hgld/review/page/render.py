@@ -187,7 +187,7 @@ class PageRenderer:
         return {
             "status": self._part("status", review_progress(session), session.adjudicating),
             "clusters": self._lists.places(position),
-            "history": self._part("history", history(session, _MAX_HISTORY), position),
+            "history": self._part("history", history(session, _MAX_HISTORY), len(session.state.steps), position),
         }
 
     def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:

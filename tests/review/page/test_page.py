@@ -85,6 +85,29 @@ def test_decide_undo_and_redo_by_key(tab: Tab) -> None:
     assert "50% as suggested" in tab.texts("#status")[0]
 
 
+@pytest.mark.slow
+def test_group_search_forgives_a_typo_where_nothing_else_matches(tab: Tab) -> None:
+    from selenium.webdriver import Keys
+
+    shown = "#groups .groups > li:not([hidden]) button > span"
+    tab.press("g")
+    for typed, found in (
+        ("musuem", "museum"),  # exchanged
+        ("chirch", "church"),  # another letter
+        ("lghthouse", "lighthouse"),  # missing
+        ("observvatory", "observatory"),  # twice
+        ("muzwum", None),  # two typos
+        ("-(x)'.", None),
+        ("lake", "lake"),
+    ):
+        tab.browser.execute_script("document.activeElement.value = ''")
+        tab.press(typed)
+        assert tab.texts(shown)[:1] == ([found] if found else []), typed
+    assert not {"cave", "bath"} & set(tab.texts(shown)), "typos count only where nothing else matches"
+    tab.press(Keys.ENTER)
+    tab.wait_for_decisions(Q1="✓ lake")
+
+
 def test_select_a_range_comment_and_undo_an_earlier_step(tab: Tab) -> None:
     from selenium.webdriver import Keys
 
@@ -255,7 +278,7 @@ def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "left"), [("Keep theirs", "✕ drop"), ("Save mine", "✓ lake")])
+@pytest.mark.parametrize(("way", "left"), [("Keep the other tab's", "✕ drop"), ("Save this tab's", "✓ lake")])
 def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: ServedSession, way: str, left: str) -> None:
     from selenium.webdriver import Keys
 
