@@ -146,7 +146,7 @@ def test_changes_that_were_not_saved(browser: Chrome, server: ServedSession, scr
         browser.get(page)
         change_meanwhile(server)
         browser.find_element("css selector", "#actions [value=unsure]").click()
-        wait_for(lambda: "changed after you saw it" in browser.page_source, True)
+        wait_for(lambda: "changed in another tab" in browser.page_source, True)
     assert violations(browser) == []
     browser.get(page)
     browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true })")  # it does not look again

@@ -70,7 +70,7 @@ def test_key_without_a_suggestion_to_take_stays_at_its_label(browser: Chrome, se
 
 def hold(tab: Tab, key: str) -> None:
     """Press a key for as long as the system repeats it four times."""
-    event = {"key": key, "code": key if len(key) > 1 else f"Key{key.upper()}", "type": "keyDown"}
+    event: dict[str, object] = {"key": key, "code": key if len(key) > 1 else f"Key{key.upper()}", "type": "keyDown"}
     event |= {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {"text": key}
     for n in range(5):
         tab.browser.execute_cdp_cmd("Input.dispatchKeyEvent", event | {"autoRepeat": n > 0})
