@@ -11,7 +11,7 @@ import pytest
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from tests.review.conftest import Label, clean_table, clusters_table
 from tests.review.page.page_server import ServedSession, serve_clusters
-from tests.review.page.screens import PHONE, SCREENS, SMALL_PHONE, ZOOMED, Screen, shown_on
+from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, SMALL_PHONE, ZOOMED, Screen, shown_on
 from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
@@ -44,22 +44,6 @@ return [...document.querySelectorAll("button, summary, select, input:not([type=c
   .filter(element => element.checkVisibility() && !element.closest("#group-list"))
   .filter(element => element.getBoundingClientRect().height < arguments[0])
   .map(element => element.outerHTML);
-"""
-#: Words that are shown on several lines, but for those that are longer than any line.
-BROKEN_WORDS = r"""
-const found = [], range = document.createRange();
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-  const parent = node.parentElement;
-  if (!parent.checkVisibility() || getComputedStyle(parent).clipPath !== "none") continue;  // for screen readers
-  for (const { index, 0: word } of node.data.matchAll(/[\p{L}\p{N}]+/gu)) {
-    range.setStart(node, index);
-    range.setEnd(node, index + word.length);
-    const lines = new Set([...range.getClientRects()].filter(box => box.width).map(box => Math.round(box.top)));
-    if (lines.size > 1 && word.length < 30) found.push(word);
-  }
-}
-return found;
 """
 
 
