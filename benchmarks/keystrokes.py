@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from development_set import DevelopmentSet, read_development_set
@@ -39,8 +39,6 @@ from hgld.taxonomy.groups import Group
 GOAL = 0.95
 #: Rows of the list that are on the screen at once.
 ROWS_ON_SCREEN = 15
-#: New decisions after which suggestions are estimated again.
-RE_ESTIMATE_AFTER = 100
 #: Share of steps in which a wrong key is pressed, noticed, and undone.
 SLIP_RATE = 0.02
 #: Drawn numbers of landmarks, and random slips: all counts of keys are means over these.
@@ -76,28 +74,24 @@ class Review:
     """A review in progress.
 
     Attributes:
-        labels: Labels with their present suggestions, in the order of the table.
-        estimates: How often suggestions were estimated.
+        labels: Labels with their suggestions, in the order of the table.
 
     Args:
         case: Labels to decide.
-        re_estimate: Whether suggestions follow the decisions.
         slip_rate: Share of steps in which the annotator presses a wrong key, notices it, and undoes it.
         seed: Seed of the slips.
     """
 
-    def __init__(self, case: Case, *, re_estimate: bool = False, slip_rate: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, case: Case, *, slip_rate: float = 0.0, seed: int = 0) -> None:
         self.labels = {label.row.label_id: label for label in case.labels}
-        self.estimates = 0
         self._case = case
-        self._re_estimate = re_estimate
         self._slip_rate, self._chance = slip_rate, np.random.default_rng(seed)
         self._decided: dict[str, str | None] = {}
 
     def run(self, strategy: Strategy) -> Outcome:
         """Decide labels by a strategy until the goal is reached."""
         total = sum(label.row.landmarks for label in self.labels.values())
-        keys = right = wrong = estimated_from = 0
+        keys = right = wrong = 0
         for step in strategy(self):
             slips = self._chance.random() < self._slip_rate
             keys += 2 * step.keys + 1 if slips else step.keys
@@ -110,9 +104,6 @@ class Review:
             self._decided.update(step.groups)
             if right >= GOAL * total:
                 break
-            if self._re_estimate and len(self._decided) >= estimated_from + RE_ESTIMATE_AFTER:
-                estimated_from = len(self._decided)
-                self._estimate()
         return Outcome(keys, len(self._decided), right / total, wrong / total)
 
     def undecided(self, label_ids: Sequence[str]) -> list[str]:
@@ -139,17 +130,6 @@ class Review:
     def keys_to_choose(self, group: str | None) -> int:
         """Return the number of keys that choose a group by its name, or drop."""
         return 1 if group is None else keys_to_find(group, tuple(self._case.inputs.groups))
-
-    def _estimate(self) -> None:
-        self.estimates += 1
-        decisions = [
-            replace(decision, decision="group" if group else "drop", group=group)
-            for label_id, group in self._decided.items()
-            for decision in [self._case.decisions[label_id]]
-        ]
-        for label_id, suggestions in suggestions_of(self._case.inputs, decisions).items():
-            if label_id in self.labels and label_id not in self._decided:
-                self.labels[label_id] = replace(self.labels[label_id], suggestions=suggestions)
 
 
 #: Iterates over the steps of an annotator, given the review in progress.
@@ -220,16 +200,11 @@ def in_queue(
     if accept_all:
         sure = {row: group for row in review.labels if (group := review.accepted_group(row, SURE_SCORE))}
         yield Step(2, sure)
-    estimates = -1
-    rows: list[str] = []
-    while True:
-        if estimates != review.estimates:
-            estimates, rows = review.estimates, ranked(review, order)
-        rows = review.undecided(rows)
-        if not rows:
-            return
+    rows = review.undecided(ranked(review, order))
+    while rows:
         steps = steps_on_screen(review, rows[:ROWS_ON_SCREEN]) if accept_screen else [step_alone(review, rows[0])]
         yield from steps
+        rows = review.undecided(rows)
 
 
 def steps_on_screen(review: Review, rows: Sequence[str]) -> list[Step]:
@@ -295,15 +270,6 @@ def keys_to_find(key: str, groups: tuple[Group, ...]) -> int:
 # What they decide on.
 
 
-def suggestions_of(inputs: SuggestionInputs, decisions: Sequence[Decision]) -> dict[str, tuple[Suggestion, ...]]:
-    """Return the suggestions for every label, after some decisions."""
-    suggested = suggest_groups(inputs, decisions)
-    return {
-        label_id: tuple(Suggestion(*suggestion) for suggestion in row)
-        for label_id, row in zip(inputs.labels.ids, suggested, strict=True)
-    }
-
-
 def make_case(inputs: SuggestionInputs, decisions: Mapping[str, Decision], rows: Sequence[tuple[int, int]]) -> Case:
     """Return labels with their suggestions in the order of the table.
 
@@ -314,7 +280,6 @@ def make_case(inputs: SuggestionInputs, decisions: Mapping[str, Decision], rows:
     """
     names = {row["item"]: row["label"] for part in inputs.classes for row in part.to_pylist()}
     parents = {row["item"]: row["subclass_of"] for part in inputs.classes for row in part.to_pylist()}
-    suggestions = suggestions_of(inputs, [])
     labels = [
         ReviewLabel(
             LabelRow(
@@ -328,10 +293,10 @@ def make_case(inputs: SuggestionInputs, decisions: Mapping[str, Decision], rows:
                 examples=(),
                 suggested_group="",
             ),
-            suggestions[label_id],
+            tuple(Suggestion(*suggestion) for suggestion in suggestions),
         )
-        for label_id, text, landmarks, (cluster, subcluster) in zip(
-            inputs.labels.ids, inputs.labels.texts, inputs.landmarks, rows, strict=True
+        for label_id, text, landmarks, (cluster, subcluster), suggestions in zip(
+            inputs.labels.ids, inputs.labels.texts, inputs.landmarks, rows, suggest_groups(inputs), strict=True
         )
         if label_id in decisions
     ]
@@ -402,21 +367,18 @@ def strategies() -> Iterator[tuple[str, Strategy]]:
     yield "all sure ones unseen, then most landmarks first", partial(in_queue, order="landmarks", accept_all=True)
 
 
-def mean_outcome(cases: Sequence[Case], strategy: Strategy, options: Mapping[str, Any]) -> Outcome:
-    """Return the mean outcome of reviews with these options, one for each case."""
-    outcomes = [Review(case, seed=seed, **options).run(strategy) for seed, case in enumerate(cases)]
+def mean_outcome(cases: Sequence[Case], strategy: Strategy, slip_rate: float) -> Outcome:
+    """Return the mean outcome of reviews with this rate of slips, one for each case."""
+    outcomes = [Review(case, slip_rate=slip_rate, seed=seed).run(strategy) for seed, case in enumerate(cases)]
     return Outcome(*np.mean(outcomes, axis=0))
 
 
 def measure(cases: Sequence[Case]) -> list[list[str]]:
-    """Return the rows of a table: each strategy as it is, with suggestions estimated again, and with slips."""
+    """Return the rows of a table: each strategy as it is, and with slips."""
     rows: list[list[str]] = []
     today = 0.0
     for name, strategy in strategies():
-        plain, followed, slipping = (
-            mean_outcome(cases, strategy, options)
-            for options in ({}, {"re_estimate": True}, {"slip_rate": SLIP_RATE})
-        )
+        plain, slipping = (mean_outcome(cases, strategy, slip_rate) for slip_rate in (0.0, SLIP_RATE))
         today = today or plain.keys
         rows.append(
             [
@@ -424,7 +386,6 @@ def measure(cases: Sequence[Case]) -> list[list[str]]:
                 f"{plain.labels:,.0f}",
                 f"{plain.keys:,.0f}",
                 f"{plain.keys / today:.0%}",
-                f"{followed.keys:,.0f}",
                 f"{slipping.keys:,.0f}",
                 f"{plain.wrong:.2%}",
             ]
@@ -447,7 +408,7 @@ def main() -> None:
             cases.setdefault(f"development set, {name}", []).append(case)
     if options.clusters:
         cases["Washington"] = [table_case(options.clusters)]
-    header = ["labels decided", "keys", "of today's", "re-estimating", "with slips", "landmarks decided wrongly"]
+    header = ["labels decided", "keys", "of today's", "with slips", "landmarks decided wrongly"]
     bodies = []
     for name, seeds in cases.items():
         labels = seeds[0].labels

@@ -63,6 +63,15 @@ def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
     return [by_lower_case[match] for match in get_close_matches(name.lower(), by_lower_case, n=limit)]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural.
+
+    >>> counted(1, "label"), counted(1200, "label")
+    ('1 label', '1,200 labels')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def indented_list(items: Sequence[str], *, limit: int = 20) -> str:
     """Format items for a message: one per line, indented, with a count of the omitted ones.
 

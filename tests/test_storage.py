@@ -27,6 +27,7 @@ OUTPUTS = {
     "cluster": ["-o"],
     "compare": ["-o", "--changes"],
     "complete": ["-o"],
+    "copy-store": ["-o"],
     "decisions": ["-o", "--clusters-out"],
     "demo": ["-o"],
     "embed": ["-o"],

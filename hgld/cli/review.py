@@ -48,14 +48,6 @@ def review(
     ] = False,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
-    re_estimate: Annotated[
-        bool,
-        typer.Option(
-            "--re-estimate/--no-re-estimate",
-            help="Estimate suggestions again from new decisions, in the background; needs label_embeddings.parquet "
-            "beside CLUSTERS.",
-        ),
-    ] = True,
     host: Host = "127.0.0.1",
     port: Port = 0,
     open_browser: OpenBrowser = True,
@@ -90,7 +82,6 @@ def review(
                 blind=blind,
                 images=images,
                 image_landmarks=[parse_images(text) for text in image_landmarks or ()],
-                re_estimate=re_estimate,
             )
         typer.echo(f"{path}: everything is saved")
 
@@ -127,6 +118,30 @@ def decisions(
             store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out, force=force
         )
         print_summary(out, summary, format_decisions)
+
+
+@app.command(rich_help_panel="Review")
+def copy_store(
+    store: Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="SQLite file to write.", callback=writable_file)],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an output that is not an earlier copy of STORE.")
+    ] = False,
+) -> None:
+    """Copy the file of decisions of the review page, while the page may be open.
+
+    The same command puts a copy back: give the copy as STORE, and the file that it replaces as --out.
+
+    Example: hgld copy-store review/ada.sqlite -o copies/ada.sqlite
+    """
+    from hgld.cli.summaries.review import format_decisions
+    from hgld.review.decision_export import DecisionsSummary
+    from hgld.review.projections import current_decisions
+    from hgld.review.store import copy_store as run
+
+    with friendly_errors():
+        owner, state = run(store, out, force=force)
+        print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), format_decisions)
 
 
 @app.command(rich_help_panel="Review")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.tree import Hierarchy
+from hgld.io.csv_files import escape_formula
 from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
 
@@ -79,11 +80,15 @@ def list_changes(before: Hierarchy, after: Hierarchy) -> list[LandmarkChange]:
 
 
 def write_changes(path: Path, changes: Sequence[LandmarkChange]) -> None:
-    """Write a CSV file with the fields of :class:`LandmarkChange` as columns."""
+    """Write a CSV file with the fields of :class:`LandmarkChange` as columns.
+
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
+    """
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([field.name for field in fields(LandmarkChange)])
-        writer.writerows(map(astuple, changes))
+        for change in changes:
+            writer.writerow(escape_formula(value) if isinstance(value, str) else value for value in astuple(change))
 
 
 def rows_in_both(before: Hierarchy, after: Hierarchy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -80,6 +80,7 @@ def is_locked(out: Path) -> bool:
 
 
 def _lock_path(out: Path) -> Path:
+    out = out.resolve()  # an output is locked under all of its names
     return out.with_name(f".{out.name}.lock")
 
 

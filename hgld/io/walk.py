@@ -12,8 +12,8 @@ from hgld.errors import InputError
 def files_below(root: Path) -> list[str]:
     """Return the paths of all files below a folder, relative to it and sorted.
 
-    Hidden files and folders are left out. Linked folders are followed, but every folder is read once, by its own path
-    if it is below ``root``.
+    Hidden files and folders are left out. Linked folders are followed, but for links to a folder above their own,
+    such as ``/``; every folder is read once, by its own path if it is below ``root``.
 
     Raises:
         InputError: There is no such folder, or a name is not a line of text in UTF-8.
@@ -43,7 +43,9 @@ def _walk(root: Path) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 yield from walk(path)
             elif entry.is_dir():
-                links.append(path)
+                link = root / path
+                if link.resolve() not in link.parent.resolve().parents:
+                    links.append(path)
             elif entry.is_file():
                 yield path
 

@@ -21,8 +21,6 @@ from hgld.pages.limits import MAX_HEADER_BYTES
 
 #: Time that open connections get when the server is stopped, in seconds.
 _GRACE_PERIOD_S = 2
-#: What a page does between requests goes on after so many ticks of the server, of which there are ten in a second.
-_TICKS_PER_STEP = 5
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ def serve_page(
     config: ServerConfig,
     *,
     on_address: Callable[[str], None],
-    between_requests: Callable[[], None] | None = None,
 ) -> None:
     """Serve a page until SIGINT or SIGTERM.
 
@@ -56,7 +53,6 @@ def serve_page(
         config: Where that socket listens.
         on_address: Called with an address that admits one browser to the page, once the server answers, and with the
             address for the next browser as soon as one was used.
-        between_requests: Called about twice in a second while no request is answered.
     """
 
     def announce(key: str) -> None:
@@ -64,18 +60,15 @@ def serve_page(
 
     keys.on_new_key = announce
     with _ignore_repeated_signals():
-        page_server(app, lambda: announce(keys.key), between_requests).run(sockets=[listener])
+        page_server(app, lambda: announce(keys.key)).run(sockets=[listener])
 
 
-def page_server(
-    app: ASGIApp, on_start: Callable[[], None], between_requests: Callable[[], None] | None = None
-) -> uvicorn.Server:
+def page_server(app: ASGIApp, on_start: Callable[[], None]) -> uvicorn.Server:
     """Return a server for a page, which logs only faults of its own.
 
     Args:
         app: Application of the page.
         on_start: Called once the server answers.
-        between_requests: Called about twice in a second while no request is answered.
     """
     config = uvicorn.Config(
         app,
@@ -88,7 +81,7 @@ def page_server(
         h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
         timeout_graceful_shutdown=_GRACE_PERIOD_S,
     )
-    return _Server(config, on_start, between_requests)
+    return _Server(config, on_start)
 
 
 def listen(config: ServerConfig, file: Path) -> socket.socket:
@@ -125,23 +118,15 @@ def _ignore_repeated_signals() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """A server that reports when it answers, and lets the page do something between requests."""
+    """A server that reports when it answers."""
 
-    def __init__(
-        self, config: uvicorn.Config, on_start: Callable[[], None], between_requests: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_start = on_start
-        self._between_requests = between_requests
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_start()
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._between_requests is not None and counter % _TICKS_PER_STEP == 0:
-            self._between_requests()
-        return await super().on_tick(counter)
 
 
 def _usual_port(file: Path) -> int:

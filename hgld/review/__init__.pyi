@@ -14,5 +14,6 @@ from .sheets.export import ExportConfig as ExportConfig
 from .sheets.export import export_sheets as export_sheets
 from .sheets.import_sheet import ImportConfig as ImportConfig
 from .sheets.import_sheet import import_sheet as import_sheet
+from .store import copy_store as copy_store
 from .store import open_store as open_store
 from .store import read_store as read_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hgld.errors import ConflictError
+from hgld.errors import ConflictError, counted
 
 #: Candidates that are less likely are not accepted with the rest, only by their number.
 LIKELY_SCORE = 0.5
@@ -25,7 +25,8 @@ class StaleError(ConflictError):
     """
 
     def __init__(self, label_ids: Sequence[str]) -> None:
-        super().__init__(f"{len(label_ids)} of the labels were changed in the meantime")
+        verb = "was" if len(label_ids) == 1 else "were"
+        super().__init__(f"{counted(len(label_ids), 'label')} {verb} changed in the meantime")
         self.label_ids = label_ids
 
 

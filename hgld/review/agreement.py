@@ -128,7 +128,8 @@ def measure_agreement(
     counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
     everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
     assert everything is not None
-    blind = np.array([_all_blind(opinions, label_id) for label_id in shared])
+    conditions = [_conditions(opinions, label_id) for label_id in shared]
+    blind = np.array([seen == {True} for seen in conditions])
     groups = [_group_agreement(name, codes == code, codes != MISSING, counts) for code, name in enumerate(names)]
     disagreements = [
         _disagreement(opinions, label_id, landmarks)
@@ -143,6 +144,7 @@ def measure_agreement(
         by_landmark=everything.by_landmark,
         blind=_subset_agreement(opinions, codes, counts, config, blind),
         not_blind=_subset_agreement(opinions, codes, counts, config, ~blind),
+        mixed=sum(seen >= {True, False} for seen in conditions),
         groups=tuple(sorted(groups, key=lambda group: (group.specific, -group.only_one, group.category))),
         disagreements=tuple(sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))),
         config=config,
@@ -198,11 +200,9 @@ def _encode(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[lis
     return names, np.array([[MISSING if name is None else code[name] for name in row] for row in categories])
 
 
-def _all_blind(opinions: Sequence[Opinions], label_id: str) -> bool:
-    """Return whether all annotators who decided a label are known to have seen no suggestions."""
-    return all(
-        annotator.decisions[label_id].blind is True for annotator in opinions if label_id in annotator.decisions
-    )
+def _conditions(opinions: Sequence[Opinions], label_id: str) -> set[bool | None]:
+    """Return whether annotators decided a label blind: True, False and None (unknown), as far as they occur."""
+    return {annotator.decisions[label_id].blind for annotator in opinions if label_id in annotator.decisions}
 
 
 def _subset_agreement(

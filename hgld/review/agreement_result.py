@@ -129,6 +129,7 @@ class Agreement:
         blind: Agreement on labels that all annotators who decided them decided without seeing suggestions; None if
             there are none.
         not_blind: Agreement on the other labels; None if there are none.
+        mixed: Number of labels that one annotator decided blind and another with suggestions.
         groups: Agreement on each category in use, the least agreement first.
         disagreements: Labels in different categories, those with most landmarks first.
         config: Settings of the intervals.
@@ -142,6 +143,7 @@ class Agreement:
     by_landmark: Measures | None
     blind: SubsetAgreement | None
     not_blind: SubsetAgreement | None
+    mixed: int
     groups: tuple[GroupAgreement, ...]
     disagreements: tuple[Disagreement, ...]
     config: AgreementConfig

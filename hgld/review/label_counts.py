@@ -21,7 +21,9 @@ class Counts(NamedTuple):
         labels: Number of labels.
         landmarks: Number of their landmarks.
         decided: Number of decided labels.
-        landmarks_decided: Number of landmarks with a decided label.
+        settled: Number of labels about which nothing is left to decide; see :meth:`ReviewSession.is_settled`.
+        landmarks_settled: Number of their landmarks.
+        unsure: Number of decided labels that are not settled.
         suggested: Number of decided labels that had a suggestion, without unsure ones.
         as_suggested: Number of those that were put into the suggested group.
     """
@@ -29,7 +31,9 @@ class Counts(NamedTuple):
     labels: int = 0
     landmarks: int = 0
     decided: int = 0
-    landmarks_decided: int = 0
+    settled: int = 0
+    landmarks_settled: int = 0
+    unsure: int = 0
     suggested: int = 0
     as_suggested: int = 0
 
@@ -43,7 +47,7 @@ class LabelCounts:
 
     Args:
         state: State of the review.
-        labels: Labels by label_id; they may be replaced by others with the same row.
+        labels: Labels by label_id.
         cluster: Returns the number of a label's present cluster.
         count: Returns the counts of a single label.
     """

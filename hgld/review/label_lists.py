@@ -186,10 +186,8 @@ class LabelLists:
             self._rows = {}
             self._counts.clear()
         changed = {event.key for event in events if event.kind == "decision"}
-        for label_id, label in labels.items():
-            row = self._rows.get(label_id)
-            # A label is another object once its suggestions were estimated again.
-            if row is None or row.label is not label or label_id in changed:
+        for label_id in labels:
+            if label_id not in self._rows or label_id in changed:
                 value = self.session.decision_field(label_id).value
                 self._set_row(label_id, self._decided_label(label_id, value))
         self._rows_event = state.last_event

@@ -42,8 +42,7 @@ _PARENT, _TWO_WORDS, _LAST_WORD = _Kind("parent", 0.8), _Kind("two words", 0.95)
 class LabelOrders:
     """The orders of a session's labels.
 
-    The order by settled landmarks is computed on first use, and kept until suggestions change: it does not jump about
-    while one decides.
+    The order by settled landmarks is computed on first use, and kept: it does not jump about while one decides.
 
     Args:
         session: Session with the labels.
@@ -53,7 +52,6 @@ class LabelOrders:
         self._session = session
         self._table = {label_id: rank for rank, label_id in enumerate(session.labels)}
         self._settling: dict[str, int] = {}
-        self._estimate = 0
 
     def sort(self, label_ids: Iterable[str], order: Order) -> list[str]:
         """Return labels in an order; labels that are equal in it are in the order of the table."""
@@ -65,8 +63,7 @@ class LabelOrders:
             return sorted(in_table, key=lambda label_id: -labels[label_id].row.landmarks)
         if order == "uncertain":
             return sorted(in_table, key=lambda key: (certainty(labels[key]), -labels[key].row.landmarks))
-        if not self._settling or self._estimate != self._session.updates.last:
-            self._estimate = self._session.updates.last
+        if not self._settling:
             decided = {label_id for label_id in labels if self._session.is_decided(label_id)}
             ranked = settling_order(list(labels.values()), decided)
             self._settling = {label_id: rank for rank, label_id in enumerate(ranked)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group
@@ -88,6 +88,6 @@ def require_landmark_counts(
     unknown = [f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks]
     if unknown:
         raise InputError(
-            f"{len(unknown):,} labels are not in the table of clusters, so their landmarks cannot be counted:\n"
+            f"the table of clusters lacks {counted(len(unknown), 'label')}, whose landmarks cannot be counted:\n"
             f"{indented_list(unknown)}\ngive the table that the sheets were made from"
         )

@@ -43,13 +43,11 @@ class ReviewLabel:
         row: Row of the label in a sheet.
         suggestions: Suggested groups, the most likely first.
         opinions: Decisions of other annotators, if these are to be adjudicated.
-        estimate: Number of the estimate that the suggestions come from; 0 for those of the ``clusters`` table.
     """
 
     row: LabelRow
     suggestions: tuple[Suggestion, ...] = ()
     opinions: tuple[Opinion, ...] = ()
-    estimate: int = 0
 
 
 def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> list[ReviewLabel]:

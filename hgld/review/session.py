@@ -17,6 +17,7 @@ from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActi
 from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
 from hgld.review.label_counts import Counts, LabelCounts
+from hgld.review.opinions import UNSURE, category
 from hgld.review.projections import (
     apply_group_values,
     current_cluster,
@@ -29,13 +30,10 @@ from hgld.review.projections import (
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.state import FieldState
 from hgld.review.store import EventStore
-from hgld.review.suggestion_updates import SuggestionUpdates
 from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
 from hgld.taxonomy.groups import ROOTS, Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
-#: Kinds of actions that take a candidate.
-_TAKING = ("take", "accept", "accept_sure")
 #: Returned instead of a decision for a label that has no such candidate.
 NO_CANDIDATE = object()
 
@@ -47,16 +45,14 @@ class ReviewSession:
         adjudicating: Whether the session settles different opinions of other annotators.
         blind: Whether suggestions are hidden.
         state: State of the review, kept by the store.
-        group_notes: What to know about groups, by key.
         table_names: Names of clusters in the ``clusters`` table, by number.
         counts: Numbers of labels and of decided ones.
-        updates: Suggestions that were estimated again.
 
     Args:
         labels: Labels in the order of the page.
         taxonomy: Groups at the start.
         store: Event store, open for writing.
-        group_notes: What to know about groups, by key, such as the names that annotators gave to it.
+        group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
         blind: Whether to hide suggestions; decisions are recorded as blind.
     """
 
@@ -66,16 +62,15 @@ class ReviewSession:
         taxonomy: Sequence[Group],
         store: EventStore,
         *,
-        group_notes: Mapping[str, str] | None = None,
+        group_problems: Mapping[str, str] | None = None,
         blind: bool = False,
     ) -> None:
         self.labels = {label.row.label_id: label for label in labels}
-        self.updates = SuggestionUpdates(self.labels)
         self.taxonomy = taxonomy
         self._merging_groups = [group for group in taxonomy if group.merged]
         self.store = store
         self.state = store.state
-        self.group_notes = group_notes or {}
+        self._group_problems = group_problems or {}
         self.blind = blind
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._earlier_decisions = EarlierDecisions(
@@ -98,6 +93,23 @@ class ReviewSession:
         """Return whether a label has a decision, and not only a comment."""
         value = self.decision_field(label_id).value
         return value is not None and value["decision"] is not None
+
+    def is_settled(self, label: ReviewLabel, value: Any) -> bool:
+        """Return whether the value of its decision field leaves nothing to decide about a label.
+
+        In an adjudication, ``unsure`` does not settle a label, but two opinions do that have become the same because
+        groups were merged.
+        """
+        if value is not None and value["decision"] is not None:
+            return not (label.opinions and value["decision"] == "unsure")
+        opinions = {opinion.decision and category(opinion.decision) for opinion in label.opinions}
+        categories = {each and self.survivor(each) for each in opinions}
+        return len(categories) == 1 and not categories & {None, UNSURE}
+
+    def groups_to_settle(self) -> dict[str, str]:
+        """Return what annotators still differ on about groups, by key; renaming or merging a group settles it."""
+        changed = self.group_values()
+        return {key: problem for key, problem in self._group_problems.items() if key not in changed}
 
     def decision_value(self, label_id: str) -> Any:
         """Return the decision and the comment on a label; None if it has neither."""
@@ -150,12 +162,13 @@ class ReviewSession:
 
     def _count(self, label_id: str) -> Counts:
         label, value = self.labels[label_id], self.decision_value(label_id)
-        landmarks = label.row.landmarks
+        landmarks, settled = label.row.landmarks, self.is_settled(label, value)
+        counts = Counts(1, landmarks, settled=settled, landmarks_settled=settled * landmarks)
         if value is None or value["decision"] is None:
-            return Counts(1, landmarks)
+            return counts
         suggested = bool(label.suggestions) and not (self.blind or label.opinions or value["decision"] == "unsure")
-        group = self.survivor(label.suggestions[0].group) if suggested else None
-        return Counts(1, landmarks, 1, landmarks, suggested, suggested and value["group"] == group)
+        as_suggested = suggested and value["group"] == self.survivor(label.suggestions[0].group)
+        return counts._replace(decided=1, unsure=not settled, suggested=suggested, as_suggested=as_suggested)
 
     def _suggestions(self, label: ReviewLabel) -> list[Candidate]:
         return [] if self.blind else suggestion_candidates(label)
@@ -166,55 +179,36 @@ class ReviewSession:
 
     # Actions.
 
-    def decide(
-        self, versions: Mapping[str, int], action: LabelAction, estimates: Mapping[str, int] | None = None
-    ) -> int | None:
+    def decide(self, versions: Mapping[str, int], action: LabelAction) -> int | None:
         """Apply an action to one or several labels.
 
         Args:
             versions: Version that the annotator saw, by label_id.
             action: What to do. If it takes a candidate, labels without that candidate are skipped.
-            estimates: Estimates whose suggestions the annotator saw, by label_id; by default the last.
 
         Returns:
             Id of the step, or None if nothing changes.
 
         Raises:
             InvalidActionError: There is no such label, group or candidate.
-            StaleError: A label is no longer at its version, or a suggestion to take is that of an unknown estimate.
+            StaleError: A label is no longer at its version.
         """
         self._check_versions(versions)
         groups = self.groups()
         changes = []
-        for label_id, label in self._labels_as_seen(versions, action, estimates or {}).items():
-            value = self.resulting_decision(label, action, groups)
+        for label_id in versions:
+            value = self.resulting_decision(self.labels[label_id], action, groups)
             if value is not NO_CANDIDATE:
-                self.labels[label_id] = label  # so that the count of decisions as suggested is about what was shown
                 changes.append(Change("decision", label_id, value))
         if not changes:
             raise InvalidActionError(self._no_candidate(action))
         return self.store.append(changes)
 
-    def _labels_as_seen(
-        self, label_ids: Iterable[str], action: LabelAction, estimates: Mapping[str, int]
-    ) -> dict[str, ReviewLabel]:
-        """Return labels with the suggestions that the annotator saw, which must be known if the action takes one."""
-        labels = {label_id: self.labels[label_id] for label_id in label_ids}
-        seen = {
-            label_id: self.updates.label_as_seen(label_id, estimates[label_id])
-            for label_id in labels
-            if label_id in estimates
-        }
-        unknown = [label_id for label_id, label in seen.items() if label is None]
-        if unknown and action.kind in _TAKING:
-            raise StaleError(unknown)
-        return labels | {label_id: label for label_id, label in seen.items() if label is not None}
-
     def _no_candidate(self, action: LabelAction) -> str:
         if self.blind:
             return "this review is blind: suggestions are hidden; choose a group"
         if action.kind == "accept":
-            return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first anyway"
+            return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; take the first by its number"
         if action.kind == "accept_sure":
             return f"there is no suggestion of {SURE_SCORE:.0%} or more to accept"
         return f"there is no suggestion {action.candidate} to take"
@@ -238,7 +232,7 @@ class ReviewSession:
             if not comment and current["decision"] is None:
                 return None
             decision, group = current["decision"], current["group"]
-        elif action.kind in _TAKING:
+        elif action.kind in ("take", "accept", "accept_sure"):
             candidate = self._candidate(label, action, groups)
             if candidate is None:
                 return NO_CANDIDATE

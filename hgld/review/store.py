@@ -1,9 +1,10 @@
 """The event store of an annotator: an SQLite file of events, to which events are only added.
 
 Each step is one transaction with ``synchronous=EXTRA``: once :meth:`EventStore.append` returns, the step is on disk.
-It is in the file itself, so that a copy of the file is complete; with a write-ahead log, the last steps would be in a
-second file, and a store in a read-only folder could not be read. A lock file beside the store keeps a second process
-from writing to it; reading is always possible.
+It is in the file itself; with a write-ahead log, the last steps would be in a second file, and a store in a read-only
+folder could not be read. While a step is written, the file is not whole without its journal; :func:`copy_store` makes
+whole copies at any time. A lock file beside the store keeps a second process from writing to it; reading is always
+possible.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.io.files import check_writable_file
 from hgld.review.event_rows import event_to_row
 from hgld.review.events import AttributedChange, Change, Event
+from hgld.review.output_guard import require_other_file
 from hgld.review.state import ReviewState
-from hgld.review.store_file import create_file, opened_file, wait_for_disk, write_failure
+from hgld.review.store_file import create_file, new_file, opened_file, wait_for_disk, write_failure
 from hgld.version import __version__
 
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -146,16 +148,7 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
         InputError: The file is not an event store, or damaged.
         StorageError: The file cannot be created.
     """
-    _check_place(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BusyError(
-            f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
-        ) from None
-    try:
+    with _locked(path):
         if not path.exists():
             create_file(path, annotator)
         with opened_file(path) as (connection, owner, state):
@@ -165,8 +158,6 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
                 )
             wait_for_disk(connection)
             yield EventStore(path, annotator, state, connection)
-    finally:
-        lock.release()
 
 
 def read_store(path: Path) -> tuple[str, ReviewState]:
@@ -175,12 +166,71 @@ def read_store(path: Path) -> tuple[str, ReviewState]:
     Raises:
         InputError: There is no such file, or it is not an event store, or damaged.
     """
+    _check_is_file(path)
+    with opened_file(path) as (_, owner, state):
+        return owner, state
+
+
+def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, ReviewState]:
+    """Copy a store, while a page may have it open, or put a copy back in the place of a store.
+
+    Args:
+        path: Store to copy.
+        out: File to write. What a process that was killed left beside an earlier file there is removed.
+        force: Replace a file that is not an earlier state of the store.
+
+    Returns:
+        Owner of the store and the state after its events.
+
+    Raises:
+        BusyError: Another process has ``out`` open.
+        ConfigurationError: ``out`` is the store itself, cannot be written, or holds events that the store lacks.
+        InputError: One of the files is not an event store, or damaged.
+        StorageError: The copy cannot be written.
+    """
+    require_other_file(out, [path])
+    _check_is_file(path)
+    with opened_file(path) as (connection, owner, state), _locked(out):
+        if out.exists() and not force:
+            steps = read_store(out)[1].steps
+            if any(state.steps.get(step) != events for step, events in steps.items()):
+                raise ConfigurationError(
+                    f"{out}: holds events that {path} lacks; write to another file, or replace it with `force`"
+                )
+        with new_file(out.resolve()) as copy:
+            connection.backup(copy)
+    return owner, state
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let no other process write to a store, whatever name it knows it by.
+
+    Raises:
+        BusyError: Another process has the store open.
+        ConfigurationError: See :func:`_check_place`.
+    """
+    _check_place(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.resolve()
+    lock = FileLock(file.with_name(f"{file.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BusyError(
+            f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_is_file(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; expected a store from hgld review, e.g. review/a.sqlite")
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a store from hgld review, e.g. review/a.sqlite")
-    with opened_file(path) as (_, owner, state):
-        return owner, state
 
 
 def _check_place(path: Path) -> None:

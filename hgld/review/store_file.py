@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hgld.errors import ConfigurationError, InputError, StorageError
+from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.review.event_rows import events_from_rows
 from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import check_annotator
@@ -39,8 +39,9 @@ def wait_for_disk(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
 
 
-def create_file(path: Path, annotator: str) -> None:
-    """Create a store without events, whole or not at all.
+@contextmanager
+def new_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all.
 
     Raises:
         StorageError: The file cannot be written.
@@ -48,12 +49,11 @@ def create_file(path: Path, annotator: str) -> None:
     draft = path.with_name(f"{path.name}.part")
     draft.unlink(missing_ok=True)
     try:
-        with closing(sqlite3.connect(draft)) as connection, connection:
+        with closing(sqlite3.connect(draft)) as connection:
             wait_for_disk(connection)
-            connection.execute("BEGIN")
-            for statement in _TABLES:
-                connection.execute(statement)
-            connection.execute("INSERT INTO about VALUES (?)", (annotator,))
+            yield connection
+        # Left by a process that was killed: SQLite would roll it back into the new file.
+        _journal(path).unlink(missing_ok=True)
         draft.replace(path)
     except sqlite3.Error as error:
         raise write_failure(path, error) from error
@@ -61,17 +61,30 @@ def create_file(path: Path, annotator: str) -> None:
         draft.unlink(missing_ok=True)
 
 
+def create_file(path: Path, annotator: str) -> None:
+    """Create a store without events, whole or not at all.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    with new_file(path) as connection, connection:
+        connection.execute("BEGIN")
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute("INSERT INTO about VALUES (?)", (annotator,))
+
+
 @contextmanager
 def opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
     """Open an existing store, check all of it, and yield it with its owner and its state.
 
     Raises:
+        BusyError: Another process has been writing to the file for ten seconds.
         InputError: The file is not an event store, or damaged.
     """
     if not path.stat().st_size:
         raise InputError(
-            f"{path}: is empty, although it was a store of decisions once; restore it from a copy, or delete it to "
-            "begin again"
+            f"{path}: is empty, but was a store of decisions once; delete it to begin again, or {_restore(path)}"
         )
     with ExitStack() as stack:
         try:
@@ -82,8 +95,10 @@ def opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSta
         except InputError as error:
             raise InputError(f"{path}: {_printable(error)}") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if "locked" in str(error):
+                raise BusyError(f"{path}: another process is writing to it; try again") from error
             raise InputError(
-                f"{path}: not a store of decisions, or damaged ({_printable(error)}); restore it from a copy"
+                f"{path}: not a store of decisions, or damaged ({_printable(error)}); {_restore(path)}"
             ) from error
         yield connection, owner, state
 
@@ -117,7 +132,7 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[str, ReviewState]
         try:
             state = ReviewState(events_from_rows(connection.execute("SELECT * FROM event ORDER BY id")))
         except InputError as error:
-            raise InputError(f"{error}; restore the file from a copy") from error
+            raise InputError(f"{error}; {_restore(path)}") from error
     return str(owner[0]), state
 
 
@@ -136,6 +151,15 @@ def _check_file(connection: sqlite3.Connection, path: Path) -> None:
     # SQLite reads the missing end of the last page as zeros.
     if path.stat().st_size < _pragma(connection, "page_count") * _pragma(connection, "page_size"):
         raise sqlite3.DatabaseError("the end of the file is missing")
+
+
+def _restore(path: Path) -> str:
+    """Return how to put a copy in the place of a store; the journal is that of a process that was killed."""
+    return f"restore it with hgld copy-store COPY -o {path} --force, which also removes {_journal(path).name}"
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-journal")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.io.csv_files import read_rows, unify_line_breaks
+from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID
@@ -104,7 +104,7 @@ def read_taxonomy(path: Path) -> list[Group]:
             raise ValueError(f"the {value} is in line {first_line} already")
 
     def parse(line: int, row: Mapping[str, str]) -> Group:
-        values = {name: value.strip() for name, value in row.items()}
+        values = {name: unescape_formula(value).strip() for name, value in row.items()}
         items = tuple(values.get("items", "").split())
         merged = tuple(values.get("merged", "").splitlines())
         group = Group(values["group"], values["root"], values["guideline"], items, values.get("key", ""), merged)
@@ -129,7 +129,10 @@ def read_taxonomy(path: Path) -> list[Group]:
 
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
-    """Write a taxonomy atomically, in the format of :func:`read_taxonomy`."""
+    """Write a taxonomy atomically, in the format of :func:`read_taxonomy`.
+
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
+    """
     groups = list(groups)
     optional = {
         "key": [group.key if group.key != group.name else "" for group in groups],
@@ -141,4 +144,5 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
         writer.writerow((*_COLUMNS, *columns))
         for group, *values in zip(groups, *columns.values(), strict=True):
             guideline = unify_line_breaks(group.guideline)
-            writer.writerow([group.name, group.root, " ".join(group.items), guideline, *values])
+            row = (group.name, group.root, " ".join(group.items), guideline, *values)
+            writer.writerow(map(escape_formula, row))

@@ -33,7 +33,15 @@ def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
     root = tmp_path / "root"
     touch(root, "real/1.jpg", "real/below/2.jpg")
     touch(tmp_path, "elsewhere/3.jpg")
-    for link, target in {"a": "real", "real/up": "..", "linked": "../elsewhere", "too": "../elsewhere"}.items():
+    links = {
+        "a": "real",
+        "real/up": "..",
+        "above": "..",
+        "disk": "/",
+        "linked": "../elsewhere",
+        "too": "../elsewhere",
+    }
+    for link, target in links.items():
         (root / link).symlink_to(target)
     (root / "broken.jpg").symlink_to("absent.jpg")
     (root / "4.jpg").symlink_to("real/1.jpg")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.changes import list_changes, write_changes
+from hgld.hierarchy.changes import LandmarkChange, list_changes, write_changes
 from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
@@ -71,6 +71,12 @@ def test_disjoint_hierarchies_have_no_agreement() -> None:
     assert (result.common, result.agreement, result.flows) == (0, {}, ())
     assert [(part.added, part.lost) for part in result.splits] == [(0, 1), (1, 0)]
     assert not result.identical
+
+
+def test_texts_of_changes_are_no_formulas(tmp_path: Path) -> None:
+    change = LandmarkChange("train", 1, "lost", "=1+1", "", label_before="@SUM(A1)")
+    write_changes(tmp_path / "changes.csv", [change])
+    assert (tmp_path / "changes.csv").read_text().splitlines()[1] == "train,1,lost,'=1+1,,unknown,'@SUM(A1),,,,,"
 
 
 def test_changes_are_written_to_csv(tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ def test_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:
         assert (tmp_path / ".out.parquet.lock").exists()
         with pytest.raises(BusyError, match="another run is writing .*out.parquet"), exclusive_lock(out):
             pass
-    assert list(tmp_path.iterdir()) == []
+        (tmp_path / "link").symlink_to(out)
+        with pytest.raises(BusyError, match="another run is writing .*link"), exclusive_lock(tmp_path / "link"):
+            pass
+    assert list(tmp_path.iterdir()) == [tmp_path / "link"]
     with exclusive_lock(out):
         pass
 

@@ -273,7 +273,7 @@ def test_invalid_rules_are_refused(files: tuple[Path, Path, Path, Path]) -> None
         adjudicate_files(ada, ben, out, AdjudicateConfig("prefer:cyd"))
     with pytest.raises(ConfigurationError, match="`clusters`"):
         adjudicate_files(ada, ben, out, MOST_LANDMARKS)
-    with pytest.raises(InputError, match="not in the table of clusters"):
+    with pytest.raises(InputError, match="the table of clusters lacks"):
         adjudicate(ADA, BEN, MOST_LANDMARKS, {"Q0": 1})
     assert not out.exists()
 

@@ -132,7 +132,7 @@ def test_annotators_without_common_labels_are_refused() -> None:
 
 
 def test_labels_without_landmark_counts_are_refused() -> None:
-    with pytest.raises(InputError, match=r'2 labels are not in the table of clusters.*\n  Q3 \("label 3"\)'):
+    with pytest.raises(InputError, match=r'the table of clusters lacks 2 labels.*\n  Q3 \("label 3"\)'):
         measured(ADA, BEN, landmarks={key: n for key, n in LANDMARKS.items() if key not in ("Q3", "Q4", "Q9")})
 
 
@@ -215,6 +215,16 @@ def test_blind_decisions_are_measured_apart() -> None:
     assert "4 labels decided blind, without suggestions\n" in text
     assert "the other 4 labels\n" in text
     assert result.to_json()["blind"]["labels"] == 4
+    assert result.to_json()["mixed"] == 4
+    assert "warning: 4 labels decided blind by one annotator and with suggestions by another" in text
+
+
+def test_warning_if_only_one_annotator_was_blind() -> None:
+    result = measured(blind_on(ADA, range(10)), blind_on(BEN, range(0)))
+    assert (result.labels, result.mixed, result.blind) == (8, 8, None)
+    assert "warning: 8 labels decided blind by one annotator and with suggestions by another" in format_agreement(
+        result
+    )
 
 
 def test_unknown_conditions_count_as_not_blind() -> None:

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.errors import ConfigurationError, HgldError, InputError, StorageError
+from hgld.errors import BusyError, ConfigurationError, HgldError, InputError, StorageError
 from hgld.pages import server
 from hgld.review.actions import LabelAction
 from hgld.review.events import Change
 from hgld.review.projections import current_decisions
-from hgld.review.store import open_store, read_store
+from hgld.review.store import copy_store, open_store, read_store
 from hgld.review.table_changes import log_table_changes
 from hgld.taxonomy.decisions import read_decisions
 from tests.review.sessions import decide, open_session
@@ -222,6 +222,107 @@ def test_decision_that_was_being_written_at_a_crash_is_all_or_nothing(store: Pat
     with open_store(crashed, "ada") as opened:
         assert {key for key, field in opened.state.fields("decision").items() if field.value} == set(EVERYTHING)
     assert decided(crashed) == EVERYTHING
+
+
+def leave_journal(store: Path) -> Path:
+    """Leave the journal of a process that was killed while it wrote to a store: the pages as they were before."""
+    journal = store.with_name(f"{store.name}-journal")
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN")
+        for number in range(100, 1000):
+            row = (number, "x" * 200)
+            connection.execute("INSERT INTO event VALUES (?, 1, '', '', '', ?, '', '', '', NULL)", row)
+        left = journal.read_bytes()
+    journal.write_bytes(left)
+    return journal
+
+
+def test_new_store_is_not_rolled_back_to_one_that_was_deleted(store: Path) -> None:
+    journal = leave_journal(store)
+    store.unlink()
+    with open_store(store, "ben"):
+        assert not journal.exists()
+    assert read_store(store)[1].last_event == 0
+
+
+def test_copy_is_put_back_without_what_a_killed_process_left(store: Path) -> None:
+    copy = store.with_name("copies") / "ada.sqlite"
+    copy.parent.mkdir()
+    assert copy_store(store, copy)[0] == "ada"
+    with open_session(store) as session:
+        decide(session, LabelAction("unsure"), "Q5")
+    copy_store(store, copy)  # an earlier state of the same store is replaced
+    with open_session(store) as session:
+        decide(session, LabelAction("drop"), "Q5")
+    journal = leave_journal(store)
+    left = journal.read_bytes()
+    store.write_bytes(store.read_bytes()[:5000])
+    with pytest.raises(
+        InputError, match="hgld copy-store COPY -o .*ada.sqlite --force, .*ada.sqlite-journal"
+    ) as raised:
+        copy_store(copy, store)
+    one_line(raised.value, store)
+    journal.write_bytes(left)
+    result = CliRunner().invoke(app, ["copy-store", str(copy), "-o", str(store), "--force"])
+    assert result.output == f"4 labels decided by ada\n{store}\n"
+    assert decided(store) == EVERYTHING | {"Q5": "unsure"}
+    assert sorted(path.name for path in store.parent.glob("ada*")) == ["ada.sqlite", "ada.sqlite.lock"]
+
+
+def test_store_that_is_being_written_is_not_called_damaged(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **options | {"timeout": 0}))
+    with closing(connect(store)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(BusyError, match="another process is writing to it; try again") as raised:
+            read_store(store)
+    one_line(raised.value, store)
+
+
+def test_copying_loses_no_decision_without_force(store: Path) -> None:
+    copy = store.with_name("copy.sqlite")
+    copy_store(store, copy)
+    with open_session(store) as session:
+        decide(session, LabelAction("unsure"), "Q5")
+        with pytest.raises(BusyError, match="open in another"):
+            copy_store(copy, store, force=True)
+    with pytest.raises(ConfigurationError, match="holds events that .*copy.sqlite lacks.*`force`") as raised:
+        copy_store(copy, store)
+    one_line(raised.value, store)
+    with pytest.raises(ConfigurationError, match="is an input"):
+        copy_store(store, store, force=True)
+    assert decided(store) == EVERYTHING | {"Q5": "unsure"}
+
+
+#: Write events to a store until the process is killed.
+WRITE = """
+import sys, time
+from pathlib import Path
+from hgld.review.events import Change
+from hgld.review.store import open_store
+with open_store(Path(sys.argv[1]), "ada") as store:
+    for number in range(10**9):
+        value = {"name": f"{number} {'x' * 500}", "table_name": None}
+        store.append([Change("name", str(key), value) for key in range(20)])
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+def test_every_copy_of_a_store_that_is_written_is_whole(store: Path) -> None:
+    copy = store.with_name("copy.sqlite")
+    child = subprocess.Popen([sys.executable, "-c", WRITE, str(store)], cwd=CHECKOUT)
+    try:
+        events: set[int] = set()
+        while len(events) < 20:
+            copy_store(store, copy)
+            state = read_store(copy)[1]
+            assert all(len(step) == 20 for number, step in state.steps.items() if number > 20), "steps are whole"
+            events.add(state.last_event)
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize("way", ["deleted", "replaced"])

@@ -154,7 +154,7 @@ def test_unlikely_suggestion_is_taken_only_by_number(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
         decide(session, LabelAction("accept"), "Q1", "Q2")
         assert [row.label_id for row in session.decisions()] == ["Q1"]
-        with pytest.raises(InvalidActionError, match="press 1 to take the first anyway"):
+        with pytest.raises(InvalidActionError, match="take the first by its number"):
             decide(session, LabelAction("accept"), "Q2")
         decide(session, LabelAction("take"), "Q2")
         assert [row.group for row in session.decisions()] == ["lake", "church"]

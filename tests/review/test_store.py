@@ -15,6 +15,12 @@ def test_store_has_one_writer_and_one_annotator(tmp_path: Path) -> None:
         with pytest.raises(BusyError, match="open in another"), open_store(tmp_path / "a.sqlite", "ada"):
             pass
         assert read_store(tmp_path / "a.sqlite")[0] == "ada", "reading is possible meanwhile"
+        (tmp_path / "other.sqlite").symlink_to("a.sqlite")
+        with (
+            pytest.raises(BusyError, match="other.sqlite.*open in another"),
+            open_store(tmp_path / "other.sqlite", "ada"),
+        ):
+            pass
     with (
         pytest.raises(ConfigurationError, match='decisions of "ada", not of "ben"'),
         open_store(tmp_path / "a.sqlite", "ben"),

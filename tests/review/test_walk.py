@@ -576,7 +576,7 @@ class Walk(RuleBasedStateMachine):
         counts = progress.counts
         assert (counts.labels, counts.decided) == (len(session.labels), len(decided_ids))
         assert counts.landmarks == sum(label.row.landmarks for label in session.labels.values())
-        assert counts.landmarks_decided == sum(session.labels[key].row.landmarks for key in decided_ids)
+        assert counts.landmarks_settled == sum(session.labels[key].row.landmarks for key in decided_ids)
         suggested = [
             (fact.decision, fact.group) == ("group", model.survivor(suggestions[0].group))
             for key in (() if model.blind else decided_ids)

@@ -48,9 +48,14 @@ def test_additional_columns_and_a_byte_order_mark_are_ignored(tmp_path: Path) ->
 
 
 def test_items_are_read_and_groups_round_trip(tmp_path: Path) -> None:
-    groups = [Group("lake", "natural", "Standing water.", ("Q23397", "Q131681")), Group("dam", "human-made", "x")]
+    formula = "=cmd|'/C calc'!A0"
+    groups = [
+        Group("lake", "natural", "Standing water.", ("Q23397", "Q131681")),
+        Group(formula, "human-made", "-1+1", key="dam", merged=("@a", "b")),
+    ]
     write_taxonomy(tmp_path / "taxonomy.csv", groups)
     assert read_taxonomy(tmp_path / "taxonomy.csv") == groups
+    assert (tmp_path / "taxonomy.csv").read_text().splitlines()[2] == f"'{formula},human-made,,'-1+1,dam,\"'@a"
 
 
 def test_key_column_is_written_only_where_a_key_differs_from_the_name(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan
 
 from hgld.cli.render import aligned
-from hgld.errors import indented_list
+from hgld.errors import counted, indented_list
 from hgld.review.adjudication import AdjudicateSummary, OpenLabel, opinion_text
 from hgld.review.agreement_result import (
     Agreement,
@@ -27,14 +27,14 @@ _MAX_DISAGREEMENTS = 30
 
 def format_export(summary: ExportSummary) -> str:
     """Return counts, the files written, and what happened to earlier entries."""
-    lines = [f"{summary.labels:,} labels of {summary.landmarks:,} landmarks in {summary.clusters} clusters"]
+    labels, landmarks = counted(summary.labels, "label"), counted(summary.landmarks, "landmark")
+    lines = [f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}"]
     lines += [f"  {path} and {path.with_suffix('.csv').name}" for path in summary.workbooks]
     if summary.kept:
-        lines.append(f"entries of {summary.kept:,} labels kept")
+        lines.append(f"entries of {counted(summary.kept, 'label')} kept")
     if summary.set_aside:
-        lines.append(
-            f'{summary.set_aside:,} entries are for labels that no longer exist; see the sheet "{SET_ASIDE}"'
-        )
+        labels = counted(summary.set_aside, "label")
+        lines.append(f'entries of {labels} that no longer exist: see the sheet "{SET_ASIDE}"')
     return "\n".join(lines)
 
 
@@ -42,22 +42,22 @@ def format_import(summary: ImportSummary) -> str:
     """Return counts of the decisions in a sheet, of changes to the output, and the problems of skipped rows."""
     decided = summary.decided
     lines = [
-        f"{sum(decided.values()):,} of {summary.labels:,} labels decided "
-        f"({summary.decided_landmarks:,} of {summary.landmarks:,} landmarks): {decided['group']:,} into "
-        f"{summary.groups} groups, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
+        f"{sum(decided.values()):,} of {counted(summary.labels, 'label')} decided "
+        f"({summary.decided_landmarks:,} of {counted(summary.landmarks, 'landmark')}): {decided['group']:,} into "
+        f"{counted(summary.groups, 'group')}, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
         f"  {summary.new:,} new, {summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
     ]
     if summary.kept:
-        lines.append(f"  {summary.kept:,} earlier decisions kept, whose rows are missing or were skipped")
+        lines.append(f"  {counted(summary.kept, 'earlier decision')} kept, whose rows are missing or were skipped")
     if summary.problems:
-        lines.append(f"  rows skipped because of {len(summary.problems):,} problems:")
+        lines.append(f"  rows skipped because of {counted(len(summary.problems), 'problem')}:")
         lines.append(indented_list(summary.problems, limit=len(summary.problems)))
     return "\n".join(lines)
 
 
 def format_decisions(summary: DecisionsSummary) -> str:
     """Return the number of decisions, and where changed groups and clusters were written."""
-    lines = [f"{summary.decisions:,} labels decided by {summary.annotator}"]
+    lines = [f"{counted(summary.decisions, 'label')} decided by {summary.annotator}"]
     if summary.taxonomy:
         lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")
     if summary.clusters:
@@ -67,7 +67,8 @@ def format_decisions(summary: DecisionsSummary) -> str:
 
 def format_adjudicate(summary: AdjudicateSummary) -> str:
     """Return counts of agreed, settled and open labels, of changes to the output, and the open labels."""
-    lines = [f"{summary.agreed:,} labels agreed, {summary.settled:,} settled, {len(summary.still_open):,} open"]
+    agreed = counted(summary.agreed, "label")
+    lines = [f"{agreed} agreed, {summary.settled:,} settled, {len(summary.still_open):,} open"]
     if summary.kept or summary.changed or summary.withdrawn:
         lines.append(
             f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
@@ -97,7 +98,7 @@ def _open_label(label: OpenLabel, summary: AdjudicateSummary) -> str:
 
 def format_agreement(agreement: Agreement) -> str:
     """Return tables of the coefficients and the groups, and the first disagreements."""
-    title = f"{agreement.labels:,} labels decided by two or more annotators"
+    title = f"{counted(agreement.labels, 'label')} decided by two or more annotators"
     if agreement.single:
         title += f", {agreement.single:,} by one only"
     tables = [*_all_coefficients(agreement), "", *_groups(agreement.groups), "", *_disagreements(agreement)]
@@ -110,11 +111,15 @@ def _all_coefficients(agreement: Agreement) -> list[str]:
     lines = _coefficients(agreement)
     blind, others = agreement.blind, agreement.not_blind
     if blind and others:
-        lines += ["", f"{blind.labels:,} labels decided blind, without suggestions", *_coefficients(blind)]
-        lines += ["", f"the other {others.labels:,} labels", *_coefficients(others)]
+        lines += ["", f"{counted(blind.labels, 'label')} decided blind, without suggestions", *_coefficients(blind)]
+        lines += ["", f"the other {counted(others.labels, 'label')}", *_coefficients(others)]
     elif blind:
         lines.append("all labels were decided blind, without suggestions")
-    return [*lines, f"({config.confidence:.0%} intervals from {config.n_resamples:,} resamples of the labels)"]
+    if agreement.mixed:
+        labels = counted(agreement.mixed, "label")
+        lines.append(f"warning: {labels} decided blind by one annotator and with suggestions by another")
+    resamples = counted(config.n_resamples, "resample")
+    return [*lines, f"({config.confidence:.0%} intervals from {resamples} of the labels)"]
 
 
 def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
@@ -152,7 +157,7 @@ def _disagreements(agreement: Agreement) -> list[str]:
         return ["no disagreements"]
     order = "most landmarks first" if agreement.by_landmark else "by label"
     lines = indented_list([_disagreement(row) for row in agreement.disagreements], limit=_MAX_DISAGREEMENTS)
-    return [f"{len(agreement.disagreements):,} disagreements, {order}:", lines]
+    return [f"{counted(len(agreement.disagreements), 'disagreement')}, {order}:", lines]
 
 
 def _disagreement(row: Disagreement) -> str:

@@ -94,7 +94,6 @@ def adjudicate_on_page(
     if not force:
         earlier = final_taxonomy.with_survivors(_earlier_decisions(out))
         require_replaceable(out, one, other, adjudication, earlier, annotator)
-    notes = {conflict.key: f"Not settled: {conflict.problem}" for conflict in final_taxonomy.conflicts}
     serve_session(
         to_adjudicate,
         merged.groups,
@@ -103,7 +102,7 @@ def adjudicate_on_page(
         config,
         open_references(inputs, *tables[1:], images, image_landmarks),
         on_address=on_address,
-        group_notes=notes,
+        group_problems={conflict.key: conflict.problem for conflict in merged.conflicts},
     )
 
     one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])

@@ -108,10 +108,9 @@ class _Endpoints:
         position = find_position(self._lists, fields)
         since = _since(fields)
         shown = (position.view.query, position.label) == (fields.get("at_view"), fields.get("shown"))
-        is_current = (since, _estimate(fields)) == (self._session.state.last_event, self._session.updates.last)
-        if shown and is_current:
+        if shown and since == self._session.state.last_event:
             return Response(status_code=204)
-        return JSONResponse(self._renderer.changes(position, since, _estimate(fields)))
+        return JSONResponse(self._renderer.changes(position, since))
 
     async def rows(self, request: Request) -> Response:
         """Answer with rows of the list in full."""
@@ -180,14 +179,14 @@ class _Endpoints:
         """Answer the script with what has changed, and with what the step did and where."""
         position = find_position(self._lists, form)
         if step is None:
-            changes = self._renderer.changes(position, _since(form), _estimate(form))
+            changes = self._renderer.changes(position, _since(form))
             return JSONResponse(changes | {"message": "Nothing changed."})
         events = self._session.state.steps[step]
         goes_there = self._goes_there(step)
         if goes_there:
             position = position_of_step(self._lists, step, position)
         left = position.view.query != form.get("at_view")
-        answer = self._renderer.changes(position, _since(form), _estimate(form), everything=goes_there and left)
+        answer = self._renderer.changes(position, _since(form), everything=goes_there and left)
         answer |= {
             "step": step,
             "message": sentence(describe_step(self._session, step)),
@@ -218,8 +217,3 @@ def _since(fields: Mapping[str, str]) -> int:
     """Return the id of the last event that the page shows; -1 if it is not given."""
     since = parse_number(fields.get("since", ""))
     return -1 if since is None else since
-
-
-def _estimate(fields: Mapping[str, str]) -> int:
-    """Return the last estimate of suggestions that the page shows; 0 if it is not given."""
-    return parse_number(fields.get("estimate", "")) or 0

@@ -12,30 +12,22 @@ _NO_LINE_BREAKS = str.maketrans("", "", "\r\n")
 def label_versions(form: FormFields) -> dict[str, int]:
     """Return the labels that a form is about, with the versions that the annotator saw.
 
-    These are the label of the pressed button, else the ticked labels, else the current label.
-    """
-    return versions_and_estimates(form)[0]
-
-
-def versions_and_estimates(form: FormFields) -> tuple[dict[str, int], dict[str, int]]:
-    """Return versions as :func:`label_versions`, and the estimates whose suggestions the annotator saw, by number.
-
-    A label is written as ``version.estimate:label_id``; without an estimate, the suggestions of the table are meant.
+    These are the label of the pressed button, else the ticked labels, else the current label. A label is written as
+    ``version:label_id``.
 
     Raises:
         InvalidActionError: A label is written in another way.
     """
     button = form.get("choose", "").partition("@")[2] if form.get("choose", "").startswith("take:") else ""
     texts = [button] if button else form.getlist("label") or list(filter(None, form.getlist("focus")))
-    versions, estimates = {}, {}
+    versions = {}
     for text in texts:
-        seen, _, label_id = text.partition(":")
-        before, _, after = seen.partition(".")
-        version, estimate = parse_number(before), parse_number(after or "0")
-        if version is None or estimate is None:
+        number, _, label_id = text.partition(":")
+        version = parse_number(number)
+        if version is None:
             raise InvalidActionError(f'"{text}" is not a label with its version')
-        versions[label_id], estimates[label_id] = version, estimate
-    return versions, estimates
+        versions[label_id] = version
+    return versions
 
 
 def label_action(form: FormFields) -> LabelAction:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hgld.pages.forms import FormFields
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.entered_texts import parse_number
-from hgld.review.page.forms import int_field, label_action, label_versions, versions_and_estimates
+from hgld.review.page.forms import int_field, label_action, label_versions
 from hgld.review.session import ReviewSession
 
 #: Applies a form to the session and returns the step, or None if nothing changed.
@@ -18,15 +18,15 @@ def _decide(session: ReviewSession, form: FormFields) -> int | None:
     if form.get("choose") == "enter" and form.get("name"):
         return _move(session, form)  # Enter was pressed in the name of a new cluster
     action = label_action(form)
-    versions, estimates = versions_and_estimates(form)
+    versions = label_versions(form)
     try:
-        return session.decide(versions, action, estimates)
+        return session.decide(versions, action)
     except StaleError as error:
         # A form whose answer was lost is sent again; what it did the first time is no conflict.
         if "again" not in form or not all(session.is_done(label_id, action) for label_id in error.label_ids):
             raise
         others = {label_id: version for label_id, version in versions.items() if label_id not in error.label_ids}
-        return session.decide(others, action, estimates) if others else None
+        return session.decide(others, action) if others else None
 
 
 def _move(session: ReviewSession, form: FormFields) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,6 @@ from hgld.review.label_lists import LabelLists
 from hgld.review.page.lists import filter_form, list_head, sections, view_links
 from hgld.review.page.position import Position
 from hgld.review.page.views import BriefLabelView, LabelView, brief_label_view, cluster_views, label_view
-from hgld.review.review_labels import ReviewLabel
 from hgld.taxonomy.groups import Group
 
 _CACHED_ROWS = 20_000
@@ -55,28 +54,16 @@ class ListRenderer:
         html: Markup = self._parts.list(parts, position)
         if len(label_ids) < len(everything):
             neighbours = [everything[n] if 0 <= n < len(everything) else "" for n in (start - 1, start + _MAX_LISTED)]
-            html += self._macros.part_of_list(start, len(label_ids), len(everything), position.view, *neighbours)
+            part = self._macros.part_of_list(start, len(label_ids), len(everything), position.view, *neighbours)
+            html = part + html + part
         return html
-
-    def near(self, position: Position) -> Sequence[str]:
-        """Return the ids of labels near the current one, whose rows the page shows in full."""
-        label_ids = self._lists.label_ids(position.view)
-        current = label_ids.index(position.label) if position.label in label_ids else 0
-        return label_ids[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER]
-
-    def label(self, label_id: str, position: Position) -> ReviewLabel:
-        """Return a label; the current one with the suggestions that the page shows already."""
-        session = self._lists.session
-        label = session.labels[label_id]
-        if label_id == position.label and position.seen is not None:
-            return session.updates.label_as_seen(label_id, position.seen) or label
-        return label
 
     def row(self, label_id: str, position: Position, groups: Mapping[str, Group], *, brief: bool = False) -> Markup:
         """Return the row of a label, in full or with only what the cursor and the selection need."""
-        session, label, view = self._lists.session, self.label(label_id, position), position.view
-        data = brief_label_view(session, label, view) if brief else label_view(session, label, groups, view)
-        return self._row(data, brief)
+        session, view = self._lists.session, position.view
+        label = session.labels[label_id]
+        make_view = brief_label_view if brief else label_view
+        return self._row(make_view(session, label, groups, view), brief)
 
     def _render_row(self, data: LabelView | BriefLabelView, brief: bool) -> Markup:
         html: Markup = self._parts.row(data, brief)
@@ -103,8 +90,9 @@ class ListRenderer:
         return html
 
     def places(self, position: Position) -> Markup:
-        """Return the views and clusters that one can go to."""
+        """Return the views and clusters that one can go to, and the groups to settle."""
         session = self._lists.session
         views: Markup = self._macros.views(view_links(self._lists, position.view), position.view)
+        views += self._macros.to_settle(session.groups_to_settle(), session.groups())
         clusters: Markup = self._parts.clusters(cluster_views(session, session.counts.members), position)
         return views + clusters

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from hgld.pages.forms import FormFields
-from hgld.review.entered_texts import parse_number
 from hgld.review.label_lists import LabelLists, View, parse_view
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
@@ -20,12 +19,10 @@ class Position:
     Args:
         view: What the list shows.
         label: Id of the label; empty if the list is.
-        seen: Estimate whose suggestions the page shows for this label; None if it shows none.
     """
 
     view: View
     label: str
-    seen: int | None = None
 
     @property
     def address(self) -> str:
@@ -38,22 +35,22 @@ def find_position(lists: LabelLists, fields: FormFields) -> Position:
 
     Args:
         lists: Lists of the session that the page shows.
-        fields: Fields of a form (``at_view``, ``at_label``, ``seen``), whose label the page showed in this view, or
-            of an address (those of a view, and ``label``).
+        fields: Fields of a form (``at_view``, ``at_label``), whose label the page showed in this view, or of an
+            address (those of a view, and ``label``).
     """
     session = lists.session
     was_shown = "at_view" in fields
     view = parse_view(fields["at_view"] if was_shown else fields.multi_items())
     label = fields.get("at_label") or fields.get("label", "")
-    is_label, seen = label in session.labels, parse_number(fields.get("seen", ""))
+    is_label = label in session.labels
     if view is not None and view.cluster is None:
         as_of = session.state.last_event if view.as_of is None else view.as_of
         view = replace(lists.offered(view), as_of=as_of)
         if is_label and was_shown:
-            return Position(view, label, seen)
+            return Position(view, label)
         return _in_list(session, view, lists.label_ids(view), label)
     if view is not None and is_label and session.cluster(label) == view.cluster:
-        return Position(view, label, seen)
+        return Position(view, label)
     clusters = session.clusters()
     if view is None or view.cluster not in clusters:
         view = View(session.cluster(label) if is_label else _first_unfinished(session, clusters))

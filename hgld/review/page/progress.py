@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 
+from hgld.errors import counted
 from hgld.review.events import Event
 from hgld.review.label_counts import Counts
 from hgld.review.session import ReviewSession
@@ -22,10 +23,24 @@ class ReviewProgress:
     Args:
         counts: Numbers of labels and landmarks.
         seconds_left: Time left at the recent pace, in seconds; None if there are too few steps.
+        groups_to_settle: Number of groups on which annotators differ, in an adjudication.
     """
 
     counts: Counts
     seconds_left: float | None
+    groups_to_settle: int = 0
+
+    @property
+    def open(self) -> str:
+        """What is open although it was decided or is no label; empty if nothing is.
+
+        >>> ReviewProgress(Counts(unsure=1), None, groups_to_settle=2).open
+        '1 unsure label, 2 groups to settle'
+        """
+        unsure, groups = self.counts.unsure, self.groups_to_settle
+        parts = [counted(unsure, "unsure label")] if unsure else []
+        parts += [f"{counted(groups, 'group')} to settle"] if groups else []
+        return ", ".join(parts)
 
     @property
     def time_left(self) -> str:
@@ -45,7 +60,8 @@ def review_progress(session: ReviewSession) -> ReviewProgress:
     counts = session.counts.total
     last_steps = list(islice(reversed(session.state.steps.values()), 2 * _PACE_STEPS))
     pace = seconds_per_label(last_steps[::-1])
-    return ReviewProgress(counts, None if pace is None else pace * (counts.labels - counts.decided))
+    seconds_left = None if pace is None else pace * (counts.labels - counts.decided)
+    return ReviewProgress(counts, seconds_left, len(session.groups_to_settle()))
 
 
 def seconds_per_label(steps: Sequence[Sequence[Event]]) -> float | None:

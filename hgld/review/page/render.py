@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
@@ -70,7 +69,6 @@ class PageRenderer:
             theme=theme,
             last_event=session.state.last_event,
             store_id=self.store_id,
-            estimate=session.updates.last,
             version=__version__,
             adjudicating=session.adjudicating,
             blind=session.blind,
@@ -80,21 +78,17 @@ class PageRenderer:
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
         )
 
-    def changes(
-        self, position: Position, since: int, estimate: int = 0, *, everything: bool = False
-    ) -> dict[str, Any]:
+    def changes(self, position: Position, since: int, *, everything: bool = False) -> dict[str, Any]:
         """Return what has changed after the event ``since``, or everything if it is negative.
 
         Args:
             position: View and current label.
             since: Id of the last event that the page shows.
-            estimate: Number of the last estimate of suggestions that the page shows.
             everything: Whether the page shows another list, so that all parts of this one are needed.
 
         Returns:
             ``last``, id of the last event; ``view`` and ``label``, the position; ``parts``, new HTML by id of the
-            element; ``rows``, new rows by label_id, unless the whole list is among the parts. If suggestions have
-            changed, ``suggestions`` with the number of the last ``estimate``, a ``message`` and more ``rows``.
+            element; ``rows``, new rows by label_id, unless the whole list is among the parts.
         """
         session = self._session
         answer: dict[str, Any] = {
@@ -104,8 +98,7 @@ class PageRenderer:
             "rows": {},
         }
         if since < 0:
-            suggestions = self._suggestions(position, estimate, with_rows=False)
-            return answer | {"parts": self._all_parts(position)} | suggestions
+            return answer | {"parts": self._all_parts(position)}
         events = session.state.events_after(since)
         kinds = {event.kind for event in events}
         groups = session.groups()
@@ -123,7 +116,7 @@ class PageRenderer:
             answer["rows"] = self._lists.rows(changed, position, groups)
         if everything:
             parts |= self._all_parts(position)
-        return answer | {"parts": parts} | self._suggestions(position, estimate, with_rows="list" not in parts)
+        return answer | {"parts": parts}
 
     def rows(self, label_ids: Iterable[str], position: Position) -> dict[str, Any]:
         """Return rows of the list in full; labels that do not exist are left out.
@@ -192,31 +185,16 @@ class PageRenderer:
         """Return the parts that change with every event."""
         session = self._session
         return {
-            "status": self._part("status", review_progress(session)),
+            "status": self._part("status", review_progress(session), session.adjudicating),
             "clusters": self._lists.places(position),
-            "history": self._part("history", history(session, _MAX_HISTORY), position),
+            "history": self._part("history", history(session, _MAX_HISTORY), len(session.state.steps), position),
         }
 
     def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         if not position.label:
             return self._part("no_card")
-        label = label_view(self._session, self._lists.label(position.label, position), groups)
+        label = label_view(self._session, self._session.labels[position.label], groups)
         return self._part("card", label, self._references.facts.facts(position.label))
-
-    def _suggestions(self, position: Position, estimate: int, *, with_rows: bool) -> dict[str, Any]:
-        """Return what has changed in suggestions after an estimate, if anything has.
-
-        The row of the current label is among the rows: the script shows it when the annotator has left it. Rows far
-        from it keep their suggestions until the list is shown again; what is accepted there is still what is shown.
-        """
-        session, groups = self._session, self._session.groups()
-        if estimate >= session.updates.last:
-            return {}
-        near = self._lists.near(position) if with_rows else []
-        changed = set(session.updates.changed_after(estimate)).intersection(near)
-        rows = self._lists.rows(changed, replace(position, seen=None), groups)
-        message = session.updates.message_after(estimate)
-        return {"suggestions": {"estimate": session.updates.last, "rows": rows, "message": message}}
 
     def _photographs(self, position: Position) -> dict[str, Markup]:
         """Return the part with photographs of the label, if there are any to show with labels."""
@@ -236,4 +214,4 @@ class PageRenderer:
             if wanted in group.name.casefold() or wanted in group.guideline.casefold()
         }
         versions = {key: self._session.state.field("group", key).version for key in groups}
-        return self._part("groups", matches, versions, ROOTS, groups, self._session.group_notes)
+        return self._part("groups", matches, versions, ROOTS, groups)

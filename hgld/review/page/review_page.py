@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hgld.errors import InputError
-from hgld.labels.suggest import SuggestionFiles
 from hgld.pages.server import ServerConfig
-from hgld.review.inputs import ReviewInputs, find_inputs
+from hgld.review.inputs import find_inputs
 from hgld.review.merged_taxonomy import changed_groups
 from hgld.review.page.served_session import serve_session
-from hgld.review.re_estimation import re_estimation_files
 from hgld.review.references import open_references
 from hgld.review.review_labels import review_labels
 from hgld.taxonomy.decisions import read_decisions
-
-log = logging.getLogger(__name__)
 
 
 def serve_review(
@@ -34,7 +28,6 @@ def serve_review(
     blind: bool = False,
     images: Path | None = None,
     image_landmarks: Sequence[Path | tuple[str, Path]] = (),
-    re_estimate: bool = True,
 ) -> None:
     """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
 
@@ -53,8 +46,6 @@ def serve_review(
         images: Table of ``hgld index-images``, to show photographs; see
             :func:`hgld.review.photographs.open_photographs`.
         image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
-        re_estimate: Whether to estimate suggestions again while the annotator decides, if the label embeddings are
-            beside ``clusters``.
 
     Raises:
         BusyError: Another process has the store open.
@@ -78,14 +69,4 @@ def serve_review(
         decisions=initial,
         changed_groups=added,
         blind=blind,
-        suggestion_files=_suggestion_files(inputs) if re_estimate and not blind else None,
     )
-
-
-def _suggestion_files(inputs: ReviewInputs) -> SuggestionFiles | None:
-    """Return what suggestions are made from; None, after a message, if that is not known."""
-    try:
-        return re_estimation_files(inputs)
-    except InputError as error:
-        log.info("suggestions are not re-estimated: %s", error)
-        return None

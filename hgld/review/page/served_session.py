@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
 from pathlib import Path
 
-from hgld.labels.suggest import SuggestionFiles
 from hgld.pages.keys import PageKeys
 from hgld.pages.server import ServerConfig, listen, serve_page
 from hgld.review.page.app import review_app
-from hgld.review.re_estimation import ReEstimation
 from hgld.review.references import References
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
@@ -31,9 +28,8 @@ def serve_session(
     on_address: Callable[[str], None],
     decisions: Iterable[Decision] = (),
     changed_groups: Sequence[Group] = (),
-    group_notes: Mapping[str, str] | None = None,
+    group_problems: Mapping[str, str] | None = None,
     blind: bool = False,
-    suggestion_files: SuggestionFiles | None = None,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
@@ -47,10 +43,8 @@ def serve_session(
         on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
         decisions: Decisions to start from, for labels that were never touched in the store.
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
-        group_notes: What to know about groups, by key.
+        group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
         blind: Whether to hide suggestions and to record decisions as blind.
-        suggestion_files: What suggestions are made from, to estimate them again while one decides; by default they
-            stay as they are.
 
     Raises:
         BusyError: Another process has the store open.
@@ -59,18 +53,9 @@ def serve_session(
     """
     keys = PageKeys()
     with listen(config, store) as listener, open_store(store, annotator) as event_store:
-        session = ReviewSession(labels, groups, event_store, group_notes=group_notes, blind=blind)
+        session = ReviewSession(labels, groups, event_store, group_problems=group_problems, blind=blind)
         session.import_decisions(decisions, changed_groups)
         if not session.adjudicating:
             log_table_changes(session)
         app = review_app(session, references, keys, host_names=[config.host])
-        estimation = None if suggestion_files is None else ReEstimation(session, suggestion_files)
-        with closing(estimation) if estimation else nullcontext():
-            serve_page(
-                app,
-                keys,
-                listener,
-                config,
-                on_address=on_address,
-                between_requests=None if estimation is None else estimation.step,
-            )
+        serve_page(app, keys, listener, config, on_address=on_address)

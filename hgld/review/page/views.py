@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hgld.review.actions import Candidate
 from hgld.review.label_lists import View
 from hgld.review.photographs import LabelPhotographs, Photograph
 from hgld.review.review_labels import ReviewLabel
@@ -29,7 +30,6 @@ class DecisionView:
         score: Probability of a suggestion in percent, or empty.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
-        sure: Whether the action "accept_sure" takes it.
         guideline: What belongs to the group; empty without one.
     """
 
@@ -40,7 +40,6 @@ class DecisionView:
     score: str = ""
     number: int = 0
     likely: bool = True
-    sure: bool = False
     guideline: str = ""
 
 
@@ -52,12 +51,13 @@ class LabelView:
         label_id: Id of the label.
         label: Text of the label.
         version: Version of the label.
-        seen: Version, estimate of the suggestions, and id, which a form sends back.
+        seen: Version and id, which a form sends back.
         landmarks: Number of landmarks.
         parents: Labels of the superclasses.
         examples: Names and URLs of example categories.
         decision: Present decision.
         candidates: Opinions or suggestions to choose from.
+        certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
         has_opinions: Whether the candidates are opinions.
         view: View of the list as the query of an address; empty in the list of the label's cluster.
         cluster: Number of the label's cluster in a list of all clusters, else None.
@@ -73,6 +73,7 @@ class LabelView:
     examples: tuple[tuple[str, str], ...]
     decision: DecisionView
     candidates: tuple[DecisionView, ...]
+    certainties: str
     has_opinions: bool
     view: str = ""
     cluster: int | None = None
@@ -88,6 +89,7 @@ class BriefLabelView:
     version: int
     seen: str
     decision: DecisionView
+    certainties: str
     view: str = ""
 
 
@@ -99,6 +101,7 @@ class ClusterView:
     name: str
     labels: int
     decided: int
+    settled: int
     landmarks: int
     version: int
 
@@ -107,7 +110,7 @@ def label_view(
     session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group], view: View | None = None
 ) -> LabelView:
     """Return the row of a label in the list of a view, or its card."""
-    row = label.row
+    row, candidates = label.row, session.candidates(label, groups)
     cluster = session.cluster(row.label_id) if view is not None and view.cluster is None else None
     return LabelView(
         row.label_id,
@@ -118,7 +121,8 @@ def label_view(
         row.parents,
         tuple(example_link(title) for title in row.examples),
         decision_view(session.decision_value(row.label_id), groups),
-        tuple(_candidate_views(session, label, groups)),
+        tuple(_candidate_views(candidates, label, groups)),
+        _certainties(candidates),
         bool(label.opinions),
         "" if cluster is None or view is None else view.query,
         cluster,
@@ -126,23 +130,31 @@ def label_view(
     )
 
 
-def brief_label_view(session: ReviewSession, label: ReviewLabel, view: View) -> BriefLabelView:
+def brief_label_view(
+    session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group], view: View
+) -> BriefLabelView:
     """Return the row of a label in brief."""
     row = label.row
     value = session.decision_field(row.label_id).value
     decision = DecisionView(None) if value is None else DecisionView(value["decision"], comment=value["comment"])
     query = view.query if view.cluster is None else ""
     version, seen = session.version(row.label_id), _seen(session, label)
-    return BriefLabelView(row.label_id, row.label, version, seen, decision, query)
+    certainties = _certainties(session.candidates(label, groups))
+    return BriefLabelView(row.label_id, row.label, version, seen, decision, certainties, query)
 
 
 def _seen(session: ReviewSession, label: ReviewLabel) -> str:
     """Return what a form sends back of a label; :func:`hgld.review.page.forms.label_versions` reads it."""
-    estimate = f".{label.estimate}" if label.estimate else ""
-    return f"{session.version(label.row.label_id)}{estimate}:{label.row.label_id}"
+    return f"{session.version(label.row.label_id)}:{label.row.label_id}"
 
 
-def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> list[DecisionView]:
+def _certainties(candidates: Iterable[Candidate]) -> str:
+    return " ".join("sure" if each.sure else "likely" if each.likely else "unlikely" for each in candidates)
+
+
+def _candidate_views(
+    candidates: Iterable[Candidate], label: ReviewLabel, groups: Mapping[str, Group]
+) -> list[DecisionView]:
     views = [
         DecisionView(
             candidate.decision,
@@ -152,10 +164,9 @@ def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping
             _percent(candidate.score),
             number,
             candidate.likely,
-            candidate.sure,
             groups[candidate.group].guideline if candidate.group else "",
         )
-        for number, candidate in enumerate(session.candidates(label, groups), 1)
+        for number, candidate in enumerate(candidates, 1)
     ]
     if not label.opinions:
         return views
@@ -191,6 +202,7 @@ def cluster_views(session: ReviewSession, clusters: Iterable[int]) -> list[Clust
             session.cluster_name(number),
             counts.labels,
             counts.decided,
+            counts.settled,
             counts.landmarks,
             session.state.field("name", str(number)).version,
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hgld.errors import InputError, indented_list
+from hgld.errors import InputError, counted, indented_list
 from hgld.review.sheets.rows import ENTRY_COLUMNS, MAX_UNITS, fit_for_cell
 
 
@@ -146,7 +146,7 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
     entries, problems = collect_entries(rows)
     if problems:
         lines = indented_list([str(problem) for problem in problems])
-        raise InputError(f"{path}: {len(problems):,} problems, so the sheet cannot be read; fix them:\n{lines}")
+        raise InputError(f"{path}: {counted(len(problems), 'problem')} to fix before it can be read:\n{lines}")
     return {label_id: entry for label_id, (_, entry) in entries.items()}
 
 
@@ -221,5 +221,5 @@ def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
                 problems.append(f'{label_id} ("{other.label}"): {column} is "{ours}" and "{theirs}"')
             merged[label_id] = replace(merged[label_id], **{column: ours or theirs})
     if problems:
-        raise InputError(f"{len(problems):,} entries contradict each other:\n{indented_list(problems)}")
+        raise InputError(f"{counted(len(problems), 'contradiction')} between entries:\n{indented_list(problems)}")
     return merged

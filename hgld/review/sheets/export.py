@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
+from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
 from hgld.io.folders import file_digests, finish_replacing, replace_together
 from hgld.io.locks import exclusive_lock
 from hgld.review.inputs import find_inputs
@@ -249,7 +249,9 @@ def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) 
 
 
 def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
-    started = [f"{path}: {len(entries):,} labels" for path, entries in entries_by_workbook.items() if entries]
+    started = [
+        f"{path}: {counted(len(entries), 'label')}" for path, entries in entries_by_workbook.items() if entries
+    ]
     if started:
         raise ConfigurationError(
             f"existing sheets have entries:\n{indented_list(started)}\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.review.opinions import landmarks_by_label
 from hgld.review.output_guard import made_by_others, require_nothing_lost
 from hgld.review.sheets.check_sheet import check_sheet
@@ -166,13 +166,13 @@ def _describe_missing(missing: Sequence[str], labels: Mapping[str, str]) -> list
     if not missing:
         return []
     names = indented_list([f'  {label_id} ("{labels[label_id]}")' for label_id in missing])
-    return [f"{len(missing):,} labels have no row:\n{names}"]
+    return [f"{counted(len(missing), 'label')} without a row:\n{names}"]
 
 
 def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
     lines = indented_list(problems, limit=len(problems))
     return InputError(
-        f"{sheet}: {len(problems):,} problems, nothing was imported:\n{lines}\n"
+        f"{sheet}: {counted(len(problems), 'problem')}, nothing was imported:\n{lines}\n"
         "fix them; if rows are missing or the sheet is from an earlier clustering, export it again with `merge`, "
         "which keeps its entries; or import the other rows with `valid_rows_only`"
     )

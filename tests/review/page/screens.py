@@ -29,6 +29,23 @@ SMALL_PHONE = Screen(320, 568, touch=True)
 ZOOMED = Screen(320, 256)
 SCREENS = (DESKTOP, TABLET, PHONE, SMALL_PHONE, ZOOMED)
 
+#: Words that are shown on several lines, but for those that are longer than any line.
+BROKEN_WORDS = r"""
+const found = [], range = document.createRange();
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const parent = node.parentElement;
+  if (!parent.checkVisibility() || getComputedStyle(parent).clipPath !== "none") continue;  // for screen readers
+  for (const { index, 0: word } of node.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+    range.setStart(node, index);
+    range.setEnd(node, index + word.length);
+    const lines = new Set([...range.getClientRects()].filter(box => box.width).map(box => Math.round(box.top)));
+    if (lines.size > 1 && word.length < 30) found.push(word);
+  }
+}
+return found;
+"""
+
 
 @contextmanager
 def shown_on(browser: Chrome, screen: Screen) -> Iterator[None]:

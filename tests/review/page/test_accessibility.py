@@ -15,7 +15,7 @@ from hgld.taxonomy.decisions import Decision, write_decisions
 from tests.axe import violations
 from tests.review.conftest import Label, clean_table, clusters_table
 from tests.review.page.page_server import ServedSession, Server, serve_clusters
-from tests.review.page.screens import PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
+from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_changes_that_were_not_saved(browser: Chrome, server: ServedSession, scr
         browser.get(page)
         change_meanwhile(server)
         browser.find_element("css selector", "#actions [value=unsure]").click()
-        wait_for(lambda: "changed after you saw it" in browser.page_source, True)
+        wait_for(lambda: "changed in another tab" in browser.page_source, True)
     assert violations(browser) == []
     browser.get(page)
     browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true })")  # it does not look again
@@ -154,6 +154,8 @@ def test_changes_that_were_not_saved(browser: Chrome, server: ServedSession, scr
     browser.find_element("css selector", "#actions [value=unsure]").click()
     wait_for(lambda: browser.find_element("id", "conflict").is_displayed(), True)
     assert violations(browser) == []
+    browser.execute_script("document.querySelector('#conflict td').textContent = 'reservoir'")
+    assert browser.execute_script(BROKEN_WORDS) == []
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> Non
 
 def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.sqlite", "ada") as store:
-        session = ReviewSession(LABELS, GROUPS, store, group_notes={"museum": "Not settled: two names."})
+        session = ReviewSession(LABELS, GROUPS, store, group_problems={"museum": "two names"})
         client = open_client(session)
         client.post("/propose-group", data={"name": "Gallery", "root": "human-made", "guideline": "Pictures."})
         decide(session, LabelAction("group", "gallery"), "Q1")
@@ -248,7 +248,7 @@ def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
         client.post("/merge-group", data={"group": f"{version}:gallery", "into": "museum"})
         assert list(session.groups()) == ["church", "lake", "museum"]
         page = client.get("/").text
-        assert "Not settled: two names." in page
+        assert "<b>museum</b>: two names" in page
         assert "group Gallery merged into museum" in page
         assert re.search(r"label 1: museum", page), "the history names the group that took the labels"
         for data in (

@@ -11,7 +11,7 @@ import pytest
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from tests.review.conftest import Label, clean_table, clusters_table
 from tests.review.page.page_server import ServedSession, serve_clusters
-from tests.review.page.screens import PHONE, SCREENS, ZOOMED, Screen, shown_on
+from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, SMALL_PHONE, ZOOMED, Screen, shown_on
 from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenfabrik " + "
 LABELS = (
     Label("Q1", LONG, 1, 1, train=5, group="government building"),
     Label("Q2", "湖 بحيرة", 1, 1, train=4, group="lake"),
-    *(Label(f"Q{n}", f"label {n}", 1, 2, group="lake") for n in range(3, 24)),
+    Label("Q3", "unincorporated area", 1, 1, train=3, group="rail transportation", score=0.9),
+    *(Label(f"Q{n}", f"label {n}", 1, 2, group="lake") for n in range(4, 24)),
 )
 #: Buttons that must be within reach on every screen.
 PRIMARY = ("[value=accept]", "[data-action=find-group]", "[value=drop]", "[value=unsure]", "#undo button")
@@ -137,6 +138,22 @@ def test_nothing_is_cut_off_and_everything_can_be_hit(tab: Tab, screen: Screen) 
     assert max(tab.browser.execute_script(size)) <= screen.width
     for selector in PRIMARY:
         assert tab.browser.execute_script(REACHED, tab.find(f"#actions {selector}")), selector
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("screen", [PHONE, SMALL_PHONE, ZOOMED], ids=str, indirect=True)
+def test_words_are_not_broken(tab: Tab) -> None:
+    assert tab.browser.execute_script(BROKEN_WORDS) == []
+    for drawer in ("clusters", "cluster-menus", "more-actions", "tools"):
+        tab.browser.execute_script("document.getElementById(arguments[0]).showPopover()", drawer)
+        tab.browser.execute_script("for (const panel of document.querySelectorAll('details')) panel.open = true")
+        assert tab.browser.execute_script(BROKEN_WORDS) == [], drawer
+    tab.browser.execute_script("document.querySelector(':popover-open').hidePopover()")
+    tab.press("j", "j", "u")
+    wait_for(lambda: tab.decided_kinds["Q3"], "unsure")
+    assert tab.browser.execute_script(BROKEN_WORDS) == []
+    tab.press("z")
+    wait_for(lambda: tab.decided_kinds["Q3"], "")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from hgld.review.actions import LabelAction
-from hgld.review.page import list_renderer
+from hgld.review.page import list_renderer, render
 from hgld.review.session import ReviewSession
 from tests.review.conftest import Label
 from tests.review.page.clients import open_client
@@ -109,8 +109,18 @@ def test_long_list_is_shown_in_parts(client: TestClient, monkeypatch: pytest.Mon
         address = unescape(str(places.get("after") or places["before"]))
     assert parts == [("5 4", "Q5", ["after"]), ("3 2", "Q3", ["before", "after"]), ("1", "Q1", ["before"])]
     assert listed(client.get(address).text) == "3 2"
-    assert "Labels 3 to 4 of 5" in client.get(address).text
+    page = client.get(address).text
+    assert page.count("Labels 3 to 4 of 5") == 2
+    assert page.index("Labels 3 to 4 of 5") < page.index('<li class="row'), "before the rows, too"
     assert "Those after" not in client.get("/?cluster=1").text, "a cluster is always shown as a whole"
+
+
+def test_history_says_when_it_is_cut(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "_MAX_HISTORY", 2)
+    for number in range(1, 4):
+        assert "steps.</p>" not in client.get("/").text
+        client.post("/decide", data={"choose": "drop", "focus": f"0:Q{number}"})
+    assert "<p>The last 2 of 3 steps.</p>" in client.get("/").text
 
 
 def test_script_gets_rows_of_labels_that_no_longer_match(client: TestClient, session: ReviewSession) -> None:
@@ -213,8 +223,9 @@ def test_find_labels_by_key(tab: Tab) -> None:
     tab.press("f", shift=True)
     tab.press("xyz", Keys.ENTER)
     wait_for(lambda: tab.texts("#list .empty"), ["No label matches."])
-    for key in ("j", "x", "b", "d", "n", "e"):
+    for key in ("j", "x", "b", "n", "e", "d"):
         tab.press(key)
-    wait_for(lambda: any("no label is selected" in text for text in tab.texts("#unsaved, #error, #message")), True)
+    assert tab.texts("#message") == ["No label is selected."]
+    assert not tab.find("#unsaved").is_displayed(), "no request is kept"
     tab.press("]")
     wait_for(lambda: rows(tab), ["Q1", "Q2"])

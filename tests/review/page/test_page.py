@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ import pytest
 
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, read_named_decisions, write_decisions
-from hgld.taxonomy.groups import read_taxonomy
-from tests.review.conftest import Label
+from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
+from tests.review.conftest import NOON, Label
 from tests.review.page.page_server import ServedSession, Server, serve_clusters
 from tests.review.page.tab import Tab, open_tab, wait_for
 
@@ -82,6 +83,29 @@ def test_decide_undo_and_redo_by_key(tab: Tab) -> None:
     tab.press("y")
     tab.wait_for_decisions(Q1="✓ lake", Q2="✕ drop", Q3="? unsure", Q4="✓ museum")
     assert "50% as suggested" in tab.texts("#status")[0]
+
+
+@pytest.mark.slow
+def test_group_search_forgives_a_typo_where_nothing_else_matches(tab: Tab) -> None:
+    from selenium.webdriver import Keys
+
+    shown = "#groups .groups > li:not([hidden]) button > span"
+    tab.press("g")
+    for typed, found in (
+        ("musuem", "museum"),  # exchanged
+        ("chirch", "church"),  # another letter
+        ("lghthouse", "lighthouse"),  # missing
+        ("observvatory", "observatory"),  # twice
+        ("muzwum", None),  # two typos
+        ("-(x)'.", None),
+        ("lake", "lake"),
+    ):
+        tab.browser.execute_script("document.activeElement.value = ''")
+        tab.press(typed)
+        assert tab.texts(shown)[:1] == ([found] if found else []), typed
+    assert not {"cave", "bath"} & set(tab.texts(shown)), "typos count only where nothing else matches"
+    tab.press(Keys.ENTER)
+    tab.wait_for_decisions(Q1="✓ lake")
 
 
 def test_select_a_range_comment_and_undo_an_earlier_step(tab: Tab) -> None:
@@ -254,7 +278,7 @@ def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "left"), [("Keep theirs", "✕ drop"), ("Save mine", "✓ lake")])
+@pytest.mark.parametrize(("way", "left"), [("Keep the other tab's", "✕ drop"), ("Save this tab's", "✓ lake")])
 def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: ServedSession, way: str, left: str) -> None:
     from selenium.webdriver import Keys
 
@@ -322,3 +346,48 @@ def test_adjudication_on_the_page_writes_final_decisions(clusters: Path, tmp_pat
     )
     adjudicate()
     assert written(tmp_path / "final.taxonomy.csv") == [("Q1", "lake", "ada+ben"), ("Q3", "puddle", "cleo")]
+
+
+@pytest.mark.slow
+def test_adjudication_counts_what_closes_and_lists_groups_to_settle(
+    browser: Chrome, clusters: Path, tmp_path: Path
+) -> None:
+    from selenium.webdriver import Keys
+
+    groups = read_taxonomy(annotation_file("taxonomy.csv"))
+    for name, other, new_name in (("ada", "lake", "loch"), ("ben", "river", "mere")):
+        rows = [Decision(key, key, "group", other, name, NOON) for key in ("Q1", "Q2", "Q6")]
+        write_decisions(tmp_path / f"{name}.csv", rows)
+        renamed = [replace(group, name=new_name) if group.key == "lake" else group for group in groups]
+        write_taxonomy(tmp_path / f"{name}.taxonomy.csv", renamed)
+    files = [str(tmp_path / "ada.csv"), str(tmp_path / "ben.csv"), "--out", str(tmp_path / "final.csv")]
+    server = Server(["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"])
+    try:
+        with open_tab(browser, server.address) as tab:
+            tab.press("u")
+            tab.press("1")
+            wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
+            tab.press("2")
+            status = "2 of 3 settled"
+            wait_for(lambda: status in tab.texts("#status")[0], True)
+            assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
+            tab.press("n")
+            open_now = "All labels are decided. Open: 1 unsure label, 1 group to settle."
+            assert tab.texts("#message") == [open_now]
+            assert tab.texts("#clusters a[data-cluster='1'] small") == ["1 of 2"]
+            assert tab.texts("#clusters .to-settle li") == ['lake: "loch" by ada, "mere" by ben']
+            server.post("rename-group", group="0:lake", name="lake")
+            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
+            assert tab.texts("#clusters .to-settle") == []
+            server.post("undo")
+            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label, 1 group to settle"])
+            server.post("merge-group", group="0:river", into="lake")
+            server.post("merge-group", group="5:lake", into="church")
+            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
+            tab.press("[")
+            wait_for(lambda: tab.current, "Q1")
+            tab.press(Keys.BACKSPACE)  # both opinions are the same now
+            wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
+            assert tab.texts("#status .open") == []
+    finally:
+        server.stop()

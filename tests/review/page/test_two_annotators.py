@@ -93,7 +93,7 @@ def final_decisions(project: Path) -> dict[str, tuple[str | None, str]]:
 
 def test_names_do_not_count_as_disagreement(project: Path) -> None:
     output = run("agreement", project / "decisions/ada.csv", project / "decisions/ben.csv", "-o", project / "a.json")
-    assert "1 disagreements, by label:\n  lookout tower (Q3)  ada: fire lookout, ben: lookout tower" in output
+    assert "1 disagreement, by label:\n  lookout tower (Q3)  ada: fire lookout, ben: lookout tower" in output
     assert 'groups to settle:\n  parks: "green parks" by ada, "parkland" by ben' in output
     assert '"key": "parks"' in (project / "a.json").read_text()
 

@@ -187,6 +187,8 @@ def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab
     tab.click("#groups button[value='group:quay']")
     wait_for(lambda: tab.texts(UNSAVED), ["lake: quay"])
     assert tab.texts("#unsaved li small") == ["this group does not exist (any more)"]
+    wait_for(lambda: tab.texts("#card .now"), ["Decision: –"])
+    assert tab.texts("#card h2") == tab.texts(".current .name") == ["glacial lake"]
     tab.press("d")
     tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop")
     assert tab.texts(UNSAVED) == ["lake: quay"], "which the decision on another label leaves alone"
@@ -227,6 +229,8 @@ def test_label_is_decided_again_before_the_first_answer(
         " await new Promise(resolve => setTimeout(resolve, 300)); return send(...request); }"
     )
     tab.press("d", "k", "u")
+    assert tab.texts("#card h2") == tab.texts(".current .name") == ["glacial lake"]
+    assert not tab.find("#card .facts").is_displayed(), "no facts of another label until its own come"
     tab.wait_for_decisions(Q1="? unsure")
     assert not tab.find("#conflict").is_displayed()
     assert history(tab) == ["lake: unsure", "lake: drop"]

@@ -95,7 +95,7 @@ def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, n
     before = {path: path.read_bytes() for path in out.iterdir()}
     assert export_sheets(clusters, out, ExportConfig(("ada", "ben"))) is None, "the sheets are those of the clusters"
     tables(LABELS[1:])
-    with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 1 labels\n`merge` .*`force`"):
+    with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 1 label\n`merge` .*`force`"):
         export_sheets(clusters, out, ExportConfig(("ada", "ben")))
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
@@ -144,7 +144,7 @@ def test_merge_combines_both_files_unless_they_contradict(tables: TABLES, tmp_pa
     before = (out / "ada.xlsx").read_bytes()
     with pytest.raises(InputError) as error:
         export_sheets(clusters, out, MERGE)
-    assert f"{out}/ada.xlsx and ada.csv: 1 entries contradict" in str(error.value)
+    assert f"{out}/ada.xlsx and ada.csv: 1 contradiction between entries" in str(error.value)
     assert 'Q2 ("glacial lake"): decision is "unsure" and "group"' in str(error.value)
     assert (out / "ada.xlsx").read_bytes() == before
 
@@ -284,7 +284,7 @@ def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "--merge" in result.stderr
     result = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
-    assert "entries of 1 labels kept" in result.stdout
+    assert "entries of 1 label kept" in result.stdout
 
 
 @pytest.mark.slow

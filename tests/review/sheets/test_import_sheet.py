@@ -94,7 +94,7 @@ MISTAKES = {
     "A8": 'there is no label_id "Q9"',
 }
 #: Q2 was made Q77.
-MISSING = ["  1 labels have no row:", '    Q2 ("glacial lake")']
+MISSING = ["  1 label without a row:", '    Q2 ("glacial lake")']
 
 
 def test_entries_become_decisions(review: Path) -> None:
@@ -105,7 +105,7 @@ def test_entries_become_decisions(review: Path) -> None:
     summary = run(review / "ada.xlsx", now=NOON.replace(microsecond=5))
     assert summary is not None
     assert format_import(summary) == (
-        "4 of 4 labels decided (15 of 15 landmarks): 2 into 1 groups, 1 dropped, 1 unsure\n"
+        "4 of 4 labels decided (15 of 15 landmarks): 2 into 1 group, 1 dropped, 1 unsure\n"
         "  4 new, 0 changed, 0 withdrawn"
     )
     assert imported(review) == {
@@ -198,7 +198,7 @@ def test_invalid_entries_are_reported(review: Path, entries: dict[str, str], cel
     fill_workbook(review / "ada.xlsx", "Q1", **entries)
     with pytest.raises(InputError) as error:
         run(review / "ada.xlsx")
-    assert f"1 problems, nothing was imported:\n  Labels!{cell}: {text}" in str(error.value)
+    assert f"1 problem, nothing was imported:\n  Labels!{cell}: {text}" in str(error.value)
     fill_csv(review / "ada.csv", "Q1", **entries)
     column = {"K": "group", "L": "decision", "M": "comment"}[cell[0]]
     with pytest.raises(InputError) as error:
@@ -337,13 +337,13 @@ def test_missing_rows_are_named_and_restored_by_merge(review: Path, name: str) -
     with pytest.raises(InputError) as error:
         run(review / name)
     lines = str(error.value).splitlines()
-    assert lines[1:4] == ["  2 labels have no row:", '    Q2 ("glacial lake")', '    Q4 ("chapel")']
+    assert lines[1:4] == ["  2 labels without a row:", '    Q2 ("glacial lake")', '    Q4 ("chapel")']
     assert "export it again with `merge`, which keeps its entries" in lines[4]
 
     summary = run(review / name, VALID_ROWS)
     assert summary is not None
     assert (summary.kept, summary.withdrawn) == (1, 1)
-    assert "1 earlier decisions kept, whose rows are missing or were skipped" in format_import(summary)
+    assert "1 earlier decision kept, whose rows are missing or were skipped" in format_import(summary)
     assert set(imported(review)) == {"Q1", "Q2"}, "a missing row does not withdraw a decision, an empty one does"
 
     export_sheets(review.parent / "clusters.parquet", review, ExportConfig(("ada",), merge=True))
@@ -555,7 +555,7 @@ def test_import_sheet_command(review: Path, caplog: pytest.LogCaptureFixture) ->
     result = CliRunner().invoke(app, command)
     out = review.parent.resolve() / "decisions/ada.csv"
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 groups")
+    assert result.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 group,")
     assert result.stdout.endswith(f"{out}\n")
     assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
     fill_workbook(review / "ada.xlsx", "Q2", comment="?")

@@ -132,7 +132,7 @@ def test_unreadable_rows_are_reported() -> None:
     with pytest.raises(InputError) as error:
         read_entries(Path("a.csv"), rows)
     assert str(error.value).splitlines() == [
-        "a.csv: 4 problems, so the sheet cannot be read; fix them:",
+        "a.csv: 4 problems to fix before it can be read:",
         '  row 3, label_id: Q1 ("lake") has the decision "drop" here, but the group "lake" in row 2; '
         "remove one of the rows",
         "  row 4, label_id: the row has an entry, but no label_id",
@@ -160,7 +160,7 @@ def test_merging_keeps_every_entry_or_fails(first: dict[str, Entry], second: dic
     ]
     wanted = {(key, column): text for key, column, text in cells}
     if any(wanted[key, column] != text for key, column, text in cells):
-        with pytest.raises(InputError, match="contradict each other"):
+        with pytest.raises(InputError, match="contradictions? between entries"):
             merge_entries(first, second)
     else:
         combined = merge_entries(first, second)

@@ -85,13 +85,19 @@ export function goToNextUndecided() {
   }
   const more = $("#list .part .after");
   if (more) showView(more.dataset.view, more.dataset.label);
-  if (!state.view.startsWith("cluster=")) return more ? "" : "All labels of this list are decided.";
+  if (!state.view.startsWith("cluster=")) return more ? "" : `All labels of this list are decided.${stillOpen()}`;
   const all = clusters(), here = all.findIndex(link => link.dataset.view === state.view);
   const link = [...all.slice(here + 1), ...all.slice(0, here + 1)].find(other => other.dataset.undecided !== "0");
-  if (!link) return "All labels are decided.";
+  if (!link) return `All labels are decided.${stillOpen()}`;
   if (link.dataset.view === state.view) return "";
   showView(link.dataset.view);
   return `Cluster ${all[here]?.dataset.cluster} is complete; this is cluster ${link.dataset.cluster}.`;
+}
+
+/** Return what an adjudication leaves open although all labels are decided, as a sentence. */
+function stillOpen() {
+  const open = $("#status .open")?.textContent;
+  return open ? ` Open: ${open}.` : "";
 }
 
 // The browser's history.

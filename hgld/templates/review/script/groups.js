@@ -26,7 +26,19 @@ function connect() {
   }
 }
 
-/** Show the groups that match the search, those that begin with it first. */
+const FORGIVING_FROM = 4;  // characters
+
+/** Return an expression for words that begin with a text, but for one letter: another, missing, added or exchanged. */
+function withTypo(text) {
+  const letters = [...text].map(letter => letter.replace(/[\\^$.*+?()[\]{}|/]/, "\\$&"));
+  const variants = letters.map((here, n) => {
+    const next = letters[n + 1] ?? "", after = letters.slice(n + 2).join("");
+    return `${letters.slice(0, n).join("")}(?:.?${next}|${next}${here}|.${here}${next})${after}`;
+  });
+  return new RegExp(`(?<![\\p{L}\\p{N}])(?:${variants.join("|")})`, "u");
+}
+
+/** Show the groups that match the search, those that begin with it first; if none does, those that do but for a typo. */
 function filter() {
   const wanted = search.value.trim().toLowerCase();
   const rank = item => {
@@ -39,8 +51,9 @@ function filter() {
   const order = $$("#groups .groups > li")
     .map(item => [rank(item), item.dataset.name, item])
     .sort((a, b) => (wanted ? a[0] - b[0] : 0) || a[1].localeCompare(b[1]));
-  for (const [rank, , item] of order) {
-    item.hidden = wanted !== "" && rank === 4;
+  const typo = order.every(([rank]) => rank === 4) && wanted.length >= FORGIVING_FROM ? withTypo(wanted) : null;
+  for (const [rank, name, item] of order) {
+    item.hidden = wanted !== "" && rank === 4 && !typo?.test(name.toLowerCase());
     item.parentNode.append(item);
   }
   activate(wanted ? 0 : null);

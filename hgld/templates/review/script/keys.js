@@ -9,16 +9,15 @@ import { showKeys } from "./help.js";
 import { closeAll, openMenu, togglePanel } from "./menus.js";
 import { showMessage } from "./messages.js";
 import { toggleViewer } from "./photographs.js";
-import { choose, send, undo } from "./queue.js";
+import { CANDIDATE, choose, send, undo } from "./queue.js";
 import "./reading.js";
 import { currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
 import { acceptScreen } from "./screen.js";
 import { foldSheet, reveal } from "./sheet.js";
-import { handlersOf, keyName } from "./shortcuts.js";
+import { actionsByKey, keyName } from "./shortcuts.js";
 
 const ADJUDICATING = document.body.classList.contains("adjudicating");
 const BLIND = document.body.classList.contains("blind");
-const CANDIDATE = ADJUDICATING ? "opinion" : "suggestion";
 
 /**
  * Actions by name: the `keys` that they have at first, as keyName() returns them, `about` for the annotator, the `section` of
@@ -115,7 +114,8 @@ const ACTIONS = {
   },
 
   landmarks: {
-    section: "Page", keys: ["l"], about: "all landmarks of the label", run: () => $("#card a[data-dialog]")?.click(),
+    section: "Page", keys: ["l"], about: "all landmarks of the label",
+    run: () => $("body:not(.outdated) #card a[data-dialog]")?.click(),
   },
   guideline: { section: "Page", keys: ["i"], about: "the guideline", run: () => $(".bar a[data-dialog]")?.click() },
   history: { section: "Page", keys: ["h"], about: "history", run: () => togglePanel("history-panel") },
@@ -136,14 +136,16 @@ function focusField(field) {
   field.focus();
 }
 
-let handlers;  // by key
-showKeys(ACTIONS, () => { handlers = handlersOf(ACTIONS); });
+let actions;  // by key
+showKeys(ACTIONS, () => { actions = actionsByKey(ACTIONS); });
 
 document.addEventListener("keydown", event => {
   if (event.isComposing || event.altKey) return;
-  const handler = handlers.get(keyName(event));
-  if ($("dialog[open]") && !(handler === toggleViewer && $("#viewer")?.open)) return;
+  const action = actions.get(keyName(event));
   const field = event.target.closest("input:not([type=checkbox]), select, .menu input");
+  // A key that is held decides one label only, whatever has the focus by the time it is repeated.
+  if (event.repeat && (event.key === "Enter" || (action?.section === "Decide" && !field))) return event.preventDefault();
+  if ($("dialog[open]") && !(action?.run === toggleViewer && $("#viewer")?.open)) return;
   if (event.key === "Escape") {
     if ($(":popover-open")) return;  // which the browser closes
     const closed = closeAll();
@@ -154,11 +156,11 @@ document.addEventListener("keydown", event => {
   if (field) return;
   const pressed = event.key === "Enter" || event.key === " ";
   if (pressed && event.target.closest("button, summary, a:not(.name)")) return;
-  if (!handler && withoutEffect.has(keyName(event)))
+  if (!action && withoutEffect.has(keyName(event)))
     showMessage("This review is blind: suggestions are hidden. Choose a group.");
-  if (!handler) return;
+  if (!action) return;
   event.preventDefault();
-  handler();
+  action.run();
 });
 
 document.addEventListener("click", event => {

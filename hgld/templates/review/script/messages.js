@@ -2,11 +2,11 @@
 
 import { $ } from "./dom.js";
 
-const message = $("#message"), error = $("#error"), undoStep = $("#undo-step"), note = $("#note");
+const message = $("#message"), error = $("#error"), undoStep = $("#undo-step");
 
 /** Say what an action did; with its `step`, offer to undo it with a button of this `title`. */
 export function showMessage(text, step = null, title = "Undo") {
-  error.textContent = note.textContent = "";
+  error.textContent = "";
   message.textContent = text;
   undoStep.hidden = step === null;
   $("[name=step]", undoStep).value = step ?? "";
@@ -18,9 +18,4 @@ export function showError(text) {
   if (error.textContent === text) return;
   showMessage("");
   error.textContent = text;
-}
-
-/** Say what happened by itself: beside the message, and not to a screen reader, which speaks after actions only. */
-export function showNote(text) {
-  note.textContent = text;
 }

@@ -7,7 +7,6 @@ import { comment } from "./comments.js";
 import "./fill.js";
 import "./groups.js";
 import "./keys.js";
-import "./estimates.js";
 import { send, undo } from "./queue.js";
 import { currentRow, endRange, list, selectTo, setCurrent, setTicked, showSelected, tickOf, toggleTicked } from "./rows.js";
 import "./unsaved.js";

@@ -13,6 +13,7 @@ import { apply, isConnected, positionFields, refresh, request, show, Unreachable
 
 export const conflict = $("#conflict");
 export const guess = $("#search input[name=guess]");
+export const CANDIDATE = document.body.classList.contains("adjudicating") ? "opinion" : "suggestion";
 const UNREADABLE_TRIES = 2;
 
 /** Press a button of the form with the labels, e.g. "drop". */
@@ -34,16 +35,19 @@ export function undo() {
 /** Send the fields of a form; the cursor moves past labels that it decides without waiting for the answer. */
 export function send(action, data, form = null) {
   const choice = String(data.get("choose") ?? "");
-  const button = choice.match(/^take:\d+@[\d.]+:(.*)$/s);
+  const button = choice.match(/^take:\d+@\d+:(.*)$/s);
   const labels = labelsOf(action, data, button);
   const about = describe(action, choice, labels, form);
+  const affected = labels.map(rowOf).filter(Boolean);
+  if (["/decide", "/move"].includes(action) && !labels.length) return showMessage("No label is selected.");
+  const nothing = nothingToTake(choice, affected);
+  if (nothing) return showMessage(nothing);
   if (action === "/decide" && !button && choice !== "comment" && labels.length === 1 && takeGuard(labels[0]))
     return showMessage(`${nameOf(currentRow())} is decided already; press again to change it.`);
   const menu = form?.closest("details.menu")?.id ?? null;
   if (menu && allRequests().some(other => other.menu === menu && !other.problem)) return showMessage(`Being saved: ${about}.`);
   if (button && button[1] !== state.label) for (const name of ["comment", "comment_was"]) data.delete(name);
   const decides = action === "/decide" && !["comment", "clear"].includes(choice);
-  const affected = labels.map(rowOf).filter(Boolean);
   addRequest({ action, fields: [...data], labels, about, menu, decides, view: state.view });
   if (!button && affected.length) setTicked(ticked(), false);
   if (decides && (labels.includes(state.label) || affected.length > 1))
@@ -55,7 +59,17 @@ function labelsOf(action, data, button) {
   if (action !== "/decide" && action !== "/move") return [];
   if (button) return [button[1]];
   const texts = data.getAll("label").length ? data.getAll("label") : data.getAll("focus");
-  return texts.map(text => text.slice(text.indexOf(":") + 1));
+  return texts.filter(Boolean).map(text => text.slice(text.indexOf(":") + 1));
+}
+
+/** Return why "accept" or "take:1" would do nothing to any of these rows; empty if it does, or for other choices. */
+function nothingToTake(choice, affected) {
+  const [, kind, digits = 1] = choice.match(/^(accept|take):?(\d+)?$/) ?? [];
+  const offered = affected.map(row => row.dataset.candidates.split(" ")[digits - 1]).filter(Boolean);
+  if (!kind || offered.some(certainty => kind === "take" || certainty !== "unlikely")) return "";
+  const who = affected.length === 1 ? `${nameOf(affected[0])} has` : "The selected labels have";
+  if (kind === "take") return `${who} no ${CANDIDATE} ${digits}.`;
+  return `${who} no ${CANDIDATE}${offered.length ? " of 50 % or more; take the first by its number" : ""}.`;
 }
 
 /** Return what a request is about, e.g. "lake and 2 more: drop". */
@@ -103,7 +117,7 @@ async function sendOne(entry) {
   if (ok && answer) return saved(entry, answer);
   if (answer?.conflict) return resolve(entry, answer.conflict);
   if (answer) return refused(entry, answer.error);
-  if (entry.tries >= UNREADABLE_TRIES) refuse(entry, `the server's answer cannot be read (status ${status})`);
+  if (entry.tries >= UNREADABLE_TRIES) setAside(entry, `the server's answer cannot be read (status ${status})`);
 }
 
 /** The annotator withdrew a request while it was on its way. */
@@ -126,6 +140,7 @@ function saved(entry, answer) {
     }
   });
   showMessage([answer.message, note].filter(Boolean).join(" "), answer.step, answer.undo);
+  if (state.card !== state.label && !nextRequest()) refresh();  // the cursor has moved on while this was being saved
 }
 
 /** Return whether the annotator types nowhere and has no menu open, so that the page may move on. */
@@ -134,9 +149,15 @@ const isFree = () => !document.activeElement.matches("input:not([type=checkbox])
 function refused(entry, problem) {
   const isOpen = entry.menu && document.getElementById(entry.menu)?.open;
   const isStep = ["/undo", "/redo"].includes(entry.action);
-  if (!isOpen && !isStep) return refuse(entry, problem);
+  if (!isOpen && !isStep) return setAside(entry, problem);
   removeRequest(entry);  // its text is still in the form
   showError(problem);
+  refresh();
+}
+
+/** Set a request aside. The answer to it would have brought the card of the label to which the cursor has moved on. */
+function setAside(entry, problem) {
+  refuse(entry, problem);
   refresh();
 }
 
@@ -167,7 +188,7 @@ async function resolve(entry, html) {
     };
     conflict.onclose = () => answered(chosen);
   });
-  if (fields === null) return refuse(entry, "it was changed in the meantime");
+  if (fields === null) return setAside(entry, "it was changed in the meantime");
   if (!fields.length) removeRequest(entry);
   else Object.assign(entry, { fields, tries: 0 });
   await refresh();

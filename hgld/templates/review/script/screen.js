@@ -15,7 +15,7 @@ function isVisible(row) {
 /** Accept the sure suggestions of all undecided labels on the screen; the cursor goes to the first one that is left. */
 export function acceptScreen() {
   const shown = $$(".row", list).filter(isVisible);
-  const sure = shown.filter(row => "sure" in row.dataset && isUndecided(row));
+  const sure = shown.filter(row => row.dataset.candidates.startsWith("sure") && isUndecided(row));
   if (!sure.length) return showMessage("No undecided label on the screen has a suggestion of 95 % or more.");
   const data = new FormData($("#decide"));
   for (const name of ["label", "comment", "comment_was"]) data.delete(name);

@@ -47,9 +47,9 @@ const allKeys = (name, action) => Object.hasOwn(settings.keys, name) ? [settings
 /** Return the keys of an action that are switched on. */
 export const keysOf = (name, action) => allKeys(name, action).filter(key => !(settings.off && isCharacter(key)));
 
-/** Return the functions to run by key. */
-export const handlersOf = actions =>
-  new Map(Object.entries(actions).flatMap(([name, action]) => keysOf(name, action).map(key => [key, action.run])));
+/** Return the actions by key. */
+export const actionsByKey = actions =>
+  new Map(Object.entries(actions).flatMap(([name, action]) => keysOf(name, action).map(key => [key, action])));
 
 /** Return a key as the page shows it, e.g. "⇧R". */
 export const shownKey = key => parts(key).map(part => NAMES[part] ?? capitalised(part)).join(" ").replace("⇧ ", "⇧");

@@ -4,7 +4,6 @@
 // rows, parts > sheet, shortcuts, messages, storage, state, dom. What a lower module has to tell the others is an event:
 //   "move" ({ load })   the cursor went to another label; `load` says whether its card should be fetched
 //   "part" (id)         the element with this id got new content
-//   "suggestions" ({ estimate, rows, message })  suggestions were estimated again
 //   "rows"              rows were replaced one by one
 //   "shown"             an answer of the server is shown completely
 //   "view"              another list is shown, at state.label
@@ -20,8 +19,6 @@ export const state = {
   store: document.body.dataset.store,
   /** Id of the last event that the page shows. */
   last: Number(document.body.dataset.last),
-  /** Number of the last estimate of suggestions that the page shows. */
-  estimate: Number(document.body.dataset.estimate),
   /** What the list shows, as the query of an address: a cluster, or filters and an order. */
   view: $("#decide [name=at_view]").value,
   /** Id of the current label. */

@@ -55,13 +55,12 @@ function setMark(label, saving, unsaved) {
   else delete row.dataset.unsaved;
 }
 
-/** Show no facts of another label under the current one, whose card the server cannot send now. */
+/** Show no facts of another label under the current one until the server has sent its card. */
 function showCard() {
-  const was = document.body.classList.contains("outdated");
-  const outdated = state.card !== state.label && (was || !isConnected());
-  if (!was && !outdated) return;
+  const row = currentRow(), outdated = row !== null && state.card !== state.label;
   document.body.classList.toggle("outdated", outdated);
-  $("#card h2").textContent = nameOf(currentRow());
+  if (!outdated) return;
+  $("#card h2").textContent = nameOf(row);
   forgetPart("card");
 }
 
@@ -77,7 +76,7 @@ $("#unsaved [data-all]").addEventListener("click", () => {
   refresh();
 });
 
-on("connection", text => { why = text; showPanel(); markRows(); showCard(); });
+on("connection", text => { why = text; showPanel(); markRows(); });
 on("move", showCard);
 on("shown", showCard);
 on("requests", () => { showPanel(); markRows(); });

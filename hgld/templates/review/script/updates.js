@@ -44,12 +44,8 @@ export async function request(url, options = {}) {
   return { status: response.status, ok: response.ok, answer };
 }
 
-/** Fields that say what the page shows: the place, the last event, and the estimates of the list and of the current row. */
-export function positionFields(label, since) {
-  const row = label && rowOf(label);
-  const seen = row ? tickOf(row).value.match(/^\d+\.?(\d*)/)[1] || "0" : "";
-  return new URLSearchParams({ at_view: state.view, at_label: label, since, estimate: state.estimate, seen });
-}
+/** Fields that say what the page shows: the place, and the last event. */
+export const positionFields = (label, since) => new URLSearchParams({ at_view: state.view, at_label: label, since });
 
 // Refreshing: one request at a time, and another one if something happened in the meantime.
 
@@ -111,7 +107,6 @@ export function apply(update, { go = false } = {}) {
     if (id === "list") state.view = update.view;
     if (id === "card") state.card = update.label;
   }
-  if (update.suggestions) tell("suggestions", update.suggestions);
   const gone = !currentRow();
   const lost = inList && document.activeElement === document.body;
   setCurrent(currentRow() ?? rowOf(update.label), { focus: go || lost, scroll: go });
