@@ -62,6 +62,18 @@ def test_links_resolve(path: Path) -> None:
             assert (path.parent / target).exists(), target
 
 
+def test_site_opens_at_its_topmost_page() -> None:
+    root_page = re.search(r'^root_doc = "(.+)"$', (CHECKOUT / "docs/conf.py").read_text("utf-8"), re.MULTILINE)
+    assert root_page is not None
+    assert f"url={root_page[1]}.html" in (CHECKOUT / "docs/_extra/index.html").read_text("utf-8")
+
+
+def test_extras_are_installed_from_a_clone() -> None:
+    """hgld is on no package index, so that its name with an extra installs nothing."""
+    texts = {path: path.read_text("utf-8") for path in [*DOCUMENTS, *CHECKOUT.glob("hgld/**/*.py")]}
+    assert [path for path, text in texts.items() if re.search(r"hgld\[[a-z]+\]", text)] == []
+
+
 def test_every_metric_is_defined() -> None:
     text = (CHECKOUT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     first_cells = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)

@@ -251,7 +251,8 @@ def require_loggers(names: Iterable[str]) -> None:
     for name in names:
         if name in _EXTRAS and importlib.util.find_spec(name) is None:
             raise ConfigurationError(
-                f"the logger {name} needs its package, which is not installed; type: pip install 'hgld[{name}]'"
+                f"the logger {name} needs its package, which is not installed; type pip install '.[{name}]' in a "
+                "clone of hgld"
             )
 
 
