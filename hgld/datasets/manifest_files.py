@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
-from hgld.datasets.manifest import write_manifest
+from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
@@ -24,6 +24,7 @@ class ManifestSummary:
         excluded: Number of images of the dataset that are not in the manifest, by reason.
         other_files: Number of files among the images that are none, by suffix.
         labels_per_image: Mean number of labels per image; None where each has one.
+        untrained: Finest classes of the split test that the split train lacks; none of an open set, where it lacks all.
     """
 
     images: Mapping[str, int]
@@ -31,6 +32,7 @@ class ManifestSummary:
     excluded: Mapping[str, int]
     other_files: Mapping[str, int]
     labels_per_image: float | None = None
+    untrained: Sequence[str] = ()
 
 
 def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
@@ -75,4 +77,14 @@ def _summary(result: ReaderResult) -> ManifestSummary:
     images = {split: int((manifest.splits == split).sum()) for split in manifest.split_names}
     n_classes = dict(zip(manifest.level_names, manifest.n_classes, strict=True))
     labels_per_image = None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
-    return ManifestSummary(images, n_classes, result.excluded, result.other_files, labels_per_image)
+    return ManifestSummary(
+        images, n_classes, result.excluded, result.other_files, labels_per_image, _untrained_classes(manifest)
+    )
+
+
+def _untrained_classes(manifest: Manifest) -> Sequence[str]:
+    classes = manifest.label_column(manifest.level_names[0])
+    if classes is None:
+        return ()
+    tested, trained = (set(classes[manifest.splits == split].tolist()) for split in ("test", "train"))
+    return [manifest.class_names[0][code] for code in sorted(tested - trained)] if tested & trained else ()
