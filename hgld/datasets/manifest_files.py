@@ -24,7 +24,8 @@ class ManifestSummary:
         excluded: Number of images of the dataset that are not in the manifest, by reason.
         other_files: Number of files among the images that are none, by suffix.
         labels_per_image: Mean number of labels per image; None where each has one.
-        untrained: Finest classes of the split test that the split train lacks; none of an open set, where it lacks all.
+        untrained: Finest classes of the split test that the split train lacks, unless it lacks all of them, as in
+            an open set.
     """
 
     images: Mapping[str, int]
