@@ -14,8 +14,8 @@ All blocks of a page run in the order of the page, in one folder:
   backslash is continued, and a here-document belongs to its command. A command has to succeed, unless a line of
   its printed output begins with `error:`.
 * `python`: a doctest, if it has a line that begins with `>>> `, else a script. Both share one namespace, and have the
-  environment variables that commands before them exported. In the world `clone` each is a doctest of its own, which the
-  environment of the page runs.
+  environment variables that commands before them exported. In the world `clone` each is a doctest of its own, run in
+  the environment of the page.
 * `bash`: a script that has to succeed.
 
 Comments before a block change what is done with it:
