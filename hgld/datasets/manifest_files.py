@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
-from hgld.datasets.manifest import Manifest, write_manifest
+from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
+from hgld.datasets.splits import split_for_rejection
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
 from hgld.tables import Provenance, is_up_to_date
@@ -67,6 +68,35 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     result = reader.read(root)
     write_manifest(out, result.manifest, provenance)
     return _summary(result)
+
+
+def split_manifest(
+    path: Path, out: Path, near_share: float = 0.5, query_share: float = 0.4, seed: int = 0, *, force: bool = False
+) -> ManifestSummary | None:
+    """Write a manifest with the splits of :func:`~hgld.datasets.splits.split_for_rejection`: index, queries, test.
+
+    Args:
+        path: Manifest to read.
+        out: Manifest to write.
+        near_share: Share of the finest classes that the index lacks.
+        query_share: Share of the images of the other classes that are queries.
+        seed: Seed of the random choice.
+        force: Whether to write the table although it is up to date.
+
+    Returns:
+        Counts of the manifest; None if ``out`` was made from the same manifest with the same settings.
+
+    Raises:
+        InputError: The manifest is malformed, or its images have several labels.
+        ConfigurationError: A share is not between 0 and 1, or a split would have no images.
+    """
+    settings = {"near_share": near_share, "query_share": query_share, "seed": seed}
+    provenance = Provenance("reject split", settings, {"manifest": sha256_of(path)})
+    if not force and is_up_to_date(out, provenance):
+        return None
+    manifest = split_for_rejection(read_manifest(path), near_share, query_share, seed)
+    write_manifest(out, manifest, provenance)
+    return _summary(ReaderResult(manifest))
 
 
 def _digest(path: Path) -> str:
