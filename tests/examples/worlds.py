@@ -3,8 +3,8 @@
 * `empty`: an empty folder.
 * `wikimedia`: a replica of Commons and Wikidata on this machine, which hgld's environment variables name. It knows
   Washington's landmarks. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
-* `washington`: the same, `train_label_to_category.csv` of these landmarks, and their photographs in `data/washington`
-  as `hgld fetch gldv2 --ids washington` leaves them.
+* `washington`: the same, the list of these landmarks and the decisions on their labels, where a clone of hgld has them,
+  and their photographs in `data/washington` as `hgld fetch gldv2 --ids washington` leaves them.
 * `grocery`: the repository of the Grocery Store dataset, which `git clone` gets by its address.
 * `clone`: a clone of hgld, and an environment of its own in which nothing but pip is installed. Pages of this world
   show all that is run.
@@ -33,7 +33,6 @@ import pytest
 
 from hgld.demo.sample import read_sample
 from hgld.demo.server import serve_sample
-from hgld.resources import subset_file
 from tests.examples.changing_wikimedia import serve_changing_wikimedia
 
 _CHECKOUT = Path(__file__).parents[2]
@@ -131,7 +130,9 @@ def _open_wikimedia(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
 @contextmanager
 def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
     source = shared / "wa_gldv2"
-    shutil.copyfile(source / "train_label_to_category.csv", folder / "train_label_to_category.csv")
+    subset = folder / "data" / "subsets" / "washington"
+    shutil.copytree(_CHECKOUT / subset.relative_to(folder), subset)
+    shutil.copytree(_CHECKOUT / "annotations", folder / "annotations")
     # copyfile leaves out permissions: the shared folder is read-only, and commands write into this one.
     photographs = folder / "data" / "washington"
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
@@ -139,9 +140,9 @@ def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     hierarchy = "train_label_to_hierarchical.csv"
-    shutil.copyfile(subset_file(f"washington/{hierarchy}"), photographs / hierarchy)
+    shutil.copyfile(subset / hierarchy, photographs / hierarchy)
     with _open_wikimedia(folder, shared) as environment:
-        yield {**environment, "HGLD_CONTACT": "you@example.org"}
+        yield environment
 
 
 @contextmanager
