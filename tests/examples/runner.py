@@ -18,7 +18,7 @@ from tests.examples.outputs import abbreviate, outputs_match
 from tests.examples.pages import RUN_LANGUAGES, Block, Page, console_steps
 
 #: Seconds after which a command is killed.
-TIMEOUT_S = 600
+TIMEOUT_S = 1200
 #: Runs a doctest with the ``python`` of a shell.
 _DOCTEST = """cat > block.txt <<'END'
 {}END
