@@ -88,7 +88,9 @@ def test_every_metric_is_defined() -> None:
 def test_examples_of_metrics_are_what_hgld_computes() -> None:
     text = (CHECKOUT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     cells = [row.split(" | ") for row in re.findall(r"^\| (`.+) \|$", text, re.MULTILINE)]
-    examples = dict(re.findall(r"`([\w@-]+)` \$[^$]*= ([\d.]+)\$", " ".join(row[2] for row in cells if len(row) == 4)))
+    examples = dict(
+        re.findall(r"`([\w@-]+)` \$[^$]*= ([\d.]+)\$", " ".join(row[2] for row in cells if len(row) == 4))
+    )
     assert len(examples) == 22
     cosines = np.array([0.9, 0.5, 0.1])
     items = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1)
