@@ -28,6 +28,11 @@ def _problems(page: Page) -> list[str]:
     if not page.worlds and page.reason is None:
         run = [block for block in page.blocks if block.language in RUN_LANGUAGES and block.reason is None]
         found += [f"line {block.line}: no first line says in which world it runs" for block in run]
+    found += [
+        f"line {block.line}: a hidden command of hgld"
+        for block in page.blocks
+        if block.hidden and re.search(r"^\$ hgld ", block.source, re.MULTILINE)
+    ]
     if "clone" in page.worlds:
         found += [f"line {block.line}: not all is shown and run" for block in page.blocks if not _is_plain(block)]
     found += [f"there is no world {world!r}" for world in page.worlds if world not in WORLDS]

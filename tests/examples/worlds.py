@@ -3,8 +3,8 @@
 * `empty`: an empty folder.
 * `wikimedia`: a replica of Commons and Wikidata on this machine, which hgld's environment variables name. It knows
   Washington's landmarks. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
-* `washington`: the same, the list of these landmarks and the decisions on their labels, where a clone of hgld has them,
-  and their photographs in `data/washington` as `hgld fetch gldv2 --ids washington` leaves them.
+* `washington`: the same; the list of these landmarks and the decisions on their labels, where a clone of hgld has
+  them; and their photographs in `data/washington`, as `hgld fetch gldv2 --ids washington` leaves them.
 * `grocery`: the repository of the Grocery Store dataset, which `git clone` gets by its address.
 * `clone`: a clone of hgld, and an environment of its own in which nothing but pip is installed. Pages of this world
   show all that is run.
