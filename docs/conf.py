@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
+    "mathml",
     "reference_pages",
 ]
 # The source folder is the checkout, so that links between documents are the same on the site as in the repository.
@@ -65,6 +66,8 @@ html_theme = "furo"
 html_title = f"hgld {__version__}"
 html_favicon = "../hgld/templates/pages/icon.svg"
 html_static_path = ["_static"]
+html_extra_path = ["_extra"]  # what leads from docs/_build/index.html to the first page
+html_math_renderer = "mathml"
 html_css_files = ["site.css"]
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "

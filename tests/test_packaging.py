@@ -161,4 +161,4 @@ def test_preset_of_a_wheel_is_trained_by_its_name(installed: Path, tmp_path: Pat
     small += ["warm_up_epochs=0", "epochs=1", "workers=0"]
     run = hgld(installed, tmp_path, *command, "--force", *(word for each in small for word in ("--set", each)))
     assert run.returncode == 0, run.stderr
-    assert (tmp_path / "run" / "best.pt").is_file()
+    assert (tmp_path / "run" / "last.pt").is_file()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +132,7 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        histories = {run.run.draw: RunFolder(run.run.folder).history("evaluation") for run in method.runs}
+        histories = {run.run.draw: _evaluations(run.run.folder) for run in method.runs}
         for metric in _LEARNING_METRICS:
             curve: _Curve = {}
             for draw, history in histories.items():
@@ -142,6 +142,11 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
             if len(curve) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], curve))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
+
+
+def _evaluations(run: Path) -> list[dict[str, Any]]:
+    """Return all evaluations of a training: on the validation images, or on the test images without any."""
+    return RunFolder(run).history("val") or RunFolder(run).history("test")
 
 
 def _read_images(settings: BenchmarkSettings, method: MethodResults) -> EvaluatedImages:

@@ -36,6 +36,7 @@ class RunCost:
         training_h: Hours of a training, with its evaluations.
         evaluation_h: Hours of the evaluation of a trained model.
         n_embedded: Number of images that this evaluation embeds.
+        n_checkpoints: Number of checkpoints that a run keeps.
     """
 
     title: str
@@ -49,6 +50,7 @@ class RunCost:
     training_h: float
     evaluation_h: float
     n_embedded: int
+    n_checkpoints: int
 
     def hours(self) -> list[float]:
         """Return the hours of each run that is not done."""
@@ -172,6 +174,7 @@ def estimate_training_cost(settings: TrainingSettings, slot: Slot, *, images_per
         training_h=step.training_h(size),
         evaluation_h=0.0,
         n_embedded=0,
+        n_checkpoints=size.n_checkpoints,
     )
     return CostEstimate("", (run,), (slot,), "", images_per_s, size.n_bytes, 1 / size.read_s, ())
 
@@ -186,8 +189,9 @@ class _StepCost:
     embed_s: float
 
     def training_h(self, size: TrainingSize) -> float:
-        """Return the hours of a training with its evaluations."""
-        return (size.steps * self.step_s + size.n_evaluations * size.n_test * self.embed_s) / 3600
+        """Return the hours of a training with its evaluations, all of which test if each is the best so far."""
+        n_embedded = size.n_evaluations * (size.n_val + size.n_test)
+        return (size.steps * self.step_s + n_embedded * self.embed_s) / 3600
 
 
 def _model_timing(settings: TrainingSettings, slot: Slot, images_per_s: float | None) -> ModelTiming:
@@ -240,6 +244,7 @@ def _run_cost(
         training_h=step.training_h(size),
         evaluation_h=n_embedded * step.embed_s / 3600,
         n_embedded=n_embedded,
+        n_checkpoints=size.n_checkpoints,
     )
 
 

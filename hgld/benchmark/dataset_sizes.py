@@ -42,7 +42,8 @@ class TrainingSize:
         labels: Labels of the training images, int64, shape (N, L), or label sets; without images, a row per landmark.
         batch: Labels of a batch, int64, shape (B, L); of label sets (B, K, L), padded with -1.
         steps: Number of steps.
-        n_test: Number of images that an evaluation embeds; 0 without images.
+        n_test: Number of test images; 0 without images.
+        n_val: Number of validation images.
         n_evaluations: Number of evaluations before, during and after the training.
         n_bytes: Bytes of all images in tar files.
         read_s: Seconds that one process needs to read an image; 0 without images.
@@ -53,10 +54,16 @@ class TrainingSize:
     batch: NDArray[np.int64]
     steps: int
     n_test: int
+    n_val: int
     n_evaluations: int
     n_bytes: int
     read_s: float
     missing: tuple[str, ...] = ()
+
+    @property
+    def n_checkpoints(self) -> int:
+        """Number of checkpoints that a run keeps: the last, and the best where there are validation images."""
+        return 2 if self.n_val else 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSiz
         labels = np.stack([landmarks % n for n in _GLDV2_CLASSES], axis=1)
         batch = np.repeat(labels[: settings.batch_size // per_class], per_class, axis=0)
         n_bytes = N_SHARDS["train"] * SHARD_BYTES["train"]
-        return TrainingSize(labels, batch, settings.steps, 0, 0, n_bytes, 0.0, (str(error),))
+        return TrainingSize(labels, batch, settings.steps, 0, 0, 0, n_bytes, 0.0, (str(error),))
     train, test = images.train.manifest, images.test.manifest
     for name in settings.evaluation.metrics:
         Metric.from_name(name, len(test.level_names))
@@ -94,6 +101,7 @@ def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSiz
         batch=train.labels[rows] if train.label_sets is None else train.label_sets.padded(rows),
         steps=images.n_steps,
         n_test=len(test),
+        n_val=0 if images.val is None else len(images.val),
         n_evaluations=count_evaluations(images.n_epochs, settings.evaluation.every),
         n_bytes=sum(int(part.sizes[part.sizes > 0].sum()) for part in (train, test)),
         read_s=_time_reading(images),

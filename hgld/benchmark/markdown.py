@@ -254,7 +254,10 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
     for split, of_split in by_split(runs).items():
         texts = _describe_queries(settings, of_split)
         sentences += texts if split is None else [f"Split {split}: {' '.join(texts)}"]
-    sentences.append("The last checkpoint of each training is evaluated; no checkpoint was selected on these images.")
+    sentences.append(
+        "The last checkpoint of each training is evaluated, or the best one on validation images where there are "
+        "some; none was selected on these images."
+    )
     trainings = [training for method in methods for training in method.trainings]
     versions = (f"{name} {version}" for training in trainings for name, version in training.versions.items())
     machines = _distinct(training.machine for training in trainings)

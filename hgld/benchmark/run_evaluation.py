@@ -1,4 +1,4 @@
-"""Evaluation of trained runs by the protocol of the comparison, with their last checkpoint.
+"""Evaluation of trained runs by the protocol of the comparison.
 
 Beside the run, in ``evaluation``::
 
@@ -7,7 +7,7 @@ Beside the run, in ``evaluation``::
     queries.npy, gallery.npy      the images of GLDv2's protocol
     per_query.parquet             a row per query, see hgld.evaluation.per_query_table; written last
 
-The last checkpoint is evaluated, not the best one, which was selected on these images.
+The last checkpoint is evaluated, or the best one on the validation images of the training if there are some.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def evaluate_run(
     force: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Evaluate the last checkpoint of a run, unless its evaluation is up to date.
+    """Evaluate the model of a run, unless its evaluation is up to date.
 
     Args:
         settings: Settings of the comparison.
@@ -90,7 +90,7 @@ def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None
     Raises:
         InputError: A file that the run was made from is missing.
     """
-    if not RunFolder(run.folder).last.is_file() or not _is_evaluated(settings, run, _provenance(settings, run)):
+    if not RunFolder(run.folder).result.is_file() or not _is_evaluated(settings, run, _provenance(settings, run)):
         return None
     return EvaluatedRun(run, evaluation_kind(settings).join(read_per_query(per_query_file(run))))
 
@@ -101,7 +101,7 @@ def per_query_file(run: Run) -> Path:
 
 
 def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
-    files = {"checkpoint": RunFolder(run.folder).last, **evaluation_kind(settings).files}
+    files = {"checkpoint": RunFolder(run.folder).result, **evaluation_kind(settings).files}
     parameters = {
         "training": result_affecting(to_dict(run.settings)),
         "protocol": settings.evaluation.name,

@@ -39,7 +39,7 @@ def export_embeddings(
     """Write embeddings as a faiss index, or as a Parquet file for Hugging Face datasets.
 
     Of an index, the recall is measured against exact search: the share of the ten nearest images of some images of
-    the gallery, without themselves, that it finds. Ids are written beside it. Indexes need the extra hgld[faiss].
+    the gallery, without themselves, that it finds. Ids are written beside it. Indexes need the extra faiss.
 
     Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
     """

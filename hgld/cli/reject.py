@@ -10,11 +10,13 @@ import typer
 
 from hgld.cli.base import (
     App,
+    Force,
     GalleryLabels,
     LandmarkSplit,
     Levels,
     app,
     friendly_errors,
+    print_summary,
     writable_file,
     writable_folder,
 )
@@ -74,6 +76,32 @@ def scores() -> None:
     from hgld.rejection import DETECTORS
 
     typer.echo(format_scores(DETECTORS))
+
+
+@reject.command()
+def split(
+    manifest: Annotated[Path, typer.Argument(help="Manifest of images with labels, from hgld manifest.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Manifest to write.")],
+    near_share: Annotated[float, typer.Option(help="Share of the finest classes that the index lacks.")] = 0.5,
+    query_share: Annotated[
+        float, typer.Option(help="Share of the images of the other classes that are queries.")
+    ] = 0.4,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
+    force: Force = False,
+) -> None:
+    """Divide images into an index, queries for calibration and a test, with classes that the index lacks.
+
+    Half of the queries and of the classes that the index lacks are in the split queries, the other half in the split
+    test.
+
+    Example: hgld reject split manifest.parquet -o splits.parquet
+    """
+    with friendly_errors():
+        from hgld.cli.summaries.datasets import format_manifest
+        from hgld.datasets.manifest_files import split_manifest
+
+        summary = split_manifest(manifest, out, near_share, query_share, seed, force=force)
+        print_summary(out, summary, format_manifest)
 
 
 @reject.command()

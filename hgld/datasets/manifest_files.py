@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
-from hgld.datasets.manifest import write_manifest
+from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
+from hgld.datasets.splits import split_for_rejection
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
 from hgld.tables import Provenance, is_up_to_date
@@ -24,6 +25,8 @@ class ManifestSummary:
         excluded: Number of images of the dataset that are not in the manifest, by reason.
         other_files: Number of files among the images that are none, by suffix.
         labels_per_image: Mean number of labels per image; None where each has one.
+        untrained: Finest classes of the split test that the split train lacks, unless it lacks all of them, as in
+            an open set.
     """
 
     images: Mapping[str, int]
@@ -31,6 +34,7 @@ class ManifestSummary:
     excluded: Mapping[str, int]
     other_files: Mapping[str, int]
     labels_per_image: float | None = None
+    untrained: Sequence[str] = ()
 
 
 def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
@@ -66,6 +70,35 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     return _summary(result)
 
 
+def split_manifest(
+    path: Path, out: Path, near_share: float = 0.5, query_share: float = 0.4, seed: int = 0, *, force: bool = False
+) -> ManifestSummary | None:
+    """Write a manifest with the splits of :func:`~hgld.datasets.splits.split_for_rejection`: index, queries, test.
+
+    Args:
+        path: Manifest to read.
+        out: Manifest to write.
+        near_share: Share of the finest classes that the index lacks.
+        query_share: Share of the images of the other classes that are queries.
+        seed: Seed of the random choice.
+        force: Whether to write the table although it is up to date.
+
+    Returns:
+        Counts of the manifest; None if ``out`` was made from the same manifest with the same settings.
+
+    Raises:
+        InputError: The manifest is malformed, or its images have several labels.
+        ConfigurationError: A share is not between 0 and 1, or a split would have no images.
+    """
+    settings = {"near_share": near_share, "query_share": query_share, "seed": seed}
+    provenance = Provenance("reject split", settings, {"manifest": sha256_of(path)})
+    if not force and is_up_to_date(out, provenance):
+        return None
+    manifest = split_for_rejection(read_manifest(path), near_share, query_share, seed)
+    write_manifest(out, manifest, provenance)
+    return _summary(ReaderResult(manifest))
+
+
 def _digest(path: Path) -> str:
     return find_images_digest(path) if path.is_dir() or is_tar(path) else sha256_of(path)
 
@@ -75,4 +108,14 @@ def _summary(result: ReaderResult) -> ManifestSummary:
     images = {split: int((manifest.splits == split).sum()) for split in manifest.split_names}
     n_classes = dict(zip(manifest.level_names, manifest.n_classes, strict=True))
     labels_per_image = None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
-    return ManifestSummary(images, n_classes, result.excluded, result.other_files, labels_per_image)
+    return ManifestSummary(
+        images, n_classes, result.excluded, result.other_files, labels_per_image, _untrained_classes(manifest)
+    )
+
+
+def _untrained_classes(manifest: Manifest) -> Sequence[str]:
+    classes = manifest.label_column(manifest.level_names[0])
+    if classes is None:
+        return ()
+    tested, trained = (set(classes[manifest.splits == split].tolist()) for split in ("test", "train"))
+    return [manifest.class_names[0][code] for code in sorted(tested - trained)] if tested & trained else ()

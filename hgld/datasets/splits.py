@@ -71,6 +71,54 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
     return replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
 
 
+def split_for_rejection(manifest: Manifest, near_share: float, query_share: float, seed: int) -> Manifest:
+    """Return the manifest with the splits index, queries and test, of which the index lacks some classes.
+
+    The two sets of queries have equal shares of the known images and of the other classes; these differ between them.
+
+    Args:
+        manifest: The images, with one label each.
+        near_share: Share of the finest classes that the index lacks; the classes of each parent are divided alike.
+        query_share: Share of the images of the other classes that are queries.
+        seed: Seed of the random choice.
+
+    Raises:
+        ConfigurationError: A share is not between 0 and 1, or a set is empty.
+        InputError: Images have several labels.
+    """
+    for name, share in (("near_share", near_share), ("query_share", query_share)):
+        if not 0 < share < 1:
+            raise ConfigurationError(f"`{name}` is {share}; expected a number between 0 and 1, such as 0.5")
+    labels = manifest.labels
+    is_near, is_query = near_and_query_images(labels, near_share, query_share, seed)
+    splits = np.where(is_near | is_query, "queries", "index").astype(object)
+    is_test = np.zeros(len(labels), dtype=bool)
+    is_test[is_near] = open_set_split(labels[is_near], 0.5, seed)
+    is_test[is_query] = closed_set_split(labels[is_query], 0.5, seed)
+    splits[is_test] = "test"
+    if not all((chosen & part).any() for chosen in (is_near, is_query) for part in (is_test, ~is_test)):
+        raise ConfigurationError(
+            "no images are left for one of the sets; change `near_share` or `query_share`, or choose another `seed`"
+        )
+    return replace(manifest, splits=splits)
+
+
+def near_and_query_images(
+    labels: LabelMatrix, near_share: float, query_share: float, seed: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Choose the images of classes that an index lacks, and the queries among the others.
+
+    Returns:
+        Two arrays of bool, shape (N,). The class of each query has an image in the index, which are all others.
+    """
+    is_near = open_set_split(labels, near_share, seed)
+    is_query = ~is_near
+    is_query[is_query] = closed_set_split(labels[is_query], query_share, seed)
+    # A class with all images among the queries would not be in the index.
+    queries_only = np.setdiff1d(labels[is_query, 0], labels[~is_near & ~is_query, 0])
+    return is_near, is_query & ~np.isin(labels[:, 0], queries_only)
+
+
 def first_labels(manifest: Manifest) -> LabelMatrix:
     """Return the label of each image, or the first one where images have several: int64, shape (N, L)."""
     return manifest.labels if manifest.label_sets is None else manifest.label_sets.first()

@@ -17,7 +17,9 @@ def hierarchy_graph(hierarchy: Hierarchy, *, landmarks: bool) -> Any:
     try:
         import networkx as nx
     except ImportError as error:
-        raise ConfigurationError('networkx is not installed; run pip install "hgld[networkx]"') from error
+        raise ConfigurationError(
+            "networkx is not installed; type pip install '.[networkx]' in a clone of hgld"
+        ) from error
     graph = nx.DiGraph()
     graph.add_node((0, "all"), level=0, level_name="all", name="all", n_landmarks=len(hierarchy))
     for level in range(1, hierarchy.n_levels + landmarks):

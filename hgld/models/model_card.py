@@ -30,7 +30,6 @@ class ModelEvaluation:
         means: Mean of each metric, from 0 to 1; undefined ones are NaN.
         n_queries: Number of queries; None if unknown.
         digest: SHA-256 of the manifest of the images; None if unknown.
-        selected_by: Metric by which the weights were selected on these very images; None if they were not.
     """
 
     dataset: str
@@ -38,7 +37,6 @@ class ModelEvaluation:
     means: Mapping[str, float]
     n_queries: int | None = None
     digest: str | None = None
-    selected_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
     rows = [
         ["loss", f"`{settings['loss']['name']}`"],
         ["batch size", str(settings["batch_size"])],
-        ["epochs, steps", f"{training['epoch']}, {training['step']:,} (`{training['checkpoint']}`)"],
+        ["epochs, steps", f"{training['epoch']}, {training['step']:,} ({_selection_text(training)})"],
         ["seed", str(settings["seed"])],
         *_split_rows(settings["data"]["random_split"]),
         *([f"version of {name}", version] for name, version in training["versions"].items()),
@@ -161,6 +159,13 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
         f"{markdown_table(['', ''], rows)}\n\n`training.json` holds all settings. The data, by their SHA-256:\n\n"
         f"{markdown_table(['file', 'SHA-256'], digests)}"
     )
+
+
+def _selection_text(training: Mapping[str, Any]) -> str:
+    if training["checkpoint"] != "best.pt":
+        return f"`{training['checkpoint']}`"
+    settings = training["settings"]
+    return f"selected by {settings['evaluation']['best']} on the split `{settings['data']['val'] or 'val'}`"
 
 
 def _split_rows(split: Mapping[str, Any] | None) -> list[list[str]]:
@@ -186,14 +191,7 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
         ]
         for evaluation in evaluations
     ]
-    header = ["mean in %", "protocol", *metrics, "queries"]
-    notes = [
-        f"The weights were selected by {evaluation.selected_by} on the images of {evaluation.dataset}, "
-        "so expect less on others."
-        for evaluation in evaluations
-        if evaluation.selected_by
-    ]
-    return "\n\n".join([markdown_table(header, rows, n_numeric=len(metrics) + 1), *notes])
+    return markdown_table(["mean in %", "protocol", *metrics, "queries"], rows, n_numeric=len(metrics) + 1)
 
 
 def _cell(metric: str, mean: float) -> str:

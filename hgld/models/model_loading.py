@@ -38,10 +38,10 @@ def load_model(
     """Load a model that is ready to embed images: a trained one from files, or an untrained one by name.
 
     Args:
-        model: Folder of a training run, of which the best checkpoint is loaded; a checkpoint of ``hgld train``; a
-            folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a repository of the
-            Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset or a timm model;
-            or ``open_clip:NAME``. A folder that has the name of a model is meant by ``./name``.
+        model: Folder of a training run, of which ``best.pt`` is loaded, or else ``last.pt``; a checkpoint of
+            ``hgld train``; a folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a
+            repository of the Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset
+            or a timm model; or ``open_clip:NAME``. A folder that has the name of a model is meant by ``./name``.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
         size: Input size in pixels. Default: that of the training, or 224.
         resize: Length in pixels of the shorter side before the centre crop, or of both if images are squashed.

@@ -234,5 +234,5 @@ def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise ConfigurationError("faiss is not installed; install it with pip install 'hgld[faiss]'") from error
+        raise ConfigurationError("faiss is not installed; type pip install '.[faiss]' in a clone of hgld") from error
     return faiss

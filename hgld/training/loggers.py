@@ -139,7 +139,7 @@ class MlflowLogger:
         earlier = run.earlier_ids.get("mlflow")
         self.run_id: str | None = earlier or self._create_run(str(run.folder))
         #: The last step of each kind that MLflow has: of a run that was killed, more or fewer than the history keeps.
-        self._logged = {kind: self._last_step(kind) if earlier else -1 for kind in ("step", "evaluation")}
+        self._logged = {kind: self._last_step(kind) if earlier else -1 for kind in ("step", "val", "test")}
         if earlier:
             self._client.update_run(self.run_id, status="RUNNING")
         parameters = [Param(key, str(value)) for key, value in run.settings.items() if not earlier]
@@ -251,7 +251,8 @@ def require_loggers(names: Iterable[str]) -> None:
     for name in names:
         if name in _EXTRAS and importlib.util.find_spec(name) is None:
             raise ConfigurationError(
-                f"the logger {name} needs its package, which is not installed; type: pip install 'hgld[{name}]'"
+                f"the logger {name} needs its package, which is not installed; type pip install '.[{name}]' in a "
+                "clone of hgld"
             )
 
 
@@ -271,7 +272,7 @@ def _first_line(error: Exception) -> str:
 def _mlflow_name(name: str) -> str:
     """Return a name in the characters that MLflow allows.
 
-    >>> _mlflow_name("evaluation/R@1")
-    'evaluation/R_at_1'
+    >>> _mlflow_name("test/R@1")
+    'test/R_at_1'
     """
     return name.replace("@", "_at_")

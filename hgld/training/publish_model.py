@@ -132,7 +132,7 @@ def _card_facts(checkpoint: Path | None, name: str, source: str, config: PushCon
 
 
 def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation | None]:
-    """Return what ``training.json`` says of a checkpoint, and its evaluation during the training.
+    """Return what ``training.json`` says of a checkpoint, and its evaluation on the test images.
 
     Files are named without their folders, which are those of a machine. The evaluation is None if the checkpoint is
     not in the folder of its run, or was not evaluated.
@@ -151,21 +151,18 @@ def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation |
         "step": state["step"],
         "versions": recorded[1]["versions"] if recorded and is_of_run else {},
     }
-    rows = [row for row in run.history("evaluation") if row["step"] == state["step"]] if is_of_run else []
-    if not rows:
-        return record, None
-    return record, _evaluation(record, rows[-1], selected=checkpoint == run.best)
+    rows = [row for row in run.history("test") if row["step"] == state["step"]] if is_of_run else []
+    return record, _evaluation(record, rows[-1]) if rows else None
 
 
-def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any], *, selected: bool) -> ModelEvaluation:
-    """Return the evaluation in a line of the history of a training, by which its weights may have been selected."""
+def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any]) -> ModelEvaluation:
+    """Return the evaluation on the test images in a line of the history of a training."""
     data = record["settings"]["data"]
     return ModelEvaluation(
         dataset=f"{Path(data['manifest']).stem} ({data['test'] or data['queries']})",
         protocol="leave-one-out" if data["test"] else f"gallery {data['gallery']}",
         means={name: value for name, value in row.items() if name not in ("kind", "step", "epoch")},
         digest=record["digests"]["manifest"],
-        selected_by=record["settings"]["evaluation"]["best"] if selected else None,
     )
 
 

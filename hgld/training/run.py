@@ -14,7 +14,6 @@ from hgld.compute.machine import describe_machine
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
-from hgld.evaluation.metric_units import goodness
 from hgld.io.locks import exclusive_lock
 from hgld.io.preset_files import training_file
 from hgld.io.settings import read_settings, to_dict, to_yaml
@@ -41,20 +40,26 @@ class TrainingSummary:
     """Result of a training.
 
     Args:
-        evaluations: Means of all metrics by epoch, with keys such as ``epoch 5``.
-        best: Key of the best evaluation.
-        metric: Metric that selected it.
+        test: Means of all metrics on the test images by epoch, with keys such as ``epoch 5``; the last is the result.
+            Where there are validation images, only of the epochs that were the best so far.
+        val: Mean of ``metric`` on the validation images by epoch; empty if there are none.
+        metric: Metric that selects the best epoch.
         n_steps: Number of steps, including those before a resumption.
         n_skipped_batches: Number of steps without an update, because too few images of the batch could be read.
         n_skipped_images: Number of images that could not be read.
     """
 
-    evaluations: Mapping[str, Mapping[str, float]]
-    best: str
+    test: Mapping[str, Mapping[str, float]]
+    val: Mapping[str, float]
     metric: str
     n_steps: int
     n_skipped_batches: int
     n_skipped_images: int
+
+    @property
+    def result(self) -> str:
+        """Epoch of the trained model: the best one on the validation images, or the last one if there are none."""
+        return list(self.test)[-1]
 
 
 def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) -> TrainingSettings:
@@ -235,13 +240,14 @@ def _run_record(trainer: Trainer) -> dict[str, object]:
 
 def _summary(trainer: Trainer) -> TrainingSummary:
     folder, metric = trainer.folder, trainer.settings.evaluation.best
-    evaluations = {
-        f"epoch {row['epoch']}": {key: value for key, value in row.items() if key not in ("kind", "step", "epoch")}
-        for row in folder.history("evaluation")
-    }
     return TrainingSummary(
-        evaluations=evaluations,
-        best=max(evaluations, key=lambda name: goodness(metric, evaluations[name][metric])),
+        test={
+            f"epoch {row['epoch']}": {
+                key: value for key, value in row.items() if key not in ("kind", "step", "epoch")
+            }
+            for row in folder.history("test")
+        },
+        val={f"epoch {row['epoch']}": row[metric] for row in folder.history("val")},
         metric=metric,
         n_steps=trainer.step,
         n_skipped_batches=trainer.skipped_batches,

@@ -6,7 +6,8 @@
     run.json          versions, the machine, digests of the data, and whether the run is complete
     history.jsonl     one line per step and per evaluation
     skipped.csv       images that could not be read
-    last.pt, best.pt  checkpoints
+    last.pt           the last checkpoint
+    best.pt           the best checkpoint on the validation images, where there are some
     tensorboard/      the history for TensorBoard
     wandb/            files of Weights & Biases, if it logs the run
 """
@@ -39,7 +40,7 @@ class RunFolder:
 
     Attributes:
         last: Path of the last checkpoint.
-        best: Path of the best checkpoint.
+        best: Path of the best checkpoint on the validation images.
         n_history_lines: Number of lines of the history.
     """
 
@@ -130,7 +131,7 @@ class RunFolder:
         """Append a line to the history.
 
         Args:
-            kind: Kind of the line: ``step`` or ``evaluation``.
+            kind: Kind of the line: ``step``, or the images of an evaluation, ``val`` or ``test``.
             step: Number of steps done.
             values: Numbers by name; mappings of numbers are allowed.
         """
@@ -177,9 +178,14 @@ class RunFolder:
         return settings, json.loads(self._run.read_text(encoding="utf-8"))
 
     def history(self, kind: str) -> list[dict[str, Any]]:
-        """Return the lines of the history of a kind, ``step`` or ``evaluation``."""
+        """Return the lines of the history of a kind, ``step``, ``val`` or ``test``."""
         lines = map(json.loads, self._history.read_text(encoding="utf-8").splitlines())
         return [line for line in lines if line["kind"] == kind]
+
+    @property
+    def result(self) -> Path:
+        """Checkpoint of the trained model: the best one on the validation images, or the last one without any."""
+        return self.best if self.best.is_file() else self.last
 
     @property
     def n_skipped(self) -> int:

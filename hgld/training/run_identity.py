@@ -9,8 +9,8 @@ from typing import Any
 from hgld.errors import ConfigurationError, indented_list
 from hgld.io.settings import flatten
 
-#: Settings that do not affect the result, so they may change when a run is resumed. Data files are identified by
-#: their digests rather than by their paths.
+#: Settings that do not affect the weights of an epoch, so they may change when a run is resumed. Data files are
+#: identified by their digests rather than by their paths.
 _NOT_RESULT_AFFECTING = (
     *("workers", "loggers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size"),
     *("data.manifest", "data.root", "data.features"),

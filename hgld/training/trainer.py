@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -58,7 +61,7 @@ class Trainer:
         epoch: Number of the current epoch, from 0.
         batch: Number of batches of this epoch that are done.
         step: Number of steps that are done.
-        best: Highest value of the selecting metric so far.
+        best: Best value of the selecting metric on the validation images so far; None before the first.
         skipped_batches: Number of batches without a step, because too few of their images could be read.
 
     Raises:
@@ -182,14 +185,37 @@ class Trainer:
         return float(loss)
 
     def evaluate(self) -> None:
-        """Evaluate the model, log the result, and save a checkpoint of the model if it is the best so far."""
+        """Evaluate the model on the validation images, and save and test it if it is the best so far.
+
+        Without validation images, only test it.
+        """
+        if self.images.val is None:
+            self.evaluate_on("test", self.images.test, self.images.is_query)
+            return
+        metric = self.settings.evaluation.best
+        mean = self.evaluate_on("val", self.images.val)[metric]
+        if math.isnan(mean):
+            raise ConfigurationError(
+                f"the validation images cannot select a checkpoint: {metric} is undefined, as no query has a "
+                "positive; use a metric of a coarser level (evaluation.best), or more images per class"
+            )
+        if self.best is None or goodness(metric, mean) > goodness(metric, self.best):
+            self.best = mean
+            self.evaluate_on("test", self.images.test, self.images.is_query)
+            self.save(best=True)
+
+    def evaluate_on(
+        self, kind: Literal["val", "test"], dataset: ExampleDataset, is_query: npt.NDArray[np.bool_] | None = None
+    ) -> Mapping[str, float]:
+        """Evaluate the model, log the means, and return them: of all metrics, or of the selecting one on ``val``."""
         settings = self.settings.evaluation
         if self.processes.rank == 0:
-            log.info("evaluating with %d images", len(self.images.test))
+            log.info("evaluating with %d %s images", len(dataset), kind)
         evaluation = evaluate_model(
             self.model,
-            self.images,
-            metrics=settings.metrics,
+            dataset,
+            is_query,
+            metrics=(settings.best,) if kind == "val" else settings.metrics,
             batch_size=settings.batch_size,
             workers=self.settings.workers,
             processes=self.processes,
@@ -199,12 +225,10 @@ class Trainer:
             raise ConfigurationError(f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}')
         if self.processes.rank == 0:
             text = ", ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items())
-            log.info("after %d epochs, %d steps: %s", self.epoch, self.step, text)
-            self.folder.log("evaluation", self.step, {"epoch": self.epoch, **means})
-            self._log_skipped(self.images.test, evaluation.skipped)
-        if self.best is None or goodness(settings.best, means[settings.best]) > goodness(settings.best, self.best):
-            self.best = means[settings.best]
-            self.save(best=True)
+            log.info("after %d epochs, %d steps, %s: %s", self.epoch, self.step, kind, text)
+            self.folder.log(kind, self.step, {"epoch": self.epoch, **means})
+            self._log_skipped(dataset, evaluation.skipped)
+        return means
 
     def log_step(
         self, batch: Batch, loss: float | None, rates: Mapping[str, float], seconds: float, *, waiting_share: float

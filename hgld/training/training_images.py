@@ -40,6 +40,7 @@ class TrainingImages:
         untransformed: Training images with the transform of the evaluation.
         sampler: Sampler of training batches.
         n_epochs: Number of epochs of the training, of which the last may be incomplete.
+        val: Images that select the best checkpoint; None if the manifest has none.
         test: Images to evaluate with; queries and gallery together, where they are separate splits.
         is_query: bool, shape (n_test,); which test images are queries. None if every test image is a query and is
             ranked against the others.
@@ -56,17 +57,19 @@ class TrainingImages:
         root = data.root or data.manifest.parent
         manifest = read_training_manifest(data, root if data.features is None else None)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
-        self.train: ExampleDataset
-        self.untransformed: ExampleDataset
-        self.test: ExampleDataset
+
+        def evaluated(part: Manifest) -> ExampleDataset:
+            if data.features is None:
+                return ImageDataset(part, root, evaluation_transform(settings.image))
+            assert settings.model.n_features is not None
+            return FeatureDataset(part, data.features, settings.model.n_features)
+
+        self.untransformed, self.test = evaluated(train), evaluated(test)
+        self.train = self.untransformed
         if data.features is None:
             self.train = ImageDataset(train, root, training_transform(settings.image))
-            self.untransformed = ImageDataset(train, root, evaluation_transform(settings.image))
-            self.test = ImageDataset(test, root, evaluation_transform(settings.image))
-        else:
-            assert settings.model.n_features is not None
-            self.train = self.untransformed = FeatureDataset(train, data.features, settings.model.n_features)
-            self.test = FeatureDataset(test, data.features, settings.model.n_features)
+        val = validation_split(manifest, data)
+        self.val = None if val is None else evaluated(manifest.select_split(val))
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
         self._first_steps = [0]
@@ -87,12 +90,12 @@ class TrainingImages:
         return self._first_steps[epoch]
 
     def require_readable(self) -> None:
-        """Check that images to train on and images to evaluate with can be read.
+        """Check that images to train on, to select with and to evaluate with can be read.
 
         Raises:
-            InputError: None of one of the two can be.
+            InputError: None of one of these sets can be.
         """
-        for dataset in (self.untransformed, self.test):
+        for dataset in (self.untransformed, self.val, self.test):
             if isinstance(dataset, ImageDataset):
                 dataset.require_readable()
 
@@ -140,6 +143,13 @@ def read_training_manifest(data: DataSettings, root: Path | None = None) -> Mani
             "divide the images with hgld manifest --test-share, and name the splits data.train and data.test"
         )
     return split_at_random(manifest, split.test_share, level, split.seed)
+
+
+def validation_split(manifest: Manifest, data: DataSettings) -> str | None:
+    """Return the split that selects a checkpoint: the one in the settings, or ``val`` if there is one."""
+    if data.val is None and "val" in manifest.split_names and "val" not in data.other_splits:
+        return "val"
+    return data.val
 
 
 def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:

@@ -59,6 +59,8 @@ class DataSettings(Settings):
             ``gallery``.
         queries: Split of the queries.
         gallery: Split that is ranked for the queries.
+        val: Split whose images are ranked against each other to select ``best.pt``; None for ``val``, if there is
+            such a split. Without one nothing is selected, as the test images must not select.
         random_split: Random split of all images, in place of the splits of the manifest; None for those. It goes
             with the splits train and test.
     """
@@ -70,7 +72,13 @@ class DataSettings(Settings):
     test: str | None = None
     queries: str | None = None
     gallery: str | None = None
+    val: str | None = None
     random_split: RandomSplitSettings | None = None
+
+    @property
+    def other_splits(self) -> tuple[str | None, ...]:
+        """Splits that are used for something else than selecting a checkpoint."""
+        return (self.train, self.test, self.queries, self.gallery)
 
     @model_validator(mode="before")
     @classmethod
@@ -84,6 +92,8 @@ class DataSettings(Settings):
         given = [split is not None for split in (self.test, self.queries, self.gallery)]
         if given not in ([True, False, False], [False, True, True]):
             raise ValueError("give either test (leave-one-out), or queries and gallery")
+        if self.val is not None and self.val in self.other_splits:
+            raise ValueError(f'val is "{self.val}", which is used otherwise; name a split of its own')
         if self.random_split is not None and (self.train, self.test) != ("train", "test"):
             raise ValueError(
                 f"random_split makes the splits train and test; train is {self.train}, and test is "
@@ -98,7 +108,7 @@ class EvaluationSettings(Settings):
     Args:
         every: Number of epochs between evaluations.
         metrics: Names of metrics, as in ``hgld evaluate``; empty for those of the papers.
-        best: Metric that selects ``best.pt``.
+        best: Metric whose gain is reported, and that selects ``best.pt`` where there are validation images.
         batch_size: Number of images embedded at once by each process.
     """
 

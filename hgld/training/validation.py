@@ -1,4 +1,4 @@
-"""Evaluate a model with the test images of its training, during the training and afterwards."""
+"""Evaluate a model with images of its training, during the training and afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import SkippedImage
+from hgld.datasets.batch import ExampleDataset, SkippedImage
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
@@ -20,17 +20,16 @@ from hgld.hierarchy.label_sets import take_images
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.inference import embed_rows
 from hgld.progress import NoProgress, Progress
-from hgld.training.training_images import TrainingImages
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedImages:
-    """Embeddings of the test images that could be read.
+    """Embeddings of the images of a dataset that could be read.
 
     Args:
         vectors: float32, shape (n, d).
-        rows: int64, shape (n,); rows of the test images, in ascending order.
-        skipped: Test images that could not be read.
+        rows: int64, shape (n,); rows of the dataset, in ascending order.
+        skipped: Images that could not be read.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -48,41 +47,46 @@ class ModelEvaluation:
 
 def evaluate_model(
     model: EmbeddingModel,
-    images: TrainingImages,
+    dataset: ExampleDataset,
+    is_query: npt.NDArray[np.bool_] | None = None,
     *,
     metrics: Sequence[str] = (),
     batch_size: int,
     workers: int,
     processes: Processes,
 ) -> ModelEvaluation:
-    """Embed the test images and rank them.
+    """Embed images and rank them.
 
     Args:
         model: Model to evaluate.
-        images: Images of the training, of which the test images are used.
+        dataset: Images to evaluate with.
+        is_query: bool, shape (n,): which images are queries; the others are their gallery. None if every image is a
+            query and is ranked against the others.
         metrics: Names of metrics; () for those of the papers.
         batch_size: Number of images embedded at once.
         workers: Number of processes that read images.
         processes: Processes that share the images, then the queries.
 
     Raises:
-        InputError, ConfigurationError: See :func:`embed_test_images` and :func:`rank_test_images`.
+        InputError, ConfigurationError: See :func:`embed_dataset` and :func:`rank_embedded`.
     """
-    embedded = embed_test_images(model, images, batch_size=batch_size, workers=workers, processes=processes)
-    result = rank_test_images(embedded, images, metrics=metrics, device=str(model.device), processes=processes)
+    embedded = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, processes=processes)
+    result = rank_embedded(
+        embedded, dataset, is_query, metrics=metrics, device=str(model.device), processes=processes
+    )
     return ModelEvaluation(result, embedded.skipped)
 
 
-def embed_test_images(
+def embed_dataset(
     model: EmbeddingModel,
-    images: TrainingImages,
+    dataset: ExampleDataset,
     *,
     batch_size: int,
     workers: int,
     processes: Processes,
     progress: Progress | None = None,
 ) -> EmbeddedImages:
-    """Embed the test images as ``hgld embed-images`` does, in float32 whatever the precision of the training.
+    """Embed images as ``hgld embed-images`` does, in float32 whatever the precision of the training.
 
     Every process returns all embeddings. See :func:`evaluate_model` for the arguments.
 
@@ -90,25 +94,26 @@ def embed_test_images(
         InputError: An archive cannot be read, or embeddings are not finite.
         ConfigurationError: A batch does not fit into the memory of the device.
     """
-    share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
+    share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
     progress = progress or NoProgress()
     progress.start(len(share))
-    own = embed_rows(model.eval(), images.test, share, batch_size=batch_size, workers=workers, progress=progress)
+    own = embed_rows(model.eval(), dataset, share, batch_size=batch_size, workers=workers, progress=progress)
     shares = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
     vectors = np.concatenate([vectors for vectors, _, _ in shares])
     rows = np.concatenate([rows for _, rows, _ in shares])
     return EmbeddedImages(vectors, rows, [image for _, _, skipped in shares for image in skipped])
 
 
-def rank_test_images(
+def rank_embedded(
     embedded: EmbeddedImages,
-    images: TrainingImages,
+    dataset: ExampleDataset,
+    is_query: npt.NDArray[np.bool_] | None = None,
     *,
     metrics: Sequence[str] = (),
     device: str,
     processes: Processes,
 ) -> RetrievalResult:
-    """Rank the test images against each other, or those of the gallery for the queries.
+    """Rank the images that could be read against each other, or those of the gallery for the queries.
 
     The queries of the result are numbered in the order of the images. See :func:`evaluate_model` for the arguments.
 
@@ -116,10 +121,10 @@ def rank_test_images(
         InputError: No query or no gallery image could be read.
         ConfigurationError: There is no such metric.
     """
-    is_query = None if images.is_query is None else images.is_query[embedded.rows]
+    is_query = None if is_query is None else is_query[embedded.rows]
     if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
-        raise InputError("no test images are left to rank: no query or no gallery image could be read")
-    labels = take_images(images.test.manifest.labelling, embedded.rows)
+        raise InputError("no images are left to rank: no query or no gallery image could be read")
+    labels = take_images(dataset.manifest.labelling, embedded.rows)
     config = EvaluationConfig(
         metrics=tuple(metrics) or None, ranking=RankingConfig(device=device), processes=processes
     )

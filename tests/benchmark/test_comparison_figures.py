@@ -45,7 +45,7 @@ def evaluated(run: Run) -> EvaluatedRun:
     folder.mkdir(parents=True)
     write_embeddings(folder / "embeddings.npy", torch.from_numpy(vectors), [f"i{n}" for n in range(60)])
     rows: list[dict[str, Any]] = [{"kind": "step", "step": 1, "loss": 1.0}]
-    rows += [{"kind": "evaluation", "step": n, "H-AP": h_ap} for n, h_ap in HISTORY[run.method][run.seed].items()]
+    rows += [{"kind": "test", "step": n, "H-AP": h_ap} for n, h_ap in HISTORY[run.method][run.seed].items()]
     (run.folder / "history.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return EvaluatedRun(run, evaluate_retrieval(vectors, LABELS))
 

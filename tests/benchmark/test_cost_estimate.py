@@ -143,7 +143,7 @@ def test_training_evaluates_as_often_as_estimated(tmp_path: Path) -> None:
     settings, runs = comparison(tmp_path, roadmap={"steps": 7, "evaluation": {"every": 3, "metrics": ["H-AP"]}})
     work(WorkerTask(benchmark=settings, run=runs[0]))
     size = training_size(runs[0].settings, published=False)
-    assert size.n_evaluations == len(RunFolder(runs[0].folder).history("evaluation"))
+    assert size.n_evaluations == len(RunFolder(runs[0].folder).history("test"))
     assert size.n_test == 16
 
 
@@ -212,7 +212,7 @@ def test_full_size_is_estimated_without_images(
     assert f"{27 * 55_000 * 256:,} training images" in text
     # 500 files of 1 GB, 100 of 850 MB, 20 of 500 MB; 761,757 + 117,577 embeddings of 2,048 numbers
     embeddings = 28 * 879_334 * 2048 * 4 / 1e9
-    assert f"disk: 595.0 GB of images, 56.0 GB of checkpoints, {embeddings:.1f} GB of embeddings" in text
+    assert f"disk: 595.0 GB of images, 28.0 GB of checkpoints, {embeddings:.1f} GB of embeddings" in text
     assert "up to 5.0 GB for parameters, gradients and optimisers, and 8.0 GB more in a step" in text
     assert f"{(55_000 * (256 + 5) + 879_334 / 2) / 3600:,.2f}" in text
     assert "not included: images are missing" in text.replace("\n", " ")

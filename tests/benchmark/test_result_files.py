@@ -51,7 +51,7 @@ def evaluated(run: Run, **means: float) -> EvaluatedRun:
     (run.folder / "run.json").write_text(json.dumps(record))
     (run.folder / "settings.yaml").write_text("{}")
     steps = [{"kind": "step", "step": step, "images_per_s": 8 / step} for step in (1, 2, 3)]
-    lines = [{"kind": "evaluation", "step": 0}, *steps]
+    lines = [{"kind": "test", "step": 0}, *steps]
     (run.folder / "history.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     write_per_query([result], per_query_file(run), tables.Provenance("test"))
     return EvaluatedRun(run, result)

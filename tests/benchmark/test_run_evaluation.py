@@ -1,9 +1,9 @@
-"""Evaluation of runs with their last checkpoint."""
+"""Evaluation of runs with the checkpoint that is their result."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import train
+from hgld.training.run_folder import RunFolder
 from tests.benchmark.comparisons import METRICS, write_comparison, write_data
 from tests.datasets.pictures import manifest_of, picture
 from tests.gldv2.test_image_index import write_tar
@@ -57,9 +58,24 @@ def read(settings: BenchmarkSettings, run: Run) -> run_evaluation.EvaluatedRun:
     return evaluated
 
 
-def test_last_checkpoint_is_evaluated_not_the_best(happier: Trained, tmp_path: Path) -> None:
-    settings, run = happier
+def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -> None:
+    write_data(tmp_path, n_classes=10)
+    manifest = read_manifest(tmp_path / "manifest.parquet")
+    splits = np.where(manifest.labels[:, 0] == 5, "val", manifest.splits)
+    write_manifest(tmp_path / "manifest.parquet", replace(manifest, splits=splits), Provenance("test"))
+    settings, run = trained(tmp_path)
+    (run.folder / "last.pt").unlink()
+    run_evaluation.evaluate_run(settings, run)
+    evaluated = read(settings, run).result
+    assert evaluated.counts["queries"] == 20
+    (*_, tested) = RunFolder(run.folder).history("test")
+    assert evaluated.means["H-AP"] == pytest.approx(tested["H-AP"])
     (run.folder / "best.pt").unlink()
+    assert run_evaluation.read_evaluated(settings, run) is None
+
+
+def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
+    settings, run = happier
     assert run_evaluation.read_evaluated(settings, run) is None
     run_evaluation.evaluate_run(settings, run)
     result = read(settings, run).result

@@ -38,7 +38,7 @@ def test_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
     assert done(once)
     evaluated = read_evaluated(once.benchmark, once.run)
     assert evaluated is not None
-    (*_, last) = RunFolder(once.run.folder).history("evaluation")
+    (*_, last) = RunFolder(once.run.folder).history("test")
     assert last["step"] == N_STEPS
     assert evaluated.result.means["H-AP"] == pytest.approx(last["H-AP"])
     before = times(once)

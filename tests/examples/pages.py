@@ -14,7 +14,8 @@ All blocks of a page run in the order of the page, in one folder:
   backslash is continued, and a here-document belongs to its command. A command has to succeed, unless a line of
   its printed output begins with `error:`.
 * `python`: a doctest, if it has a line that begins with `>>> `, else a script. Both share one namespace, and have the
-  environment variables that commands before them exported.
+  environment variables that commands before them exported. In the world `clone` each is a doctest of its own, run in
+  the environment of the page.
 * `bash`: a script that has to succeed.
 
 Comments before a block change what is done with it:
@@ -22,7 +23,8 @@ Comments before a block change what is done with it:
 * `<!-- not run: needs a GPU -->`: it is not run, for the reason given.
 * `<!-- file: settings.yaml -->`: its text is written to this file. Any language can be a file.
 * `<!-- tolerance: 0.5 -->`: its decimals may differ by so much, as after a training, which rounding errors change.
-* `<!-- hidden` ... `-->` holds commands as a `console` block does, which readers do not see.
+* `<!-- hidden` ... `-->` holds commands as a `console` block does, which readers do not see: what stands for hosts or
+  people, copies pictures, or removes what the other tab wrote. Readers see all commands of hgld.
 
 Other languages (`text`, `yaml`, `json`, ...) show something, and are not run.
 """

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +18,13 @@ from tests.examples.outputs import abbreviate, outputs_match
 from tests.examples.pages import RUN_LANGUAGES, Block, Page, console_steps
 
 #: Seconds after which a command is killed.
-TIMEOUT_S = 300
+TIMEOUT_S = 1200
+#: Runs a doctest with the ``python`` of a shell.
+_DOCTEST = """cat > block.txt <<'END'
+{}END
+python -m doctest -o ELLIPSIS block.txt
+rm block.txt
+"""
 #: Lines about progress, of which slower machines see more.
 _PROGRESS = re.compile(r"^\d\d:\d\d:\d\d INFO .*\n", re.MULTILINE)
 
@@ -114,6 +120,8 @@ def _run_bash(block: Block, shell: Shell, namespace: dict[str, Any], place: str)
 
 
 def _run_python(block: Block, shell: Shell, namespace: dict[str, Any], place: str) -> list[Edit]:
+    if "PYTHONPATH" not in shell.environment:  # hgld is installed in an environment of the page
+        return _run_bash(replace(block, source=_DOCTEST.format(block.source)), shell, namespace, place)
     before, path = Path.cwd(), str(shell.folder)
     os.chdir(shell.folder)
     sys.path.insert(0, path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.pages import RUN_LANGUAGES, Page, read_page
+from tests.examples.pages import RUN_LANGUAGES, Block, Page, read_page
 from tests.examples.runner import Shell, apply_edits, difference, run_page
 from tests.examples.worlds import SHARED_WORLDS, WORLDS, open_worlds
 from tests.test_docs import CHECKOUT, DOCUMENTS
@@ -28,8 +28,19 @@ def _problems(page: Page) -> list[str]:
     if not page.worlds and page.reason is None:
         run = [block for block in page.blocks if block.language in RUN_LANGUAGES and block.reason is None]
         found += [f"line {block.line}: no first line says in which world it runs" for block in run]
+    found += [
+        f"line {block.line}: a hidden command of hgld"
+        for block in page.blocks
+        if block.hidden and re.search(r"^\$ hgld ", block.source, re.MULTILINE)
+    ]
+    if "clone" in page.worlds:
+        found += [f"line {block.line}: not all is shown and run" for block in page.blocks if not _is_plain(block)]
     found += [f"there is no world {world!r}" for world in page.worlds if world not in WORLDS]
     return found
+
+
+def _is_plain(block: Block) -> bool:
+    return not block.hidden and block.reason is None and block.file is None
 
 
 def _is_known(language: str) -> bool:
@@ -52,7 +63,7 @@ def test_examples(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
     page = read_page(PAGES[name])
     write = request.config.getoption("--write-outputs", default=False)
     shared = request.getfixturevalue("shared") if set(page.worlds) & set(SHARED_WORLDS) else None
-    if "washington" in page.worlds:
+    if {"wikimedia", "washington"} & set(page.worlds):
         request.getfixturevalue("replica")  # which makes the servers importable
     folder, state, pictures = (tmp_path / part for part in ("hgld", "state", "pictures"))
     for path in (folder, state, pictures):

@@ -1,12 +1,13 @@
 """Worlds in which the examples of pages run: what is in their folder, and who answers.
 
 * `empty`: an empty folder.
-* `washington`: `train_label_to_category.csv` of Washington's landmarks, their photographs in `data/washington` as
-  `hgld fetch gldv2 --ids washington` leaves them, and a replica of Commons and Wikidata on this machine, which hgld's
-  environment variables name. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
-* `grocery`: the Grocery Store dataset in `data/grocery/dataset`, with the folders that its repository has
-  (`train/Fruit/Apple/Golden-Delicious/...`), and a table of its photographs in `data/grocery/images.csv`.
-
+* `wikimedia`: a replica of Commons and Wikidata on this machine, which hgld's environment variables name. It knows
+  Washington's landmarks. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
+* `washington`: the same; the list of these landmarks and the decisions on their labels, where a clone of hgld has
+  them; and their photographs in `data/washington`, as `hgld fetch gldv2 --ids washington` leaves them.
+* `grocery`: the repository of the Grocery Store dataset, which `git clone` gets by its address.
+* `clone`: a clone of hgld, and an environment of its own in which nothing but pip is installed. Pages of this world
+  show all that is run.
 * `sample`: the local server of `hgld demo --serve`, which hgld's environment variables name.
 * `browser`: Chromium, for `keyboard.py`; pages are skipped where it is not installed.
 
@@ -19,8 +20,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import site
+import subprocess
 import sys
 import tarfile
+import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -29,13 +33,12 @@ import pytest
 
 from hgld.demo.sample import read_sample
 from hgld.demo.server import serve_sample
-from hgld.resources import subset_file
 from tests.examples.changing_wikimedia import serve_changing_wikimedia
 
 _CHECKOUT = Path(__file__).parents[2]
 #: Worlds that are made from the shared folder of real data.
-SHARED_WORLDS = ("washington", "grocery")
-WORLDS = ("empty", "sample", "browser", *SHARED_WORLDS)
+SHARED_WORLDS = ("wikimedia", "washington", "grocery")
+WORLDS = ("empty", "sample", "browser", "clone", *SHARED_WORLDS)
 
 
 @contextmanager
@@ -55,6 +58,8 @@ def open_worlds(names: Sequence[str], folder: Path, shared: Path | None, picture
                 environment |= stack.enter_context(_open_sample())
             elif name == "browser":
                 _require_browser()
+            elif name == "clone":
+                environment = _open_clone(folder, environment)
             elif name in SHARED_WORLDS:
                 assert shared is not None, f"the world {name} is made from the shared folder"
                 environment |= stack.enter_context(_OPEN[name](folder, shared))
@@ -83,15 +88,51 @@ def _open_sample() -> Iterator[Mapping[str, str]]:
         yield {"HGLD_COMMONS_URL": f"{url}/commons", "HGLD_WIKIDATA_URL": f"{url}/wikidata"}
 
 
+def _open_clone(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Copy what git would clone, and return the environment variables of its reader.
+
+    Packages that hgld requires are found in the environment of the tests, so that pip downloads none.
+    """
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=_CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.rstrip("\0").split("\0"):
+        if (_CHECKOUT / name).is_file():  # and not removed since the last commit
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(_CHECKOUT / name, folder / name)
+    own = folder.parent / "venv"
+    venv.create(own)
+    pip = own / "bin" / "pip"
+    pip.write_text(f"#!{own}/bin/python\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n")
+    pip.chmod(0o755)
+    (packages,) = own.glob("lib/python*/site-packages")
+    (packages / "tests.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
+    kept = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", "EXAMPLES")}
+    path = os.pathsep.join([str(own / "bin"), os.environ["PATH"]])
+    return kept | {"PATH": path, "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # 0: none
+
+
 def _require_browser() -> None:
     if not all(map(shutil.which, ("chromium", "chromedriver"))):
         pytest.skip("chromium and chromedriver are not installed")
 
 
 @contextmanager
+def _open_wikimedia(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
+    with serve_changing_wikimedia(shared) as url:
+        yield {"HGLD_COMMONS_URL": f"{url}/commons", "HGLD_WIKIDATA_URL": f"{url}/wikidata"}
+
+
+@contextmanager
 def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
     source = shared / "wa_gldv2"
-    shutil.copyfile(source / "train_label_to_category.csv", folder / "train_label_to_category.csv")
+    subset = folder / "data" / "subsets" / "washington"
+    shutil.copytree(_CHECKOUT / subset.relative_to(folder), subset)
+    shutil.copytree(_CHECKOUT / "annotations", folder / "annotations")
     # copyfile leaves out permissions: the shared folder is read-only, and commands write into this one.
     photographs = folder / "data" / "washington"
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
@@ -99,27 +140,36 @@ def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     hierarchy = "train_label_to_hierarchical.csv"
-    shutil.copyfile(subset_file(f"washington/{hierarchy}"), photographs / hierarchy)
-    with serve_changing_wikimedia(shared) as url:
-        yield {
-            "HGLD_COMMONS_URL": f"{url}/commons",
-            "HGLD_WIKIDATA_URL": f"{url}/wikidata",
-            "HGLD_CONTACT": "you@example.org",
-        }
+    shutil.copyfile(subset / hierarchy, photographs / hierarchy)
+    with _open_wikimedia(folder, shared) as environment:
+        yield environment
 
 
 @contextmanager
 def _open_grocery(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
-    dataset = folder / "data" / "grocery" / "dataset"
+    repository = folder.parent / "GroceryStoreDataset"
+    dataset = repository / "dataset"
     dataset.mkdir(parents=True)
-    shutil.copyfile(shared / "grocery" / "images.csv", dataset.parent / "images.csv")
     for path in sorted((shared / "grocery").glob("*.tar")):
         with tarfile.open(path) as archive:
             archive.extractall(dataset, filter="data")
-    yield {}
+    # The shared folder has no pictures by the shops. Copies of photographs are where they are in the repository.
+    for product in sorted({photograph.parent for photograph in dataset.glob("test/**/*.jpg")}):
+        picture = dataset / "iconic-images-and-descriptions" / product.relative_to(dataset / "test") / "Iconic.jpg"
+        picture.parent.mkdir(parents=True)
+        shutil.copyfile(next(product.glob("*.jpg")), picture)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x", "-C", str(repository)]
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "Photographs"]):
+        subprocess.run([*git, *arguments], check=True)
+    yield {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.file://{repository}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/marcusklasson/GroceryStoreDataset",
+    }
 
 
 _OPEN: dict[str, Callable[[Path, Path], AbstractContextManager[Mapping[str, str]]]] = {
+    "wikimedia": _open_wikimedia,
     "washington": _open_washington,
     "grocery": _open_grocery,
 }

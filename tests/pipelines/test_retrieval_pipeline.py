@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("snakemake") is None,
-        reason="snakemake is not installed (pip install -e '.[snakemake]')",
+        reason="snakemake is not installed (pip install '.[snakemake]')",
     ),
 ]
 

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("snakemake_executor_plugin_slurm") is None,
-        reason="Snakemake's plugin for SLURM is not installed (pip install -e '.[slurm]')",
+        reason="Snakemake's plugin for SLURM is not installed (pip install '.[slurm]')",
     ),
 ]
 

@@ -346,7 +346,7 @@ def test_summary_says_if_croissant_was_not_checked(
     monkeypatch.setitem(sys.modules, "mlcroissant", None)
     summary = release(built, tmp_path / "release")
     assert summary is not None
-    assert "not checked (pip install 'hgld[croissant]')" in format_release(summary)
+    assert "not checked (pip install '.[croissant]' in a clone of hgld)" in format_release(summary)
 
 
 def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:

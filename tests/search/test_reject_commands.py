@@ -145,6 +145,24 @@ def test_every_score_gets_thresholds(name: str, folder: Path, tmp_path: Path) ->
     assert calibration.detection["far"]["auroc"].value == pytest.approx(auroc)
 
 
+def test_split_keeps_classes_from_the_index_and_from_the_other_queries(tmp_path: Path) -> None:
+    rows = [f"{c}/{n}.jpg,all,c{c},k{c % 2}" for c in range(12) for n in range(10)]
+    (tmp_path / "all.csv").write_text("\n".join(["path,split,class,kind", *rows]))
+    command = ["reject", "split", tmp_path / "all.csv", "-o", tmp_path / "splits.parquet"]
+    result = run(*command)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("120 images (36 index, 42 queries, 42 test) with labels at 2 levels (12 class")
+    images = pq.read_table(tmp_path / "splits.parquet").to_pandas()
+    classes = {split: set(own) for split, own in images.groupby("split")["class"]}
+    near = {split: classes[split] - classes["index"] for split in ("queries", "test")}
+    assert [len(near[split]) for split in near] == [3, 3]
+    assert not near["queries"] & near["test"]
+    assert len(classes["index"]) == 6
+    assert run(*command).stdout == f"{tmp_path / 'splits.parquet'}: up to date\n"
+    assert "error: --near-share is 1.0; expected" in run(*command, "--near-share", "1").stderr
+    assert "no images are left for one of the sets" in run(*command, "--near-share", "0.01").stderr
+
+
 def test_card_states_thresholds_and_figures(detector: Path) -> None:
     saved = load_detector(detector)
     assert saved.record.level_names == ("landmark", "kind")

@@ -19,7 +19,7 @@ from tests.training import together, toy
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_images(tmp_path_factory.mktemp("images"))
+    return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
 
 
 def run_in_two_processes(*arguments: str) -> list[str]:

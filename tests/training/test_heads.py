@@ -73,7 +73,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_head_learns_from_features(data: dict[str, str], tmp_path: Path) -> None:
     assert not is_finished(head_settings(data), tmp_path / "run")
     summary = train(head_settings(data), tmp_path / "run")
-    first, *_, last = summary.evaluations.values()
+    first, *_, last = summary.test.values()
     assert last["H-AP"] > first["H-AP"] + 0.02
     assert is_finished(head_settings(data), tmp_path / "run")
     assert is_finished(head_settings(data, workers=2), tmp_path / "run")  # does not affect the result
@@ -88,7 +88,7 @@ def test_head_learns_from_features(data: dict[str, str], tmp_path: Path) -> None
 def test_features_are_evaluated_without_steps_and_head(data: dict[str, str], tmp_path: Path) -> None:
     settings = head_settings(data, steps=0, model={"backbone": "features", "n_features": N_FEATURES})
     summary = train(settings, tmp_path / "run")
-    assert list(summary.evaluations) == ["epoch 0"]
+    assert list(summary.test) == ["epoch 0"]
     assert "0 steps" in format_training(summary)
     assert is_finished(settings, tmp_path / "run")
     model = load_checkpoint_model(tmp_path / "run" / "last.pt").network

@@ -172,6 +172,6 @@ def test_missing_package_names_the_extra(
     manifest: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'hgld\[{name}\]'$"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]' in a clone of hgld$"):
         run.train(toy.settings(manifest, loggers=[name]), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -43,7 +43,7 @@ PICTURES = [np.random.default_rng(number).integers(0, 256, (40, 50, 3), dtype=np
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train for two epochs, and return the folder."""
     folder = tmp_path_factory.mktemp("publish")
-    manifest = toy.write_images(folder / "images", n_classes=6, per_class=4)
+    manifest = toy.write_images(folder / "images", n_classes=8, per_class=4, n_val=2)
     train(toy.settings(manifest, model=MODEL, image={"size": 32, "resize": 40}), folder / "run")
     return folder / "run"
 
@@ -95,7 +95,7 @@ def test_a_published_folder_gives_the_same_embeddings_and_describes_the_training
     card = (out / "README.md").read_text()
     best = torch.load(run / "best.pt", weights_only=True)
     history = map(json.loads, (run / "history.jsonl").read_text().splitlines())
-    (row,) = [row for row in history if row["kind"] == "evaluation" and row["step"] == best["step"]]
+    (row,) = [row for row in history if row["kind"] == "test" and row["step"] == best["step"]]
     metadata = card_metadata(card)
     assert (metadata["license"], metadata["library_name"], metadata["datasets"]) == (
         "apache-2.0", "hgld", ["ada/images"]
@@ -106,7 +106,8 @@ def test_a_published_folder_gives_the_same_embeddings_and_describes_the_training
         name: pytest.approx(row[name], abs=1e-6) for name in ("H-AP", "R@1")
     }
     assert result["dataset"]["revision"] == sha256_of(manifest)
-    assert "The weights were selected by H-AP on the images of manifest (test)" in card
+    assert result["dataset"]["name"] == "manifest (test)"
+    assert f"| {best['epoch']}, {best['step']} (selected by H-AP on the split `val`) |" in card
     assert 'hgld.load_model("path/to/this/folder")' in card
 
 
@@ -114,6 +115,8 @@ def test_a_random_split_is_on_the_card(run: Path) -> None:
     training, _ = training_record(run / "best.pt")
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training))
     assert "random split" not in card
+    card = model_card(hgld.load_model(run), CardFacts("model", "model", training | {"checkpoint": "last.pt"}))
+    assert "(`last.pt`) |" in card
     split = RandomSplitSettings(level="group", test_share=0.5, seed=7).model_dump()
     training["settings"]["data"]["random_split"] = split
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training))

@@ -65,7 +65,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_images(tmp_path_factory.mktemp("images"))
+    return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_train_prints_evaluations_and_gain(config: Path, tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     assert "mean in %" in result.stdout
     assert "6 steps; H-AP " in result.stdout
-    assert "from epoch 0 to the best" in result.stdout
+    assert "from epoch 0 to epoch 3, the last: there is no split val" in result.stdout
     assert "lambda: 0.3" in (tmp_path / "run" / "settings.yaml").read_text()
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 1

@@ -21,19 +21,23 @@ import torch
 from hgld.cli.summaries.training import format_images, format_plan, format_training
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import collate
+from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_loading import find_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.progress import NoProgress
+from hgld.tables import Provenance
 from hgld.training import run
+from hgld.training.run_folder import RunFolder
 from hgld.training.trainer import Trainer
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
-from hgld.training.validation import embed_test_images, rank_test_images
-from tests.datasets.pictures import picture
+from hgld.training.validation import embed_dataset, rank_embedded
+from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.training import toy
 
 State = dict[str, Any]
@@ -48,7 +52,7 @@ def toy_model() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_images(tmp_path_factory.mktemp("images"))
+    return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +103,12 @@ def assert_same(folder: Path, expected: Path) -> None:
     for name in ("last.pt", "best.pt"):
         assert leaves(read_checkpoint(folder / name)) == leaves(read_checkpoint(expected / name))
         assert (folder / name).read_bytes() == (expected / name).read_bytes()
-    for kind in ("step", "evaluation"):
+    for kind in ("step", "val", "test"):
         assert history(folder, kind) == history(expected, kind)
 
 
 def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manifest: Path) -> None:
-    steps, evaluations = (history(uninterrupted, kind) for kind in ("step", "evaluation"))
+    steps, evaluations = (history(uninterrupted, kind) for kind in ("step", "val"))
     assert [line["step"] for line in steps] == list(range(1, 9))
     assert [(line["epoch"], line["step"]) for line in evaluations] == [(0, 0), (1, 4), (2, 8)]
     assert set(steps[0]["lr"]) == {"backbone", "head", "proxies"}
@@ -127,11 +131,65 @@ def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manife
 def test_the_best_model_may_be_that_of_the_lowest_distance(manifest: Path, tmp_path: Path) -> None:
     evaluation = {"metrics": ["avg_hdist@3", "wAP"], "best": "avg_hdist@3"}
     summary = run.train(toy.settings(manifest, evaluation=evaluation, epochs=1), tmp_path / "run")
-    evaluations = history(tmp_path / "run", "evaluation")
+    evaluations = history(tmp_path / "run", "val")
     lowest = min(evaluations, key=lambda line: line["avg_hdist@3"])
     assert read_checkpoint(tmp_path / "run" / "best.pt")["best"] == lowest["avg_hdist@3"]
-    assert summary.best == f"epoch {lowest['epoch']}"
-    assert all(0 < line["wAP"] < 1 for line in evaluations)
+    assert summary.result == f"epoch {lowest['epoch']}"
+    assert all(0 < line["wAP"] < 1 for line in history(tmp_path / "run", "test"))
+
+
+def test_the_checkpoint_is_selected_on_validation_images_and_then_tested(manifest: Path, tmp_path: Path) -> None:
+    settings = toy.settings(manifest, seed=7, epochs=4, memory=None)
+    summary = run.train(settings, tmp_path / "run")
+    h_ap = summary.val
+    assert summary.result == max(h_ap, key=lambda name: h_ap[name]) == "epoch 1"
+    assert list(h_ap) == [f"epoch {n}" for n in range(5)]
+    state = read_checkpoint(tmp_path / "run" / "best.pt")
+    assert (state["epoch"], state["best"]) == (1, h_ap["epoch 1"])
+    assert RunFolder(tmp_path / "run").result == find_checkpoint(tmp_path / "run") == tmp_path / "run" / "best.pt"
+    model, images = toy.build(settings.model), TrainingImages(settings)
+    model.load_state_dict(state["model"])
+    embedded = embed_dataset(model, images.test, batch_size=8, workers=0, processes=Processes())
+    tested = rank_embedded(embedded, images.test, metrics=("H-AP", "R@1"), device="cpu", processes=Processes())
+    assert summary.test["epoch 1"] == pytest.approx(tested.means)
+    assert summary.test["epoch 0"]["H-AP"] > tested.means["H-AP"], "the test images would select another one"
+    lines = format_training(summary).splitlines()
+    assert [line.split("  ")[0] for line in lines[2:-2]] == ["epoch 0", "epoch 1"]
+    last = rf"16 steps; H-AP -\d\.\d\d from epoch 0 to epoch 1, the best on val \({100 * h_ap['epoch 1']:.2f}\)"
+    assert re.fullmatch(last, lines[-1])
+
+
+def test_without_validation_images_the_last_epoch_is_the_result(tmp_path: Path) -> None:
+    manifest = toy.write_images(tmp_path / "images")
+    summary = run.train(toy.settings(manifest), tmp_path / "run")
+    assert (list(summary.test), summary.val, summary.result) == (["epoch 0", "epoch 1", "epoch 2"], {}, "epoch 2")
+    assert not (tmp_path / "run" / "best.pt").exists(), "it would be selected on the test images"
+    assert RunFolder(tmp_path / "run").result == find_checkpoint(tmp_path / "run") == tmp_path / "run" / "last.pt"
+    lines = format_training(summary).splitlines()
+    assert [line.split("  ")[0] for line in lines[2:-2]] == ["epoch 0", "epoch 2"]
+    assert lines[-1].endswith("from epoch 0 to epoch 2, the last: there is no split val to select one on")
+
+
+def test_validation_images_have_a_split_of_their_own(manifest: Path) -> None:
+    def images(**splits: str) -> TrainingImages:
+        return TrainingImages(toy.settings(manifest, data={"manifest": str(manifest), **splits}))
+
+    assert images(test="val").val is None
+    with pytest.raises(ValueError, match='val is "test", which is used otherwise; name a split of its own'):
+        images(test="test", val="test")
+    with pytest.raises(ConfigurationError, match='there is no split "dev" among the images; expected test or train'):
+        images(test="test", val="dev")
+
+
+def test_validation_images_that_cannot_select_end_the_training(tmp_path: Path) -> None:
+    paths = [f"{n}.png" for n in range(18)]
+    save_pictures(tmp_path, *paths)
+    classes = [str(n // 2) for n in range(16)] + ["p", "q"]  # of both validation images, no other has a label
+    split = ["train"] * 8 + ["test"] * 8 + ["val"] * 2
+    pictures = manifest_of(paths, {"class": classes, "super": classes}, split=split)
+    write_manifest(tmp_path / "manifest.parquet", pictures, Provenance("test"))
+    with pytest.raises(ConfigurationError, match="validation images cannot select a checkpoint: H-AP is undefined"):
+        run.train(toy.settings(tmp_path / "manifest.parquet"), tmp_path / "run")
 
 
 def test_training_updates_all_parameters(uninterrupted: Path) -> None:
@@ -241,7 +299,7 @@ def test_stop_signal_during_an_evaluation_takes_effect_at_once(
     assert read_checkpoint(tmp_path / "run" / "last.pt")["step"] == step
     run.train(settings, tmp_path / "run", resume=True)
     assert_same_except_settings(tmp_path / "run", uninterrupted)
-    assert history(tmp_path / "run", "evaluation") == history(uninterrupted, "evaluation")
+    assert history(tmp_path / "run", "val") == history(uninterrupted, "val")
 
 
 def test_stop_signals_save_the_last_step(uninterrupted: Path, manifest: Path, tmp_path: Path) -> None:
@@ -284,7 +342,7 @@ def test_process_killed_at_any_moment_resumes(uninterrupted: Path, manifest: Pat
     process.wait()
     run.train(toy.settings(manifest), out, resume=True)
     assert_same_except_settings(out, uninterrupted)
-    assert history(out, "evaluation") == history(uninterrupted, "evaluation")
+    assert history(out, "val") == history(uninterrupted, "val")
 
 
 def test_run_with_other_settings_or_data_is_not_resumed(uninterrupted: Path, tmp_path: Path) -> None:
@@ -354,10 +412,6 @@ def test_batch_without_two_images_of_a_class_is_skipped(tmp_path: Path) -> None:
 
 
 def test_missing_or_damaged_archive_stops_the_run(tmp_path: Path) -> None:
-    from hgld.datasets.manifest import write_manifest
-    from hgld.tables import Provenance
-    from tests.datasets.pictures import manifest_of
-
     n = 12
     levels = {"class": [f"c{i // 4}" for i in range(n)], "super": ["s"] * n}
     manifest = manifest_of(
@@ -456,9 +510,6 @@ def test_backbone_is_frozen_in_the_warm_up(manifest: Path, tmp_path: Path) -> No
 def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    from hgld.datasets.manifest import Manifest, write_manifest
-    from hgld.tables import Provenance
-
     path = toy.write_images(tmp_path / "images")
     table = pq.read_table(path)
     ids = table["id"].to_pylist()
@@ -474,7 +525,7 @@ def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
     assert (images.test.manifest.labels[images.is_query] == [[1, 1]]).all()  # the same number as in the gallery
     assert "1 queries, 17 in the gallery" in format_images(images)
     summary = run.train(settings, tmp_path / "run")
-    assert all(np.isfinite(list(row.values())).all() for row in summary.evaluations.values())
+    assert all(np.isfinite(list(row.values())).all() for row in summary.test.values())
     wrong = toy.settings(path, data={"manifest": str(path), "queries": "query", "gallery": "index"})
     with pytest.raises(ConfigurationError, match='there is no split "index"; expected one of gallery, query, train'):
         TrainingImages(wrong)
@@ -535,13 +586,13 @@ def test_images_of_unequal_shape_are_trained_on(tmp_path: Path) -> None:
     model.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
     images = TrainingImages(settings)
     batched, one_by_one = (
-        embed_test_images(model, images, batch_size=n, workers=0, processes=Processes())
+        embed_dataset(model, images.test, batch_size=n, workers=0, processes=Processes())
         for n in (settings.evaluation.batch_size, 1)
     )
     # Scores of two images can be so close that rounding orders them: ranks are compared for equal batches only.
     np.testing.assert_allclose(batched.vectors, one_by_one.vectors, atol=1e-4)
-    ranked = rank_test_images(batched, images, metrics=("H-AP",), device="cpu", processes=Processes())
-    assert history(tmp_path / "run", "evaluation")[-1]["H-AP"] == pytest.approx(ranked.means["H-AP"])
+    ranked = rank_embedded(batched, images.test, metrics=("H-AP",), device="cpu", processes=Processes())
+    assert history(tmp_path / "run", "test")[-1]["H-AP"] == pytest.approx(ranked.means["H-AP"])
 
 
 def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tmp_path: Path) -> None:
@@ -566,7 +617,7 @@ def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tm
 def test_format_plan(manifest: Path) -> None:
     text = format_plan(TrainingImages(toy.settings(manifest)))
     assert "train: 37 images, classes by level: 7 class, 2 super" in text
-    assert "test: 18 images ranked against each other" in text
+    assert "val: 12 images ranked against each other\ntest: 18 images ranked against each other" in text
     assert "4 batches per epoch, 8 steps" in text
     assert "lambda: 0.1" in text
     greedy = format_plan(TrainingImages(toy.settings(manifest, sampler=PUBLISHED_SAMPLERS[1], steps=7, epochs=None)))

@@ -56,16 +56,18 @@ def gradients(module: nn.Module) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in module.parameters() if parameter.grad is not None])
 
 
-def write_images(folder: Path, n_classes: int = 9, per_class: int = 6) -> Path:
+def write_images(folder: Path, n_classes: int = 9, per_class: int = 6, *, n_val: int = 0) -> Path:
     """Write images of noise and return their manifest.
 
-    A third of the classes are for tests; one training class has a single image.
+    The first third of the classes are for tests, the last ``n_val`` for validation; one training class has a single
+    image.
     """
     names = [(c, n) for c in range(n_classes) for n in range(per_class)] + [(n_classes, 0)]
     paths = [f"{c}/{n}.png" for c, n in names]
     save_pictures(folder, *paths)
     levels = {"class": [f"c{c}" for c, _ in names], "super": [f"s{c % 2}" for c, _ in names]}
-    split = ["test" if c < n_classes // 3 else "train" for c, _ in names]
+    val = range(n_classes - n_val, n_classes)
+    split = ["test" if c < n_classes // 3 else "val" if c in val else "train" for c, _ in names]
     write_manifest(folder / "manifest.parquet", manifest_of(paths, levels, split=split), Provenance("test"))
     return folder / "manifest.parquet"
 

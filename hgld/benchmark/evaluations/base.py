@@ -48,7 +48,7 @@ class RunEvaluation(Protocol):
         """Names of the sets of images that it embeds; their files are beside the run."""
 
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
-        """Embed the images with the last checkpoint and evaluate them; all processes call this together.
+        """Embed the images with the model of the run and evaluate them; all processes call this together.
 
         Raises:
             InputError: Images or labels cannot be read.

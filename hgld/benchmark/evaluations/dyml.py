@@ -59,7 +59,7 @@ class DymlRunEvaluation:
         embed_images(
             images,
             embeddings,
-            load_checkpoint_model(RunFolder(context.run.folder).last),
+            load_checkpoint_model(RunFolder(context.run.folder).result),
             EmbedImagesConfig(
                 device=context.device, batch_size=training.evaluation.batch_size, workers=training.workers
             ),

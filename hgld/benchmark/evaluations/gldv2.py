@@ -59,7 +59,7 @@ class Gldv2RunEvaluation:
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         """See :meth:`hgld.benchmark.evaluations.RunEvaluation.evaluate`."""
         evaluation, training = self.settings, context.run.settings
-        model = load_checkpoint_model(RunFolder(context.run.folder).last)
+        model = load_checkpoint_model(RunFolder(context.run.folder).result)
         config = EmbedImagesConfig(
             device=context.device, batch_size=training.evaluation.batch_size, workers=training.workers
         )

@@ -46,7 +46,7 @@ class RevisitedRunEvaluation:
 
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         """See :meth:`hgld.benchmark.evaluations.RunEvaluation.evaluate`."""
-        model = load_checkpoint_model(RunFolder(context.run.folder).last)
+        model = load_checkpoint_model(RunFolder(context.run.folder).result)
         distractors = None
         if self.settings.distractors is not None:
             distractors = embedding_file(context.run, _DISTRACTORS)

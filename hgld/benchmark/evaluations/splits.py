@@ -19,7 +19,7 @@ from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import TrainingImages
-from hgld.training.validation import embed_test_images, rank_test_images
+from hgld.training.validation import embed_dataset, rank_embedded
 
 #: Name of the set of embeddings of the evaluation images of a training.
 SPLIT_EMBEDDINGS = "embeddings"
@@ -62,7 +62,7 @@ class ManifestsRunEvaluation:
         model, training = _load(context), context.run.settings
         results = []
         for name, manifest in self.settings.manifests.items():
-            data = training.data.model_copy(update={"manifest": manifest})
+            data = training.data.model_copy(update={"manifest": manifest, "val": None})
             images = TrainingImages(training.model_copy(update={"data": data}))
             results.append(replace(_evaluate_images(context, model, images, name), name=name))
         return results
@@ -73,7 +73,7 @@ class ManifestsRunEvaluation:
 
 
 def _load(context: EvaluationContext) -> EmbeddingModel:
-    network = load_checkpoint_model(RunFolder(context.run.folder).last).network
+    network = load_checkpoint_model(RunFolder(context.run.folder).result).network
     model: EmbeddingModel = network.to(context.device).to(memory_format=MEMORY_FORMAT)
     return model
 
@@ -82,9 +82,9 @@ def _evaluate_images(
     context: EvaluationContext, model: EmbeddingModel, images: TrainingImages, name: str
 ) -> RetrievalResult:
     """Embed the test images, write their embeddings, and rank them."""
-    embedded = embed_test_images(
+    embedded = embed_dataset(
         model,
-        images,
+        images.test,
         batch_size=context.run.settings.evaluation.batch_size,
         workers=context.run.settings.workers,
         processes=context.processes,
@@ -94,8 +94,13 @@ def _evaluate_images(
     if context.processes.rank == 0:
         vectors = torch.from_numpy(embedded.vectors)
         write_embeddings(embedding_file(context.run, name), vectors, manifest.ids.tolist())
-    result = rank_test_images(
-        embedded, images, metrics=context.metrics, device=context.device, processes=context.processes
+    result = rank_embedded(
+        embedded,
+        images.test,
+        images.is_query,
+        metrics=context.metrics,
+        device=context.device,
+        processes=context.processes,
     )
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]

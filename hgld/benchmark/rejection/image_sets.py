@@ -20,7 +20,7 @@ from hgld.benchmark.rejection.comparison_settings import (
     UnknownImages,
 )
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.splits import closed_set_split, open_set_split, split_at_random
+from hgld.datasets.splits import closed_set_split, near_and_query_images, split_at_random
 from hgld.errors import ConfigurationError
 from hgld.hierarchy import LabelMatrix
 
@@ -126,13 +126,8 @@ def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str
     else:
         used = _rows_of_split(manifest, settings.split, settings.manifest)
     labels = manifest.labels[used]
-    is_near = open_set_split(labels, settings.near_share, seed)
     query_share = settings.known_share + settings.calibration_share
-    is_query = ~is_near
-    is_query[is_query] = closed_set_split(labels[is_query], query_share, seed)
-    # A landmark with all photographs among the queries would not be in the index.
-    queries_only = np.setdiff1d(labels[is_query, 0], labels[~is_near & ~is_query, 0])
-    is_query &= ~np.isin(labels[:, 0], queries_only)
+    is_near, is_query = near_and_query_images(labels, settings.near_share, query_share, seed)
     is_calibration = is_query.copy()
     is_calibration[is_query] = closed_set_split(labels[is_query], settings.calibration_share / query_share, seed)
     return {

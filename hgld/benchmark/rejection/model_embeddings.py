@@ -72,7 +72,7 @@ def embedding_files(settings: EmbeddingSettings, split: int) -> dict[str, Path]:
 
 
 def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
-    """Return the checkpoint of the head for a split: the last of a run, as the best was chosen on test images.
+    """Return the checkpoint of the head for a split.
 
     Raises:
         InputError: There is no such run or file.
@@ -80,8 +80,6 @@ def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
     if settings.head is None:
         return None
     path = for_split(settings.head, split)
-    if (last := path / "last.pt").is_file():
-        return last
     checkpoint = find_checkpoint(path)
     if checkpoint is None or not checkpoint.is_file():
         raise InputError(f"{path}: no such run or checkpoint; train the head of `embeddings`, see `hgld train`")

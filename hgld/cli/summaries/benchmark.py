@@ -15,8 +15,6 @@ from hgld.errors import indented_list
 from hgld.progress import byte_size
 
 _FLOAT32_BYTES = 4
-#: Checkpoints that a run keeps: the last and the best.
-_N_CHECKPOINTS = 2
 _MAX_SLOTS = 8
 
 
@@ -112,7 +110,7 @@ def _memory(cost: CostEstimate) -> str:
 
 
 def _disk(cost: CostEstimate) -> str:
-    checkpoints = sum(run.n_runs * _N_CHECKPOINTS * run.loss.state_bytes for run in cost.runs)
+    checkpoints = sum(run.n_runs * run.n_checkpoints * run.loss.state_bytes for run in cost.runs)
     embeddings = sum(run.n_runs * run.n_embedded * run.model.model.dim * _FLOAT32_BYTES for run in cost.runs)
     return (
         f"disk: {byte_size(cost.image_bytes)} of images, {byte_size(checkpoints)} of checkpoints, "

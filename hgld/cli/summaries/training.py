@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from hgld.cli.summaries.evaluation import format_means
+from hgld.evaluation.metric_units import shown_value
 from hgld.io.settings import to_yaml
 from hgld.training.run import TrainingSummary
 from hgld.training.training_images import TrainingImages
 
 
 def format_training(summary: TrainingSummary) -> str:
-    """Return a table of the first, the best and the last evaluation, the gain, and what could not be read."""
-    names = list(summary.evaluations)
-    first, best, last = names[0], summary.best, names[-1]
-    rows = {
-        f"{name}{' (best)' * (name == best)}": summary.evaluations[name]
-        for name in dict.fromkeys((first, best, last))
-    }
-    gain = summary.evaluations[best][summary.metric] - summary.evaluations[first][summary.metric]
+    """Return a table of the first evaluation and the result, the gain, and what could not be read."""
+    test, metric, result = summary.test, summary.metric, summary.result
+    first = next(iter(test))
+    gain = shown_value(metric, test[result][metric]) - shown_value(metric, test[first][metric])
+    selection = (
+        f"the best on val ({shown_value(metric, summary.val[result]):.2f})"
+        if summary.val
+        else "the last: there is no split val to select one on"
+    )
     lines = [
-        format_means(rows),
-        f"{summary.n_steps:,} steps; {summary.metric} {100 * gain:+.2f} from {first} to the best, {best}",
+        format_means({name: test[name] for name in (first, result)}),
+        f"{summary.n_steps:,} steps; {metric} {gain:+.2f} from {first} to {result}, {selection}",
     ]
     if summary.n_skipped_images:
         lines.append(
@@ -39,10 +41,11 @@ def format_plan(images: TrainingImages) -> str:
 
 
 def format_images(images: TrainingImages) -> str:
-    """Return the numbers of training images, classes and test images."""
+    """Return the numbers of training images, classes, validation and test images."""
     train, test = images.train.manifest, images.test.manifest
     classes = ", ".join(f"{n:,} {name}" for n, name in zip(train.n_classes, train.level_names, strict=True))
     ranked = f"{len(test):,} images ranked against each other"
     if images.is_query is not None:
         ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
-    return f"train: {len(train):,} images, classes by level: {classes}\ntest: {ranked}"
+    val = "" if images.val is None else f"val: {len(images.val):,} images ranked against each other\n"
+    return f"train: {len(train):,} images, classes by level: {classes}\n{val}test: {ranked}"
