@@ -30,7 +30,7 @@ from hgld.taxonomy import Decision
 N_FOLDS = 5
 #: Share of labels whose group no evidence tells, as annotators differ: about what ``RELIABILITY`` takes off.
 NOISE = 0.05
-#: Score from which a suggestion counts for ``RELIABILITY``, and the number of them below which a kind keeps its scores.
+#: Score from which a suggestion counts for ``RELIABILITY``; a kind with fewer of them keeps its scores.
 CONFIDENT, MIN_CONFIDENT = 0.9, 10
 
 
