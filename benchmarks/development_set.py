@@ -1,19 +1,25 @@
-"""The development set of ``annotations/development`` as inputs of ``hgld suggest``, and its variants.
+"""The development set of ``annotations/development``, and released landmarks, as inputs of ``hgld suggest``.
 
 All classes get ids made from their names, as labels without a Wikidata item do, so the items that the taxonomy links
 are never met: suggestions recognise classes by name alone, and do no better for the items that are known.
+
+Of released landmarks only the names of their Commons categories are known. A name is a hint at the label, and has no
+superclasses, but its group was given by the authors of H-GLDv2, who never saw this vocabulary.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from released_groups import read_landmarks
 
 from hgld import tables
 from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels
@@ -70,32 +76,47 @@ def read_development_set(half: str, encoder: str = "minilm") -> DevelopmentSet:
         half: "fit" or "final"; nothing may be fitted to the final half.
         encoder: Name of the text encoder.
     """
-    groups = read_taxonomy(annotation_file("taxonomy.csv"))
-    keys = {group.key for group in groups}
     with annotation_file("development/labels.csv").open(encoding="utf-8", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["half"] == half]
-    texts = [row["label"] for row in rows]
-    embed = _Embed(encoder)
+    groups = {row["label"]: row["group"] for row in rows}
+    return _labelled_set(groups, [_classes(list(groups))], encoder)
+
+
+def read_released_set(path: Path, half: str, encoder: str = "minilm") -> DevelopmentSet:
+    """Read the names of one half of released landmarks, without superclasses.
+
+    Args:
+        path: CSV file with the columns ``category`` and ``hierarchical_label``.
+        half: "fit" or "final", by the SHA-256 of the name.
+        encoder: Name of the text encoder.
+    """
+    parity = ("fit", "final").index(half)
+    groups = {
+        landmark.name: landmark.group
+        for landmark in read_landmarks(path)
+        if hashlib.sha256(landmark.name.encode()).digest()[-1] % 2 == parity
+    }
+    return _labelled_set(groups, [], encoder)
+
+
+def _labelled_set(groups: Mapping[str, str], classes: Sequence[pa.Table], encoder: str) -> DevelopmentSet:
+    """Return labels with their groups, by text; a dropped label has an empty group."""
+    taxonomy = read_taxonomy(annotation_file("taxonomy.csv"))
+    texts, embed = list(groups), _Embed(encoder)
+    ids = [label_id(text, None) for text in texts]
     return DevelopmentSet(
         SuggestionInputs(
             clusters=pa.table({}),
-            labels=EmbeddedLabels([label_id(text, None) for text in texts], texts, embed(texts)),
+            labels=EmbeddedLabels(ids, texts, embed(texts)),
             landmarks=np.ones(len(texts), np.int64),
-            groups=groups,
-            vocabulary=read_vocabulary(annotation_file("vocabulary.csv"), keys),
-            classes=[_classes(texts)],
+            groups=taxonomy,
+            vocabulary=read_vocabulary(annotation_file("vocabulary.csv"), {group.key for group in taxonomy}),
+            classes=classes,
             embed=embed,
         ),
         [
-            Decision(
-                label_id(row["label"], None),
-                row["label"],
-                "group" if row["group"] else "drop",
-                row["group"] or None,
-                row["author"],
-                _TIME,
-            )
-            for row in rows
+            Decision(id_, text, "group" if group else "drop", group or None, "development", _TIME)
+            for id_, (text, group) in zip(ids, groups.items(), strict=True)
         ],
     )
 

@@ -32,8 +32,9 @@ Words = tuple[str, ...]
 
 
 class Landmark(NamedTuple):
-    """The words of a category's name, normalised, and the released group."""
+    """The name of a category, its words, normalised, and the released group."""
 
+    name: str
     words: Words
     group: str
 
@@ -78,7 +79,7 @@ def read_landmarks(path: Path) -> list[Landmark]:
 
     def parse(line: int, row: Mapping[str, str]) -> Landmark:
         name = unquote(row["category"]).rpartition("Category:")[2].replace("_", " ")
-        return Landmark(normalised_words(name), row["hierarchical_label"].strip())
+        return Landmark(name, normalised_words(name), row["hierarchical_label"].strip())
 
     return read_rows(path, ("category", "hierarchical_label"), parse)
 
@@ -120,7 +121,7 @@ def groups_by_either_end(landmarks: Sequence[Landmark], terms: Mapping[Words, st
     """Count the released groups by term, also of names that begin with it ("Menhir de ...", "Monument to ...")."""
     counts = groups_by_ending(landmarks, terms)
     reverse_terms = {words[::-1]: group for words, group in terms.items()}
-    reverse_names = (Landmark(landmark.words[::-1], landmark.group) for landmark in landmarks)
+    reverse_names = (landmark._replace(words=landmark.words[::-1]) for landmark in landmarks)
     for words, groups in groups_by_ending(reverse_names, reverse_terms).items():
         counts.setdefault(words[::-1], Counter()).update(groups)
     return counts

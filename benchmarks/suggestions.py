@@ -1,9 +1,10 @@
 """Measure suggestions on labels from all over the world: one half of the development set of ``annotations``.
 
 Weights are fitted to the half ``fit`` (``suggestion_weights.py``); the half ``final`` is for the final measurement,
-and nothing may be fitted to it. The tables are printed, and those of the final half written to the README::
+and nothing may be fitted to it. Released landmarks (see ``released_groups.py`` for the file) are divided in the same
+way. The tables are printed, and those of the final half written to the README::
 
-    python benchmarks/suggestions.py --half final
+    python benchmarks/suggestions.py released_labels.csv --half final
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
-from development_set import DevelopmentSet, read_development_set
+from development_set import DevelopmentSet, read_development_set, read_released_set
 from numpy.typing import NDArray
 from report import table, write_section
 
@@ -23,16 +26,25 @@ from hgld.taxonomy import Decision
 
 #: Random halves of the labels that the learning curve is measured on, and the shares of all labels decided in it.
 N_SPLITS, DECIDED = 3, (0.0, 0.25, 0.5)
+#: Limits of the scores in the table of reliability.
+SCORES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.99, 1.0)
 
 
 def main() -> None:
     """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("released", type=Path, help="CSV file with the columns category and hierarchical_label")
     parser.add_argument("--half", choices=["fit", "final"], default="fit")
     parser.add_argument("--encoder", default="minilm", help="text encoder, as in hgld embed")
     options = parser.parse_args()
     development = read_development_set(options.half, options.encoder)
-    body = "\n\n".join([evidence_table(development), learning_table(development), ladder_table(development)])
+    tables = [
+        evidence_table(development),
+        reliability_table(development, read_released_set(options.released, options.half, options.encoder)),
+        learning_table(development),
+        ladder_table(development),
+    ]
+    body = "\n\n".join(tables)
     print(body)
     if options.half == "final":
         write_section("suggestions", body)
@@ -92,6 +104,24 @@ def evidence_table(development: DevelopmentSet) -> str:
     )
     header = ["before any decision", "first choice", "among three", "calibration error", "first choice, not listed"]
     return f"{head}\n\n{table(header, lines)}"
+
+
+def reliability_table(development: DevelopmentSet, released: DevelopmentSet) -> str:
+    """Return how many first suggestions are right before any decision, by score."""
+    runs = {"released landmarks": agreement(released, score_labels(released.inputs))}
+    for title, inputs in variants(development.inputs):
+        variant = replace(development, inputs=inputs)
+        runs[title] = agreement(variant, score_labels(inputs))
+        runs[f"{title}, own term hidden"] = agreement(variant, score_with_own_term_hidden(variant))
+    lines = []
+    for title, run in runs.items():
+        cells = []
+        for low, high in pairwise(SCORES):
+            right = run.outcomes.right[(run.outcomes.score >= low) & (run.outcomes.score < high)]
+            cells.append(f"{right.mean():.1%} of {len(right)}" if len(right) else "")
+        lines.append([title, f"{run.outcomes.calibration_error():.3f}", *cells])
+    header = [f"{low} to {high}" for low, high in pairwise(SCORES)]
+    return table(["right, by score", "calibration error", *header], lines)
 
 
 def learning_table(development: DevelopmentSet) -> str:

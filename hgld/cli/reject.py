@@ -81,7 +81,7 @@ def scores() -> None:
 @reject.command()
 def split(
     manifest: Annotated[Path, typer.Argument(help="Manifest of images with labels, from hgld manifest.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Manifest to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Manifest to write.")],
     near_share: Annotated[float, typer.Option(help="Share of the finest classes that the index lacks.")] = 0.5,
     query_share: Annotated[
         float, typer.Option(help="Share of the images of the other classes that are queries.")

@@ -123,7 +123,7 @@ def decisions(
 @app.command(rich_help_panel="Review")
 def copy_store(
     store: Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="SQLite file to write.", callback=writable_file)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="SQLite file to write.", callback=writable_file())],
     force: Annotated[
         bool, typer.Option("--force", help="Replace an output that is not an earlier copy of STORE.")
     ] = False,

