@@ -13,6 +13,7 @@ from typing import Any
 import huggingface_hub.constants
 import numpy as np
 import pytest
+import timm
 import torch
 import yaml
 from numpy.typing import NDArray
@@ -268,18 +269,19 @@ def test_repositories_of_timm_are_loaded_as_the_model_of_that_name(hub: Hub, tmp
     config = {
         "architecture": "test_resnet",
         "num_classes": 10,
-        "pretrained_cfg": {"tag": "r160_in1k", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "custom_load": False},
+        "pretrained_cfg": timm.models.get_pretrained_cfg("test_resnet").to_dict(),
     }
     files = {
         "config.json": json.dumps(config).encode(),
         "model.safetensors": (tmp_path / "model.safetensors").read_bytes(),
     }
     hub.add("timm/test_resnet", files)
+    assert hgld.load_model("hf:timm/test_resnet").image_settings == model.image_settings
     np.testing.assert_array_equal(embeddings("hf:timm/test_resnet"), model.embed(PICTURES))
     hub.add(
         "timm/test_resnet", {**files, "config.json": b'{"architecture": "hf-hub:ada/code", "pretrained_cfg": {}}'}
     )
-    with pytest.raises(InputError, match="hf:timm/test_resnet: does not fit"):
+    with pytest.raises(ConfigurationError, match="timm knows no model 'hf-hub:ada/code'"):
         hgld.load_model("hf:timm/test_resnet")
 
 
