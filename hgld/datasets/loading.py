@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import signal
 import time
 from collections.abc import Iterable, Iterator
+from multiprocessing import active_children
 from typing import TypeVar
 
 import numpy as np
@@ -226,6 +229,16 @@ class _Replaceable:
 
 def _start_worker(_number: int) -> None:
     ignore_stop_signals()
+
+
+@atexit.register
+def _end_workers() -> None:
+    """Kill workers that the traceback of an uncaught error keeps, as they ignore the SIGTERM that Python sends."""
+    workers = [process for process in active_children() if process.daemon]
+    if workers:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise an error
+    for process in workers:
+        process.kill()
 
 
 def _identity(batch: T) -> T:

@@ -133,6 +133,14 @@ def test_unusable_images_of_a_list_are_refused(model: ImageEmbedder, folder: Pat
     expect(Image.fromarray(np.zeros((2, 2), np.float32)), "image 1: floating-point pixels")
 
 
+def test_a_script_ends_although_an_error_keeps_its_workers() -> None:
+    script = (
+        "import hgld; hgld.load_model('test_resnet', 'none', size=32, resize=40).embed(['absent.png'], workers=1)"
+    )
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert child.stderr.endswith("InputError: absent.png: No such file or directory\n")
+
+
 def test_one_image_in_place_of_a_list_is_refused(model: ImageEmbedder, folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="`images` is one Image; expected a list of images, or a path"):
         model.embed(Image.new("RGB", (4, 4)))  # type: ignore[call-overload]
