@@ -106,7 +106,7 @@ def _metadata(facts: CardFacts) -> str:
 
 def _description(model: ImageEmbedder, training: Mapping[str, Any] | None) -> str:
     backbone = f"`{model.settings.backbone}`"
-    if training is None:
+    if training is None or training["step"] == 0:
         return f"The image model {backbone}, as hgld {__version__} embeds with it; hgld did not train it."
     settings = training["settings"]
     return (

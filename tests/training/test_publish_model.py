@@ -118,6 +118,8 @@ def test_a_random_split_is_on_the_card(run: Path) -> None:
     assert "random split" not in card
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training | {"checkpoint": "last.pt"}))
     assert "(`last.pt`) |" in card
+    card = model_card(hgld.load_model(run), CardFacts("model", "model", training | {"step": 0}))
+    assert "hgld did not train it" in card
     split = RandomSplitSettings(level="group", test_share=0.5, seed=7).model_dump()
     training["settings"]["data"]["random_split"] = split
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training))
@@ -334,7 +336,13 @@ def test_folders_of_others_are_not_replaced(run: Path, tmp_path: Path) -> None:
         push_model(run, out=tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "precious"
     push_model(run, out=tmp_path / "model")
-    push_model("test_vit", out=tmp_path / "model", pretrained="none")
+    push_model(run, out=tmp_path / "model", config=PushConfig(license="mit"))
+    with pytest.raises(
+        ConfigurationError, match=r"model: contains another model, or one that was trained with other"
+    ):
+        push_model("test_vit", out=tmp_path / "model", pretrained="none")
+    assert hgld.load_model(tmp_path / "model").settings.backbone == "test_resnet"
+    push_model("test_vit", out=tmp_path / "model", pretrained="none", config=PushConfig(force=True))
     assert hgld.load_model(tmp_path / "model").settings.backbone == "test_vit"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "thesis"]
     with pytest.raises(ConfigurationError, match="expected `repository`, `out` or both; found neither"):
