@@ -65,6 +65,11 @@ def load_model(
         InputError: There is no such file, or it is unusable.
         SourceError: The repository does not exist, or the hub cannot be reached.
     """
+    if not isinstance(model, str | Path):
+        raise ConfigurationError(
+            f"`model` is a {type(model).__name__}; expected the name or the place of a model. Embeddings of a network "
+            "of your own are ranked by hgld.evaluate_retrieval, and an EmbeddingModel embeds images in an ImageEmbedder"
+        )
     given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation}
     changes = {name: value for name, value in given.items() if value is not None}
     if _is_name(model):

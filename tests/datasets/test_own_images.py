@@ -325,7 +325,10 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "empty": (table_command(""), "Empty CSV file"),
     "header alone": (table_command("file,product,kind\n"), "no rows below the header; expected a row for each image"),
-    "not UTF-8": (table_command(ROWS.replace("Pear", "Bl\xe5").encode("latin-1")), "invalid UTF8"),
+    "not UTF-8": (
+        table_command(ROWS.replace("Pear", "Bl\xe5").encode("latin-1")),
+        r"line \d: not UTF-8 \(byte 0xe5\); save",
+    ),
     "spreadsheet": (table_command(b"PK", name="labels.xlsx"), r"a spreadsheet; save it as CSV \(UTF-8\)"),
     "not Parquet": (table_command(ROWS, name="labels.parquet"), "cannot be read as a table"),
     "semicolons": (table_command(ROWS.replace(",", ";")), "its columns are separated by ';'; save it with commas"),

@@ -130,6 +130,7 @@ def test_names_of_models_take_precedence_over_folders_of_the_same_name(
             {"fit": "stretch"},
             "image settings: fit Input should be 'crop', 'squash', 'pad' or",
         ),
+        ((torch.nn.Identity(),), {}, "`model` is a Identity; expected the name or the place of a model"),
         (("test_resnet", "x.pth"), {}, "`pretrained` is x.pth, but there is no such file"),
     ],
 )
