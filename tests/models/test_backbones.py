@@ -216,6 +216,13 @@ def test_a_preset_keeps_the_transform_of_the_papers() -> None:
     assert (named.resize, named.interpolation) == (235, "bicubic")
 
 
+def test_packaged_weights_of_another_backbone_are_refused_with_what_to_set() -> None:
+    with pytest.raises(
+        ConfigurationError, match="are for the backbone tf_efficientnet_lite0, .*`pretrained` to true"
+    ):
+        build_model(ModelSettings(backbone="test_resnet", pretrained="efficientnet-lite0"))
+
+
 def test_normalisation_defaults_to_that_of_the_backbone() -> None:
     vit = ModelSettings.model_validate("vit-base")
     assert image_settings_for(vit, ImageSettings(size=64, resize=80)).mean == (0.5, 0.5, 0.5)
