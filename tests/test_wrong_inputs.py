@@ -175,7 +175,8 @@ CASES = {
         labels(("c0,k0", "c0,k1"), ("0.jpg,test,c0,k1", "0.jpg,test,c0,k0")),
     ),
     "levels reversed": Case(
-        TABLE.format("labels.csv").replace("class,kind", "kind,class"), "levels go from the finest to the coarsest"
+        TABLE.format("labels.csv").replace("class,kind", "kind,class"),
+        "finest first, which by their numbers of names is class, kind",
     ),
     "empty label": Case(
         TABLE.format("wrong.csv"), "kind is missing in 4 of 24 rows; fill it in", labels(("c0,k0", "c0,"))

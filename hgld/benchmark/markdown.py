@@ -159,8 +159,12 @@ def gain(method: MethodResults, baseline: MethodResults, metric: str) -> str:
     return _MISSING if math.isnan(mean) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
-def describe_data(data: DataSettings) -> str:
+def describe_data(data: DataSettings, *, trained: bool = True) -> str:
     """Return a sentence on the images of a training and its evaluation.
+
+    Args:
+        data: Settings of the data.
+        trained: Whether a model was trained on them.
 
     Raises:
         InputError: The manifest cannot be read.
@@ -170,10 +174,11 @@ def describe_data(data: DataSettings) -> str:
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
     level = manifest.level_names[0]
-    return (
-        f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({level}), evaluated on {len(test):,} "
-        f"images of {test.n_classes[0]:,} classes, {shared}."
-    )
+    tested = f"{len(test):,} images of {test.n_classes[0]:,} classes"
+    if not trained:
+        return f"Evaluated on {tested} ({level}); nothing was trained."
+    trained_on = f"{len(train):,} images of {train.n_classes[0]:,} classes ({level})"
+    return f"Trained on {trained_on}, evaluated on {tested}, {shared}."
 
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
@@ -285,7 +290,9 @@ def _describe_queries(settings: BenchmarkSettings, runs: Sequence[EvaluatedRun])
         scales = ", ".join(f"{scale:g}" for scale in settings.evaluation.scales)
         sentences = [f"ROxford and RParis: {result.name}; scales {scales}. AP by trapezoids."]
     else:
-        sentences = [describe_data(data) for data in dict.fromkeys(run.run.settings.data for run in runs)]
+        trained = any(run.run.settings.steps != 0 for run in runs)
+        data_of_runs = dict.fromkeys(run.run.settings.data for run in runs)
+        sentences = [describe_data(data, trained=trained) for data in data_of_runs]
         gallery = "all other images" if result.name == "leave-one-out" else f"a gallery of {n_gallery} images"
         sentences.append(f"{n_queries} queries, each of which ranks {gallery}.")
     without = ", ".join(

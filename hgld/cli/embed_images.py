@@ -40,27 +40,26 @@ def embed_images(
     split: Annotated[
         str | None, typer.Option(help="Split of the manifest to embed.", show_default="all images")
     ] = None,
-    size: Annotated[
-        int | None, typer.Option(help="Input size in pixels.", show_default="that of training, or 224")
-    ] = None,
+    size: Annotated[int | None, typer.Option(help="Input size in pixels.", show_default="that of the model")] = None,
     resize: Annotated[
         int | None,
         typer.Option(
-            help="Shorter side of images before the centre crop, or both sides of squashed ones, in pixels.",
-            show_default="that of training, or 256",
+            help="Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of "
+            "padded ones, in pixels.",
+            show_default="that of the model",
         ),
     ] = None,
     fit: Annotated[
-        Literal["crop", "squash", "longest"] | None,
+        Literal["crop", "squash", "pad", "longest"] | None,
         typer.Option(
-            help="How images of any aspect ratio are fitted: the centre crop; the whole image squashed to a square; "
-            "or with a longer side of SIZE at most, keeping the aspect ratio.",
-            show_default="that of training, or crop",
+            help="How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to "
+            "a square; or with a longer side of SIZE at most, keeping the aspect ratio.",
+            show_default="that of the model",
         ),
     ] = None,
     interpolation: Annotated[
         Literal["bilinear", "bicubic", "lanczos"] | None,
-        typer.Option(help="Interpolation between pixels.", show_default="that of training, or bilinear"),
+        typer.Option(help="Interpolation between pixels.", show_default="that of the model"),
     ] = None,
     scales: Annotated[
         str, typer.Option(help="Factors of height and width, to embed each image at several: 1,0.7071,1.4142.")

@@ -43,9 +43,7 @@ def push_model(
         typer.Option(help="Name of a data set on the hub that the model was trained on; may be repeated."),
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files that are not those of a model of hgld.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files of something else than this model.")] = False,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 

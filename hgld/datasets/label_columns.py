@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
-from hgld.hierarchy.checks import DescribeRow, check_tree, encode_names
+from hgld.hierarchy.checks import DescribeRow, check_tree, encode_names, order_advice
 from hgld.hierarchy.label_sets import Labelling, LabelSets, deviating_parents
 from hgld.tables.schemas import TEXTS
 
@@ -99,6 +99,7 @@ def _check_parents(
     raise InputError(
         f'{level} "{name}" has the {parent_level} {", ".join(parents)} in {describe_row(image)}, but '
         f"{', '.join(everywhere)} in others; expected the same in every image that has it"
+        f"{order_advice(level_names, class_names)}"
     )
 
 

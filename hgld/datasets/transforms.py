@@ -22,7 +22,7 @@ from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import Box
 from hgld.io.settings import Settings
 
-Fit = Literal["crop", "squash", "longest"]
+Fit = Literal["crop", "squash", "pad", "longest"]
 
 
 class Transform(Protocol):
@@ -50,17 +50,20 @@ class Transform(Protocol):
 class ImageSettings(Settings):
     """Settings of the image transforms; the defaults are those of the papers.
 
-    The evaluation transform is one of three, by ``fit``:
+    The evaluation transform is one of four, by ``fit``:
 
     - ``crop``: resize the shorter side to ``resize``, and take the centre crop of ``size`` x ``size``;
     - ``squash``: resize to ``resize`` x ``resize``, whatever the aspect ratio, and take the centre crop of ``size`` x
       ``size``, which is everything if the two are equal;
+    - ``pad``: resize the longer side to ``resize``, pad the shorter one with the mean colour, and take the centre
+      crop of ``size`` x ``size`` (``border`` of timm);
     - ``longest``: reduce the longer side to ``size``, and keep the aspect ratio. Smaller images stay as they are;
       ``resize`` has no meaning. This is the transform of ROxford and RParis (Radenovic et al., 2018).
 
     Args:
         size: Height and width of the input of the model, in pixels; for ``longest``, of its longer side at most.
-        resize: For evaluation, length of the shorter side before the centre crop, or of both, in pixels.
+        resize: For evaluation, length of the shorter side before the centre crop, of both for ``squash``, or of the
+            longer one for ``pad``, in pixels.
         fit: For evaluation, how images of any aspect ratio become inputs of the model; see above.
         interpolation: Interpolation between pixels.
         reduced_decoding: Whether to decode large JPEG files at a half, a quarter or an eighth of their width and
@@ -109,6 +112,20 @@ class ImageSettings(Settings):
                 "train on are resized as those of the evaluation are"
             )
         return self
+
+    def describe(self) -> str:
+        """Return the evaluation transform in words.
+
+        >>> ImageSettings().describe()
+        'resized to shorter side 256 pixels, centre crop 224 x 224, bilinear interpolation'
+        """
+        resized = {
+            "crop": f"resized to shorter side {self.resize} pixels, centre crop {self.size} x {self.size}",
+            "squash": f"resized to {self.resize} x {self.resize} pixels, centre crop {self.size} x {self.size}",
+            "pad": f"resized to longer side {self.resize} pixels, padded, centre crop {self.size} x {self.size}",
+            "longest": f"longer side at most {self.size} pixels, aspect ratio kept",
+        }
+        return f"{resized[self.fit]}, {self.interpolation} interpolation"
 
     @property
     def evaluation_values(self) -> dict[str, Any]:
@@ -181,14 +198,26 @@ class _Transform:
 
     def _fit(self, picture: Picture, region: Window) -> Pixels:
         settings = self.settings
-        squashed = settings.resize, settings.resize
-        size = _with_shorter_side(region, settings.resize) if settings.fit == "crop" else squashed
+        size = settings.resize, settings.resize
+        if settings.fit == "crop":
+            size = _with_shorter_side(region, settings.resize)
+        elif settings.fit == "pad":
+            ratio = max(region[2:]) / settings.resize
+            size = max(round(region[2] / ratio), 1), max(round(region[3] / ratio), 1)
+        width, height = (min(length, settings.size) for length in size)
         # As torchvision does, half a pixel is rounded to an even number.
-        left, top = (round((length - settings.size) / 2) for length in size)
+        left, top = round((size[0] - width) / 2), round((size[1] - height) / 2)
         mirrored = self._draw_flip()
         pixels, region = self._decode(picture, region, size)
-        window = left, top, settings.size, settings.size
-        return resize(pixels, size, settings.interpolation, region=region, window=window, mirrored=mirrored)
+        window = left, top, width, height
+        pixels = resize(pixels, size, settings.interpolation, region=region, window=window, mirrored=mirrored)
+        if (width, height) == (settings.size, settings.size):
+            return pixels
+        padded = np.empty((settings.size, settings.size, 3), np.uint8)
+        padded[:] = [round(255 * value) for value in settings.mean]
+        left, top = (settings.size - width) // 2, (settings.size - height) // 2
+        padded[top : top + height, left : left + width] = pixels
+        return padded
 
     def _reduce_longest(self, picture: Picture, region: Window) -> Pixels:
         """Reduce the longer side by Pillow's ``thumbnail``, as the landmark benchmarks are published."""

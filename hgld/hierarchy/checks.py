@@ -118,9 +118,21 @@ def check_tree(
             parents = ", ".join([*shown, "…"] if len(rows) > len(shown) else shown)
             problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {parents}')
     if problems:
-        reversed_order = len(encoded[0][1]) < len(encoded[-1][1])
-        advice = "; levels go from the finest to the coarsest, but the first has the fewest names" * reversed_order
+        advice = order_advice(level_names, [names for _, names in encoded])
         raise InputError(f"every name must have one parent{advice}:\n{indented_list(problems)}")
+
+
+def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> str:
+    """Return the order of levels in which each has at least as many names as the next, if it is another one.
+
+    >>> order_advice(["kind", "product"], [["fruit"], ["apple", "pear"]])
+    '; levels are given finest first, which by their numbers of names is product, kind'
+    """
+    counts = dict(zip(level_names, map(len, names), strict=True))
+    order = sorted(level_names, key=lambda level: -counts[level])
+    if order == list(level_names):
+        return ""
+    return f"; levels are given finest first, which by their numbers of names is {', '.join(order)}"
 
 
 def flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tuple[pa.Array | pa.ChunkedArray, int]:

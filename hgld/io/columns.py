@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hgld.errors import InputError, indented_list
+from hgld.io.csv_files import locate_invalid_byte
 
 #: With one thread Arrow names the line that it cannot read, and is as fast.
 _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
@@ -31,7 +32,7 @@ def column_names(path: Path) -> list[str]:
             return list(pq.read_schema(path).names)
         with pa_csv.open_csv(path, read_options=_ONE_THREAD) as stream:
             return list(stream.schema.names)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         raise _unreadable(path, error) from error
 
 
@@ -58,11 +59,14 @@ def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataT
         if path.suffix == ".parquet":
             table = pq.read_table(path, columns=present)
             return table.cast(pa.schema([(name, types.get(name, table.field(name).type)) for name in present]))
-        return pa_csv.read_csv(
+        table = pa_csv.read_csv(
             path,
             read_options=_ONE_THREAD,
             convert_options=pa_csv.ConvertOptions(include_columns=present, column_types=types),
         )
+        if pa.binary() in table.schema.types:  # what Arrow infers from texts that are not UTF-8
+            raise pa.ArrowInvalid("texts are not UTF-8")
+        return table
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise _unreadable(path, error) from error
 
@@ -109,4 +113,6 @@ def preview(values: Sequence[object], limit: int = 10) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
+    if path.suffix != ".parquet" and not isinstance(error, OSError) and (place := locate_invalid_byte(path)):
+        return InputError(f"{path}: {place}; save the file as UTF-8")
     return InputError(f"{path}: cannot be read as a table: {error}")

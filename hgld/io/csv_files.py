@@ -154,10 +154,10 @@ def _by_column(row: Sequence[str], header: Sequence[str]) -> Mapping[str, str]:
 
 
 def locate_invalid_byte(path: Path) -> str:
-    """Describe where a file is not UTF-8: the line and the byte."""
+    """Describe where a file is not UTF-8: the line and the byte; empty if it is."""
     for line, raw in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
             raw.decode()
         except UnicodeDecodeError as error:
             return f"line {line}: not UTF-8 (byte 0x{raw[error.start]:02x})"
-    return "not UTF-8"
+    return ""

@@ -230,7 +230,10 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: P
     match detail["type"]:
         case "extra_forbidden":
             names = [name for model in models for name in _keys_of(model)]
-            problem = f"there is no such setting{_suggestion(keys[-1], names)}"
+            places = dict.fromkeys(path for path in _paths(kind) if path.rpartition(".")[2] == keys[-1])
+            places.pop(key, None)  # that of another member of a union, such as another loss
+            elsewhere = f"; did you mean {' or '.join(places)}?"
+            problem = f"there is no such setting{elsewhere if places else _suggestion(keys[-1], names)}"
         case "missing":
             problem = "is missing"
         case "model_type" | "model_attributes_type":
@@ -267,6 +270,15 @@ def _quoted(value: Any) -> str:
 
 def _keys_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _paths(model: type[BaseModel]) -> Iterator[str]:
+    """Return the keys of all settings of a model, joined with dots."""
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        yield key
+        for inner in _models_in(field.annotation):
+            yield from (f"{key}.{path}" for path in _paths(inner))
 
 
 def _resolve(location: Sequence[int | str], kind: type[BaseModel]) -> tuple[Keys, list[type[BaseModel]]]:

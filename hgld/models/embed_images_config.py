@@ -82,6 +82,7 @@ class EmbedImagesSummary:
         images: Number of images in the output.
         dim: Number of dimensions of the embeddings.
         skipped: Ids of the images that could not be read.
+        zeros: Ids of the images whose embedding is zero, such as blank ones whose features all are.
         embedded: Number of images processed by this run, as opposed to an interrupted one before it.
         seconds: Duration of this run.
         waiting_share: Share of the time of embedding that this process has waited for images to be read; None if
@@ -92,6 +93,7 @@ class EmbedImagesSummary:
     images: int
     dim: int
     skipped: tuple[str, ...]
+    zeros: tuple[str, ...]
     embedded: int
     seconds: float
     waiting_share: float | None

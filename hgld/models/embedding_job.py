@@ -108,11 +108,11 @@ class EmbeddingJob:
         processes.gather(None)  # wait until every process has written its shards
         return self.n_images(missing), waiting_share
 
-    def join(self) -> tuple[int, tuple[str, ...]]:
+    def join(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
         """Turn the shards, which are all there, into the output, and remove them.
 
         Returns:
-            Number of embedded images, and the ids of those that could not be read.
+            Number of embedded images, the ids of those that could not be read, and of those whose embedding is zero.
 
         Raises:
             InputError: No image could be read.
@@ -121,8 +121,9 @@ class EmbeddingJob:
         mean = tuple(_center(joined.vectors).tolist()) if self._config.center else None
         record = EmbeddingRecord(self._provenance, self._sources, mean)
         write_output(self.out, joined, ids, self._landmark_ids, record)
+        zeros = joined.rows[torch.linalg.vector_norm(joined.vectors, dim=1) == 0]
         self.shards.remove()
-        return len(joined.rows), tuple(ids[image.row] for image in joined.skipped)
+        return len(joined.rows), tuple(ids[image.row] for image in joined.skipped), tuple(ids[zeros.numpy()])
 
     def _embed_shards(self, numbers: Sequence[int], progress: Progress) -> float:
         """Write shards; returns the share of time spent waiting for images."""

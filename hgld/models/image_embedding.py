@@ -76,9 +76,11 @@ def embed_images(
             job.shards.open(discard=force)
         embedded, waiting_share = job.embed(job.shards.numbers, processes, progress)
         joined = job.join() if is_first else None
-        n_images, skipped = processes.gather(joined)[0] or (0, ())
+        n_images, skipped, zeros = processes.gather(joined)[0] or (0, (), ())
     seconds = time.monotonic() - start
-    return EmbedImagesSummary(n_images, model.dim, skipped, embedded, seconds, waiting_share, skipped_path(out))
+    return EmbedImagesSummary(
+        n_images, model.dim, skipped, zeros, embedded, seconds, waiting_share, skipped_path(out)
+    )
 
 
 def embed_part(
@@ -167,8 +169,9 @@ def merge_parts(
         if job.is_up_to_date():
             return None
         job.shards.require_complete()
-        n_images, skipped = job.join()
-    return EmbedImagesSummary(n_images, model.dim, skipped, 0, time.monotonic() - start, None, skipped_path(out))
+        n_images, skipped, zeros = job.join()
+    seconds = time.monotonic() - start
+    return EmbedImagesSummary(n_images, model.dim, skipped, zeros, 0, seconds, None, skipped_path(out))
 
 
 def _claim(job: EmbeddingJob, part: Part, lock: ExitStack) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from hgld.datasets.transforms import ImageSettings
 from hgld.evaluation.metric_units import shown_value
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
@@ -107,7 +106,7 @@ def _metadata(facts: CardFacts) -> str:
 
 def _description(model: ImageEmbedder, training: Mapping[str, Any] | None) -> str:
     backbone = f"`{model.settings.backbone}`"
-    if training is None:
+    if training is None or training["step"] == 0:
         return f"The image model {backbone}, as hgld {__version__} embeds with it; hgld did not train it."
     settings = training["settings"]
     return (
@@ -126,20 +125,11 @@ def _model_table(model: ImageEmbedder) -> str:
         ["pooling", settings.pooling],
         ["norm before the projection", norm],
         ["projection", f"{settings.dim} dimensions" if settings.dim else "none"],
-        ["images", f"{_fit_text(image)}, {image.interpolation} interpolation"],
+        ["images", image.describe()],
         ["mean, standard deviation", f"{_numbers(image.mean)}; {_numbers(image.std)}"],
         ["parameters", f"{sum(parameter.numel() for parameter in model.network.parameters()):,}"],
     ]
     return markdown_table(["", ""], rows)
-
-
-def _fit_text(image: ImageSettings) -> str:
-    if image.fit == "longest":
-        return f"longer side at most {image.size} pixels, aspect ratio kept"
-    resized = (
-        f"shorter side {image.resize} pixels" if image.fit == "crop" else f"{image.resize} x {image.resize} pixels"
-    )
-    return f"resized to {resized}, centre crop {image.size} x {image.size}"
 
 
 def _training_text(training: Mapping[str, Any] | None) -> str:

@@ -28,6 +28,7 @@ from hgld.datasets.transforms import ImageSettings
 from hgld.errors import InputError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.settings import Settings
+from hgld.models.backbones import timm_image_settings
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import FEATURES, ModelSettings
@@ -60,16 +61,11 @@ class ModelConfig(Settings):
     weights_sha256: str
 
 
-class _TimmWeights(BaseModel):
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-
 class _TimmConfig(BaseModel):
     """The part of timm's ``config.json`` that hgld needs."""
 
     architecture: str
-    pretrained_cfg: _TimmWeights
+    pretrained_cfg: dict[str, Any]
 
 
 class _OpenClipImages(BaseModel):
@@ -199,8 +195,8 @@ def _own_model(config: ModelConfig, weights: Path) -> ImageEmbedder:
 
 def _timm_model(config: _TimmConfig, weights: Path) -> ImageEmbedder:
     settings = ModelSettings(backbone=config.architecture, pretrained=str(weights))
-    image_settings = ImageSettings(mean=config.pretrained_cfg.mean, std=config.pretrained_cfg.std)
-    return ImageEmbedder(build_model(settings), image_settings)
+    image_settings = timm_image_settings(config.architecture, config.pretrained_cfg)
+    return ImageEmbedder(build_model(settings), ImageSettings.model_validate(image_settings))
 
 
 def _open_clip_model(config: _OpenClipConfig, weights: Path) -> ImageEmbedder:

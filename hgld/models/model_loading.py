@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -15,7 +15,7 @@ from hgld.datasets.resizing import Interpolation
 from hgld.datasets.transforms import Fit, ImageSettings
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.hub import hub_snapshot
-from hgld.models.backbones import image_settings_for
+from hgld.models.backbones import image_settings_for, valid_image_settings
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
@@ -24,6 +24,10 @@ from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettin
 
 #: Before the name of a repository of the Hugging Face hub.
 HUB_PREFIX = "hf:"
+#: Before the name of a timm model that may also be that of a preset.
+TIMM = "timm:"
+
+log = logging.getLogger(__name__)
 
 
 def load_model(
@@ -41,14 +45,16 @@ def load_model(
         model: Folder of a training run, of which ``best.pt`` is loaded, or else ``last.pt``; a checkpoint of
             ``hgld train``; a folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a
             repository of the Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset
-            or a timm model; or ``open_clip:NAME``. A folder that has the name of a model is meant by ``./name``.
+            or a timm model, or ``timm:NAME`` where both have that name; or ``open_clip:NAME``. A folder that has the
+            name of a model is meant by ``./name``.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
-        size: Input size in pixels. Default: that of the training, or 224.
-        resize: Length in pixels of the shorter side before the centre crop, or of both if images are squashed.
-            Default: that of the training, or 256.
-        fit: How images of any aspect ratio become inputs: ``crop``, ``squash`` or ``longest``; see
-            :class:`~hgld.datasets.transforms.ImageSettings`. Default: that of the training, or ``crop``.
-        interpolation: ``bilinear``, ``bicubic`` or ``lanczos``. Default: that of the training, or ``bilinear``.
+        size: Input size in pixels. Default: that of the training, for a timm model or a tower of open_clip as in its
+            own transform, and for a preset 224.
+        resize: Length in pixels of the shorter side before the centre crop, of both if images are squashed, or of the
+            longer one if they are padded. Default: likewise, and 256.
+        fit: How images of any aspect ratio become inputs: ``crop``, ``squash``, ``pad`` or ``longest``; see
+            :class:`~hgld.datasets.transforms.ImageSettings`. Default: likewise, and ``crop``.
+        interpolation: ``bilinear``, ``bicubic`` or ``lanczos``. Default: likewise, and ``bilinear``.
 
     Returns:
         The model in evaluation mode on the CPU.
@@ -59,10 +65,15 @@ def load_model(
         InputError: There is no such file, or it is unusable.
         SourceError: The repository does not exist, or the hub cannot be reached.
     """
+    if not isinstance(model, str | Path):
+        raise ConfigurationError(
+            f"`model` is a {type(model).__name__}; expected the name or the place of a model (embeddings of a "
+            "network of your own are input of hgld.evaluate_retrieval)"
+        )
     given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation}
     changes = {name: value for name, value in given.items() if value is not None}
     if _is_name(model):
-        untrained = load_untrained_model(str(model), pretrained, _image_settings(changes))
+        untrained = load_untrained_model(str(model), pretrained, valid_image_settings(changes))
         return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
         raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
@@ -70,7 +81,7 @@ def load_model(
     trained = _load_trained(checkpoint) if checkpoint else _load_published(model)
     on_hub = str(model).startswith(HUB_PREFIX)
     source = ModelSource(str(model) if on_hub else str((checkpoint or Path(model)).absolute()))
-    image_settings = _image_settings(trained.image_settings.model_dump() | changes)
+    image_settings = valid_image_settings(trained.image_settings.model_dump() | changes)
     return replace(trained, image_settings=image_settings, source=source)
 
 
@@ -134,10 +145,12 @@ def load_untrained_model(
     Random weights are the same every time, and do not advance torch's global generator.
 
     Args:
-        name: Name of a preset, of a timm model, or of a model of open_clip after ``open_clip:``.
+        name: Name of a preset, of a timm model (also after ``timm:``), or of a model of open_clip after
+            ``open_clip:``.
         pretrained: A file of weights, a tag of open_clip, ``efficientnet-lite0`` (or lite1, lite2), or ``none`` for
             random ones. Default: the weights that the preset names, or those of timm's hub.
-        image_settings: Image settings; unless set, they are those of :func:`~hgld.models.image_settings_for`.
+        image_settings: Image settings; unless set, those of timm's or open_clip's own transform, and for presets
+            those of :func:`~hgld.models.image_settings_for`.
 
     Returns:
         The model in evaluation mode on the CPU.
@@ -146,12 +159,13 @@ def load_untrained_model(
         ConfigurationError: The model does not exist, or its weights are not available.
     """
     settings = ModelSettings.model_validate(
-        {"preset": name} if name in PRESETS else {"backbone": name}
+        {"preset": name} if name in PRESETS else {"backbone": name.removeprefix(TIMM)}
     ).without_head()
     if pretrained is not None:
         weights = False if pretrained == "none" else pretrained
         settings = settings.model_copy(update={"pretrained": weights})
-    expected = image_settings_for(settings, image_settings or ImageSettings())
+    expected = image_settings_for(settings, image_settings or ImageSettings(), timm_transform=name not in PRESETS)
+    log.info("images of %s: %s", name, expected.describe())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return ImageEmbedder(build_model(settings), expected)
@@ -161,7 +175,7 @@ def _is_name(model: str | Path) -> bool:
     """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
     if isinstance(model, Path) or model.startswith(HUB_PREFIX):
         return False
-    if model in PRESETS or model.startswith(OPEN_CLIP) or is_model(model):
+    if model in PRESETS or model.startswith((OPEN_CLIP, TIMM)) or is_model(model):
         return True
     return not (Path(model).exists() or "/" in model or Path(model).suffix == ".pt")
 
@@ -183,13 +197,3 @@ def _load_trained(path: Path) -> ImageEmbedder:
             "images; name the checkpoint of a model with a backbone"
         )
     return trained
-
-
-def _image_settings(values: Mapping[str, object]) -> ImageSettings:
-    try:
-        return ImageSettings.model_validate(values)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip() for problem in error.errors()
-        )
-        raise ConfigurationError(f"unusable image settings: {problems}; set `size`, `resize` or `fit`") from error

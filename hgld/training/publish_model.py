@@ -20,6 +20,7 @@ from hgld.models.model_card import CardFacts, ModelEvaluation, model_card
 from hgld.models.model_folder import CARD, CONFIG, TRAINING, WEIGHTS, is_written_by_hgld, write_model
 from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
 from hgld.training.run_folder import RunFolder
+from hgld.training.run_identity import result_affecting
 from hgld.version import __version__
 
 #: Files that the hub adds to a new repository.
@@ -35,7 +36,8 @@ class PushConfig:
         datasets: Names of data sets on the hub that the model was trained on.
         evaluations: Files of ``hgld evaluate --json``, whose names become those of the data sets.
         private: Whether a new repository can be seen only by its owner.
-        force: Whether to replace files of a repository or folder that holds something else than a model of hgld.
+        force: Whether to replace files of a repository that holds something else than a model of hgld, or of a folder
+            that holds something else than this model.
     """
 
     license: str | None = None
@@ -83,8 +85,9 @@ def push_model(
         config: Description of the model.
 
     Raises:
-        ConfigurationError: Neither ``repository`` nor ``out`` is given, or one holds files that are not those of a
-            model of hgld; a public repository was to be private; or see :func:`hgld.load_model`.
+        ConfigurationError: Neither ``repository`` nor ``out`` is given, the repository holds files that are not those
+            of a model of hgld, or the folder something else than this model; a public repository was to be private;
+            or see :func:`hgld.load_model`.
         InputError: A file cannot be read.
         SourceError: The hub cannot be reached or refuses the upload.
         BusyError: Another run is writing ``out``.
@@ -103,8 +106,8 @@ def push_model(
     if out is not None:
         out = out.absolute()
         with exclusive_lock(out), folder_draft(out) as draft:
-            _require_replaceable_folder(out, config)
             n_bytes = _write_folder(draft, embedder, facts)
+            _require_replaceable_folder(out, draft, config)
             replace_folder(draft, out)
     if repository is not None:
         with tempfile.TemporaryDirectory(prefix="hgld-push-") as name:
@@ -212,12 +215,24 @@ def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "data": data, "model": model}
 
 
-def _require_replaceable_folder(out: Path, config: PushConfig) -> None:
-    if out.exists() and any(out.iterdir()) and not is_written_by_hgld(out) and not config.force:
-        raise ConfigurationError(
-            f"{out}: contains files that are not those of a model of hgld; name another folder, or replace all of it "
-            "with `force`"
-        )
+def _require_replaceable_folder(out: Path, draft: Path, config: PushConfig) -> None:
+    """Raise if a folder holds anything but an earlier version of the model in a draft."""
+    if config.force or not out.exists() or not any(out.iterdir()):
+        return
+    holds = None if is_written_by_hgld(out) else "files that are not those of a model of hgld"
+    if holds is None and _identity(out) != _identity(draft):
+        holds = "another model, or one that was trained with other settings"
+    if holds is not None:
+        raise ConfigurationError(f"{out}: contains {holds}; name another folder, or replace all of it with `force`")
+
+
+def _identity(folder: Path) -> list[Any]:
+    """Return the settings of the model in a folder, and what its training, if there was one, depends on."""
+    model = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("model")
+    if not (folder / TRAINING).is_file():
+        return [model]
+    training = json.loads((folder / TRAINING).read_text(encoding="utf-8"))
+    return [model, result_affecting({key: training.get(key) for key in ("settings", "digests")})]
 
 
 def _require_replaceable_repository(repository: str, config: PushConfig) -> None:

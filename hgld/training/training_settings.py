@@ -180,7 +180,9 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _require_consistency(self) -> TrainingSettings:
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("give either epochs or steps")
+            raise ValueError(
+                f"epochs is {self.epochs} and steps is {self.steps}; give one of them, and set the other to null"
+            )
         if (self.data.features is None) == (self.model.backbone == FEATURES):
             raise ValueError(
                 f"data.features and the backbone {FEATURES} require each other; data.features is "

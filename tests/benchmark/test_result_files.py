@@ -146,6 +146,14 @@ def test_markdown_has_means_and_differences(
         assert sentence in notes
 
 
+def test_untrained_models_were_trained_on_nothing(settings: BenchmarkSettings, tmp_path: Path) -> None:
+    (run, *_) = table_runs(settings, tmp_path / "out", ["steps=0"])["roadmap"]
+    values = evaluated(run, H_AP=0.5, R_at_1=0.5)
+    files = write_results(settings, [MethodResults("roadmap", "ROADMAP", None, True, (values,))], tmp_path)
+    notes = files.markdown.read_text(encoding="utf-8")
+    assert "Evaluated on 16 images of 4 classes (landmark); nothing was trained." in notes
+
+
 def test_parquet_has_a_row_per_run_and_metric(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:

@@ -326,7 +326,10 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "empty": (table_command(""), "Empty CSV file"),
     "header alone": (table_command("file,product,kind\n"), "no rows below the header; expected a row for each image"),
-    "not UTF-8": (table_command(ROWS.replace("Pear", "Bl\xe5").encode("latin-1")), "invalid UTF8"),
+    "not UTF-8": (
+        table_command(ROWS.replace("Pear", "Bl\xe5").encode("latin-1")),
+        r"line \d: not UTF-8 \(byte 0xe5\); save",
+    ),
     "spreadsheet": (table_command(b"PK", name="labels.xlsx"), r"a spreadsheet; save it as CSV \(UTF-8\)"),
     "not Parquet": (table_command(ROWS, name="labels.parquet"), "cannot be read as a table"),
     "semicolons": (table_command(ROWS.replace(",", ";")), "its columns are separated by ';'; save it with commas"),
@@ -367,7 +370,7 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "coarsest first": (
         table_command(ROWS, "--levels", "kind,product"),
-        'one parent; levels go from the finest to the coarsest.*kind "Fruit" has several product',
+        'one parent; levels are given finest first, which by .*kind "Fruit" has several product',
     ),
     "not nested": (
         table_command(changed("2.jpg,Apple,Fruit", "2.jpg,Apple,Dairy")),

@@ -48,6 +48,19 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
             column_names(tmp_path / name)
 
 
+@pytest.mark.parametrize(("text", "line"), [("id,gr\xf6\xdfe\n1,a\n", 1), ("id,name\n1,a\n2,gr\xf6\xdfe\n", 3)])
+@pytest.mark.parametrize("types", [None, {"name": pa.string()}])
+def test_other_encodings_than_utf8_are_named_by_their_place(
+    tmp_path: Path, text: str, line: int, types: dict[str, pa.DataType] | None
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(
+        InputError, match=rf"table.csv: line {line}: not UTF-8 \(byte 0xf6\); save the file as UTF-8$"
+    ):
+        read_columns(path, ["id", "name"], types)
+
+
 def test_missing_values_are_reported_by_column_and_row(tmp_path: Path) -> None:
     require_non_null(TABLE, tmp_path)
     with pytest.raises(InputError) as error:

@@ -1,9 +1,10 @@
-"""Sources of weights, and messages when they are not available."""
+"""Sources of weights, messages when they are not available, and the transforms of images."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from timm.data import create_transform, resolve_data_config, resolve_model_data_config
 
+import hgld
 from hgld.datasets import transforms
+from hgld.datasets.pictures import DecodedPicture
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError
 from hgld.models import backbones
@@ -146,6 +150,77 @@ def test_unreachable_hub_is_reported_immediately(monkeypatch: pytest.MonkeyPatch
 def test_unknown_names_are_explained(backbone: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         build_model(ModelSettings(backbone=backbone, pretrained=False))
+
+
+#: timm models with odd transforms: crops of 0.875 to 1, 160 to 560 pixels, squashed and padded images.
+TIMM_MODELS = (
+    *("resnet50", "resnet50.tv_in1k", "resnet101.a1h_in1k", "resnetv2_50x1_bit.goog_in21k_ft_in1k", "nfnet_l0"),
+    *("efficientnet_b4.ra2_in1k", "tf_efficientnet_lite1.in1k", "tf_efficientnet_b7.ns_jft_in1k", "mixnet_s.ft_in1k"),
+    *("mobilenetv3_large_100.ra_in1k", "mobilenetv4_hybrid_medium.ix_e550_r384_in1k", "fastvit_t8.apple_in1k"),
+    *("regnety_032.ra_in1k", "inception_v3.tv_in1k", "pnasnet5large.tf_in1k", "ghostnetv2_100.in1k"),
+    *("convnext_tiny.in12k_ft_in1k_384", "convnextv2_base.fcmae_ft_in22k_in1k", "hgnetv2_b4.ssld_stage2_ft_in1k"),
+    *("vit_base_patch16_224.augreg_in21k", "vit_base_patch14_dinov2.lvd142m", "vit_base_patch16_siglip_384.webli"),
+    *(
+        "vit_large_patch14_clip_336.openai",
+        "vit_base_patch16_dinov3.lvd1689m",
+        "eva02_base_patch14_448.mim_in22k_ft_in1k",
+    ),
+    *("deit3_small_patch16_384.fb_in1k", "beit_base_patch16_384.in22k_ft_in22k_in1k", "cait_xxs24_384.fb_dist_in1k"),
+    *("swin_base_patch4_window12_384.ms_in1k", "maxvit_tiny_tf_512.in1k", "xcit_small_24_p8_384.fb_dist_in1k"),
+    *("mambaout_base_plus_rw.sw_e150_r384_in12k_ft_in1k", "deepseek_vit_412m.deepseek_v4_flash_vision_exp"),
+)
+
+
+def assert_same_pixels(settings: ImageSettings, configuration: dict[str, Any]) -> None:
+    """Compare pixels with those of timm's transform of a configuration, and their normalisation."""
+    ours = transforms.evaluation_transform(settings)
+    pixels = create_transform(**configuration, is_training=False, normalize=False)
+    normalised = create_transform(**configuration, is_training=False)
+    for shape in ((340, 501, 3), (611, 300, 3), (90, 77, 3)):
+        picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+        assert ours.pixels(DecodedPicture(picture)).equal(pixels(picture))
+        torch.testing.assert_close(ours(picture), normalised(picture), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", TIMM_MODELS)
+def test_images_of_timm_models_are_transformed_as_timm_does(name: str) -> None:
+    """The transform depends on the configuration alone."""
+    configuration = resolve_data_config(pretrained_cfg=timm.models.get_pretrained_cfg(name).to_dict())
+    settings = image_settings_for(ModelSettings(backbone=name), ImageSettings(), timm_transform=True)
+    assert_same_pixels(settings, configuration)
+
+
+@pytest.mark.parametrize("name", ["timm:test_resnet", "test_vit4", "test_convnext3", "test_efficientnet"])
+def test_untrained_timm_models_see_what_timm_shows_them(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    model = hgld.load_model(name, "none")
+    assert f"images of {name}: resized to shorter side {model.image_settings.resize} pixels, centre" in caplog.text
+    theirs = timm.create_model(name.removeprefix("timm:"))
+    assert_same_pixels(model.image_settings, resolve_model_data_config(theirs))
+    smaller = resolve_model_data_config(theirs, {"img_size": 96})
+    assert_same_pixels(hgld.load_model(name, "none", size=96).image_settings, smaller)
+    told = hgld.load_model(name, "none", resize=200, size=64, fit="squash", interpolation="lanczos").image_settings
+    assert (told.size, told.resize, told.fit, told.interpolation) == (64, 200, "squash", "lanczos")
+
+
+def test_transforms_of_timm_that_hgld_lacks_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="takes images of 768 x 1024, and hgld's are square; set `size`"):
+        hgld.load_model("vit_base_patch16_sapiens2", "none")
+    with pytest.raises(ConfigurationError, match="resize is 389, less than size, 448; .*set `size`, `resize` or"):
+        hgld.load_model("volo_d4_448", "none")
+
+
+def test_a_preset_keeps_the_transform_of_the_papers() -> None:
+    preset, named = (hgld.load_model(name, "none").image_settings for name in ("resnet50", "timm:resnet50"))
+    assert (preset.resize, preset.interpolation) == (256, "bilinear")
+    assert (named.resize, named.interpolation) == (235, "bicubic")
+
+
+def test_packaged_weights_of_another_backbone_are_refused_with_what_to_set() -> None:
+    with pytest.raises(
+        ConfigurationError, match="are for the backbone tf_efficientnet_lite0, .*`pretrained` to true"
+    ):
+        build_model(ModelSettings(backbone="test_resnet", pretrained="efficientnet-lite0"))
 
 
 def test_normalisation_defaults_to_that_of_the_backbone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -388,6 +389,20 @@ def test_landmark_level_with_names_gives_no_landmark_ids(loaded: ImageEmbedder, 
 def test_bad_settings_are_explained(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         EmbedImagesConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_summary_counts_unreadable_images_and_vectors_of_zeros(folder: Path, tmp_path: Path) -> None:
+    (folder / "damaged.png").write_bytes(b"no picture")
+    Image.new("RGB", (40, 40)).save(folder / "black.png")
+    model = load_model("test_resnet", "none", size=32)
+    model = replace(model, image_settings=model.image_settings.model_copy(update={"mean": (0.0, 0.0, 0.0)}))
+    summary = embed_images(folder, tmp_path / "e.npy", model, EmbedImagesConfig(workers=0))
+    assert summary is not None
+    assert (summary.images, summary.skipped, summary.zeros) == (23, ("damaged.png",), ("black.png",))
+    text = format_embed_images(summary)
+    assert "23 of 24 images embedded in 96 dimensions; 24 tried in this run" in text
+    assert "1 images have a vector of zeros" in text
+    assert "  black.png" in text
 
 
 def test_command_writes_embeddings(folder: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_command_embeds_parts_and_merges_them(folder: Path, tmp_path: Path) -> N
     assert "part 1/2: 0 images" in text
     code, text = run("--merge")
     assert code == 0, text
-    assert "21 images embedded in 96 dimensions" in text
+    assert "21 of 22 images embedded in 96 dimensions; 0 tried in this run" in text
     assert run("--part", "1/2") == (0, f"{out}: up to date")
 
 

@@ -121,15 +121,16 @@ def test_names_of_models_take_precedence_over_folders_of_the_same_name(
         ((Path("x"), "none"), {}, "`pretrained` is for models given by name; x has its own weights"),
         (
             ("test_resnet", "none"),
-            {"size": 300},
+            {"size": 300, "resize": 256},
             "resize is 256, less than size, 300.*set `size`, `resize` or `fit`",
         ),
         (("test_resnet", "none"), {"size": 0}, "size Input should be greater"),
         (
             ("test_resnet", "none"),
             {"fit": "stretch"},
-            "image settings: fit Input should be 'crop', 'squash' or",
+            "image settings: fit Input should be 'crop', 'squash', 'pad' or",
         ),
+        ((torch.nn.Identity(),), {}, "`model` is a Identity; expected the name or the place of a model"),
         (("test_resnet", "x.pth"), {}, "`pretrained` is x.pth, but there is no such file"),
     ],
 )

@@ -124,6 +124,8 @@ def test_unusable_towers_are_explained(model: ImageEmbedder, weights: Path, tmp_
     expect("tiny-tower", str(tmp_path / "broken.pt"), r"open_clip:tiny-tower cannot be created with .*broken.pt")
     with pytest.raises(ConfigurationError, match="takes no images of 48 x 48; set `size` to 32"):
         hgld.load_model("open_clip:tiny-tower", str(weights), size=48, resize=48).embed([PHOTOGRAPH])
+    alone = hgld.load_model("open_clip:tiny-tower", str(weights), size=48).image_settings
+    assert alone.resize == 48, "a centre crop must fit into the resized picture"
     with pytest.raises(ValidationError, match="towers of open_clip pool by themselves"):
         ModelSettings(backbone="open_clip:tiny-tower", pooling="gem")
 

@@ -13,6 +13,7 @@ from typing import Any
 import huggingface_hub.constants
 import numpy as np
 import pytest
+import timm
 import torch
 import yaml
 from numpy.typing import NDArray
@@ -117,6 +118,8 @@ def test_a_random_split_is_on_the_card(run: Path) -> None:
     assert "random split" not in card
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training | {"checkpoint": "last.pt"}))
     assert "(`last.pt`) |" in card
+    card = model_card(hgld.load_model(run), CardFacts("model", "model", training | {"step": 0}))
+    assert "hgld did not train it" in card
     split = RandomSplitSettings(level="group", test_share=0.5, seed=7).model_dump()
     training["settings"]["data"]["random_split"] = split
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training))
@@ -268,18 +271,19 @@ def test_repositories_of_timm_are_loaded_as_the_model_of_that_name(hub: Hub, tmp
     config = {
         "architecture": "test_resnet",
         "num_classes": 10,
-        "pretrained_cfg": {"tag": "r160_in1k", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "custom_load": False},
+        "pretrained_cfg": timm.models.get_pretrained_cfg("test_resnet").to_dict(),
     }
     files = {
         "config.json": json.dumps(config).encode(),
         "model.safetensors": (tmp_path / "model.safetensors").read_bytes(),
     }
     hub.add("timm/test_resnet", files)
+    assert hgld.load_model("hf:timm/test_resnet").image_settings == model.image_settings
     np.testing.assert_array_equal(embeddings("hf:timm/test_resnet"), model.embed(PICTURES))
     hub.add(
         "timm/test_resnet", {**files, "config.json": b'{"architecture": "hf-hub:ada/code", "pretrained_cfg": {}}'}
     )
-    with pytest.raises(InputError, match="hf:timm/test_resnet: does not fit"):
+    with pytest.raises(ConfigurationError, match="timm knows no model 'hf-hub:ada/code'"):
         hgld.load_model("hf:timm/test_resnet")
 
 
@@ -332,7 +336,13 @@ def test_folders_of_others_are_not_replaced(run: Path, tmp_path: Path) -> None:
         push_model(run, out=tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "precious"
     push_model(run, out=tmp_path / "model")
-    push_model("test_vit", out=tmp_path / "model", pretrained="none")
+    push_model(run, out=tmp_path / "model", config=PushConfig(license="mit"))
+    with pytest.raises(
+        ConfigurationError, match=r"model: contains another model, or one that was trained with other"
+    ):
+        push_model("test_vit", out=tmp_path / "model", pretrained="none")
+    assert hgld.load_model(tmp_path / "model").settings.backbone == "test_resnet"
+    push_model("test_vit", out=tmp_path / "model", pretrained="none", config=PushConfig(force=True))
     assert hgld.load_model(tmp_path / "model").settings.backbone == "test_vit"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "thesis"]
     with pytest.raises(ConfigurationError, match="expected `repository`, `out` or both; found neither"):

@@ -10,7 +10,14 @@ from hgld.training.publish_model import PushSummary
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:
     """Format the counts and the throughput of a run."""
-    text = f"{summary.images:,} images embedded in {summary.dim:,} dimensions; {_throughput(summary)}"
+    of_all = f" of {summary.images + len(summary.skipped):,}" if summary.skipped else ""
+    text = f"{summary.images:,}{of_all} images embedded in {summary.dim:,} dimensions; "
+    text += _throughput(summary, "tried" if summary.skipped else "of them")
+    if summary.zeros:
+        text += (
+            f"\n{len(summary.zeros):,} images have a vector of zeros, whose cosine similarity with all others is 0; "
+        )
+        text += f"are they blank?\n{indented_list(summary.zeros, limit=5)}"
     if summary.skipped:
         text += f"\n{len(summary.skipped):,} images could not be read and have no embedding, see "
         text += f"{summary.skipped_file}:\n"
@@ -20,15 +27,15 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
 
 def format_embed_part(summary: EmbedPartSummary) -> str:
     """Format the counts and the throughput of a part."""
-    text = f"part {summary.part}: {summary.images:,} images; {_throughput(summary)}"
+    text = f"part {summary.part}: {summary.images:,} images; {_throughput(summary, 'of them')}"
     if summary.skipped:
         text += f"\n{summary.skipped:,} images could not be read and are listed when the parts are merged"
     return text
 
 
-def _throughput(summary: EmbedImagesSummary | EmbedPartSummary) -> str:
+def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> str:
     rate = summary.embedded / summary.seconds
-    text = f"{summary.embedded:,} of them in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
+    text = f"{summary.embedded:,} {verb} in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
     if summary.waiting_share is not None:
         text += f", {summary.waiting_share:.0%} of the time waiting for images"
     return text
