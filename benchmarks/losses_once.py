@@ -113,8 +113,9 @@ class Work:
 def main() -> None:
     """Measure and print."""
     folder, name, n_queries, n_references, device = sys.argv[1:]
-    few = Work(Path(folder), min(int(n_queries), 16), min(int(n_references), 500), device)
-    getattr(few, name)()  # warm-up: libraries load, threads start
+    # warm-up: libraries load, threads start, and with as many items for each query, the same loops are compiled
+    n_items = min(max(int(n_queries), int(n_references)), 10_000)
+    getattr(Work(Path(folder), min(int(n_queries), 16), n_items, device), name)()
     print_cost(getattr(Work(Path(folder), int(n_queries), int(n_references), device), name), device)
 
 

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,17 @@ def test_second_derivatives_are_exact_or_an_error(name: str) -> None:
 
     for batch in batches:
         assert torch.autograd.gradgradcheck(loss_of, batch, fast_mode=True)
+
+
+def test_the_reference_names_the_losses_without_second_derivatives() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/losses.md").read_text()
+    section = page.partition("## Second derivatives")[2].partition("\n## ")[0]
+    without = {
+        name
+        for name in LOSSES
+        if any(isinstance(module, (RankLoss, BlackBoxAP)) for module in LOSSES[name](SPACE).modules())
+    }
+    assert set(re.findall(r"`(\w+)`", section)) & set(LOSSES) == without
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -91,6 +91,28 @@ def test_two_processes_train_the_same_model_as_one(
     assert len(both["rng"]) == both["processes"] == 2
 
 
+SECOND_DERIVATIVE = """
+import torch
+from hgld.compute.processes import joined_processes
+from hgld.errors import ConfigurationError
+from hgld.losses import gather_embeddings
+
+with joined_processes():
+    x = torch.eye(2, requires_grad=True)
+    embeddings, _ = gather_embeddings(x, torch.arange(2))
+    try:
+        torch.autograd.grad((embeddings**3).sum(), x, create_graph=True)
+    except ConfigurationError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_gathered_embeddings_have_no_second_derivatives() -> None:
+    for printed in run_in_two_processes("-c", SECOND_DERIVATIVE):
+        assert "gather_embeddings have no second derivatives; leave `create_graph` out" in printed
+
+
 @pytest.mark.slow
 def test_loop_in_the_documents_prints_what_they_say(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "reference" / "losses.md").read_text(encoding="utf-8")

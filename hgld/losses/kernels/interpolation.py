@@ -1,6 +1,7 @@
 """Interpolated sums by operations of torch, on any device; see :mod:`~hgld.losses.kernels.interpolated_sums`.
 
-They take the place of compiled loops on GPUs and where numba is missing, and tests compare both.
+Weights of points are in the precision of the scores, as their rounding is relative to each pair; functions on the
+grid and cumulative sums are in float64.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _to_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], shape: tupl
 
     Args:
         cells: int64 tensor: the first of the four points around each item.
-        weights: What each item adds to each of its points, four float64 tensors of the same shape.
+        weights: What each item adds to each of its points, four tensors of the same shape.
         shape: Shape of the points, whose index in this order is that of the cells.
 
     Returns:
@@ -110,14 +111,14 @@ def _to_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], shape: tupl
     points = weights[0].new_zeros(shape)
     for shift, values in enumerate(weights):
         points.view(-1)[shift:].index_add_(0, cells.view(-1), values.view(-1))
-    return points
+    return points.to(torch.float64)
 
 
 def _from_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], points: torch.Tensor) -> torch.Tensor:
     """Interpolate values at points to items: the transpose of :func:`_to_points`."""
-    values = torch.zeros_like(weights[0])
+    values, points = torch.zeros_like(weights[0]), points.to(weights[0].dtype).reshape(-1)
     for shift, weight in enumerate(weights):
-        values.view(-1).addcmul_(weight.view(-1), points.reshape(-1)[shift:].index_select(0, cells.view(-1)))
+        values.view(-1).addcmul_(weight.view(-1), points[shift:].index_select(0, cells.view(-1)))
     return values
 
 
@@ -147,12 +148,13 @@ class _Items:
         self._order, self._grid, self._cut = order, grid, cut / grid.width
         self._position = (ascending.to(torch.float64) - grid.lowest).div_(grid.width)
         self._classes = levels.long().add_(1)
+        self._dtype = ascending.dtype
         #: w[a, b] by level a from 1 on, query and class b: (L, R, L + 2).
         self._weights = torch.nn.functional.pad(weights[:, 1:], (1, 0)).transpose(0, 1)
         self._above = None if math.isinf(cut) else _first_above(self._position, self._cut)
 
     def sums(self, kernels: Sequence[Kernel], spectra: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return S_k with each kernel as h: float64 tensors of shape (R, N), items in their original order.
+        """Return S_k with each kernel as h: tensors of shape (R, N), items in their original order.
 
         Args:
             kernels: Kernels.
@@ -188,13 +190,16 @@ class _Items:
             spectrum: Spectrum of its smooth part.
 
         Returns:
-            float64 tensor of shape (R, N).
+            Tensor of shape (R, N), items in their original order.
         """
         is_target, level = self._targets()
-        upstream = upstream.to(torch.float64).gather(1, self._order).mul_(is_target)
+        sorted_upstream = upstream.gather(1, self._order).mul_(is_target)
+        upstream = sorted_upstream.to(torch.float64)
         cells, weights = self._cells()
         points = _to_points(
-            self._target_cells(cells), [weight * upstream for weight in weights], self._grid_shape(first_class=2)
+            self._target_cells(cells),
+            [weight * sorted_upstream for weight in weights],
+            self._grid_shape(first_class=2),
         )
         (functions,) = self._grid.convolve(points, [spectrum])
         gradient = _from_points(cells, weights, torch.einsum("arb,arp->brp", self._weights, functions))
@@ -213,7 +218,7 @@ class _Items:
     def _cells(self) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the cell of each item on the grid of its class, and the weights of the points around it."""
         cells = self._position.long()
-        weights = _cubic(self._position - cells)
+        weights = _cubic((self._position - cells).to(self._dtype))
         rows = torch.arange(len(cells), device=cells.device).mul_(self._grid.n_points)[:, None]
         return cells.add_(rows).add_(self._classes, alpha=len(cells) * self._grid.n_points), weights
 
