@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST_URL
 from hgld.hierarchy.official import OFFICIAL_FILES
@@ -47,7 +47,7 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
                 f"{path} is damaged, and the file of the host has changed: {error}\nto use the current files of the "
                 f"host, delete {folder}"
             ) from error
-        except SourceError as error:
+        except (ConfigurationError, SourceError) as error:
             raise SourceError(
                 f"the released labels of H-GLDv2 could not be downloaded: {error}\nwithout a network, obtain "
                 f"{' and '.join(OFFICIAL_FILES.values())} elsewhere and load their folder"

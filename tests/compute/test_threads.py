@@ -12,6 +12,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
+from hgld.compute import threads
 from hgld.compute.threads import one_thread, parallel_map, thread_count
 from hgld.evaluation import evaluate_retrieval
 
@@ -40,7 +41,8 @@ def test_other_threads_keep_their_number_meanwhile(n_threads: int) -> None:
     """Torch's number is that of the process, which a thread takes over at its first operation."""
 
     def work(_: int) -> tuple[int, int]:
-        with ThreadPoolExecutor(1) as other:
+        # The lock: while another thread of the pool begins, the number of the process is 1 for a moment.
+        with threads._TORCH_LOCK, ThreadPoolExecutor(1) as other:
             return torch.get_num_threads(), other.submit(torch.get_num_threads).result()
 
     assert set(parallel_map(work, range(9), CPU)) == {(1, n_threads)}
