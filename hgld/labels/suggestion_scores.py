@@ -7,7 +7,8 @@ and without superclasses.
 
 Kinds of evidence that agree are not independent, and annotators do not always follow them, so the model promises more
 than it keeps. The scores of a label are therefore multiplied by ``RELIABILITY`` of the evidence for its first
-suggestion. For terms and similarity it is a cap instead, since the lower scores that they give alone are not too high.
+suggestion. For terms and similarity it is a cap instead, since the lower scores that they give alone are not too
+high.
 """
 
 from __future__ import annotations
