@@ -30,7 +30,7 @@ from hgld.taxonomy import Decision
 N_FOLDS = 5
 #: Share of labels whose group no evidence tells, as annotators differ: about what ``RELIABILITY`` takes off.
 NOISE = 0.05
-#: Score from which a suggestion counts for ``RELIABILITY``; a kind with fewer of them keeps its scores.
+#: Score from which a suggestion counts for ``RELIABILITY``; of a kind with fewer, no more is expected.
 CONFIDENT, MIN_CONFIDENT = 0.9, 10
 
 
@@ -78,7 +78,7 @@ def reliability(held_out: Sequence[tuple[DevelopmentSet, NDArray[np.float64]]]) 
         rungs = find_rungs(labels.inputs.evidence())[np.arange(len(first)), first]
         confident.append(np.stack([rungs, score, first == labels.truth])[:, score >= CONFIDENT])
     rungs, score, right = np.concatenate(confident, axis=1)
-    result = dict.fromkeys(EVIDENCE_KINDS, 1.0)
+    result = dict.fromkeys(EVIDENCE_KINDS, CONFIDENT)
     for number, kind in enumerate(EVIDENCE_KINDS):
         rows = rungs == number
         if rows.sum() >= MIN_CONFIDENT:

@@ -7,7 +7,8 @@ and without superclasses.
 
 Kinds of evidence that agree are not independent, and annotators do not always follow them, so the model promises more
 than it keeps. The scores of a label are therefore multiplied by ``RELIABILITY`` of the evidence for its first
-suggestion. For a term, it is a cap instead, since a term alone, without superclasses, is not overrated.
+suggestion. For terms and similarity it is a cap instead, since the lower scores that they give alone are not too
+high.
 """
 
 from __future__ import annotations
@@ -39,15 +40,17 @@ WEIGHTS: Mapping[str, float] = {
 #: that is right, at the lower end of its 95 % Wilson interval, divided by the mean score.
 #:
 #: Measured by ``benchmarks/suggestion_weights.py`` on labels that the weights were not fitted to: by cross-validation
-#: within the same half, and on the names of released landmarks, whose groups are independent of the vocabulary. From
-#: similarity alone the model never gives so much.
+#: within the same half, and on the names of released landmarks, whose groups are independent of the vocabulary. Too
+#: few suggestions by similarity have such scores to measure more than that.
 RELIABILITY: Mapping[str, float] = {
     "term": 0.953,
     "superclass": 0.949,
     "farther_superclass": 0.667,
     "ending": 0.927,
-    "similar": 1.0,
+    "similar": 0.9,
 }
+#: Kinds for which the reliability is a cap on scores, not a factor.
+_CAPPED = ("term", "similar")
 #: Share that counts as hardly any.
 _SMALL_SHARE = 0.05
 #: Share from which a kind of evidence is the reason for a suggestion.
@@ -66,9 +69,9 @@ def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
     first = scores.argmax(axis=1)[:, None]
     rungs = np.take_along_axis(find_rungs(evidence), first, axis=1)
     factors = np.array([RELIABILITY[kind] for kind in EVIDENCE_KINDS])[rungs]
-    is_term = rungs == EVIDENCE_KINDS.index("term")
+    is_capped = np.isin(rungs, [EVIDENCE_KINDS.index(kind) for kind in _CAPPED])
     capped = np.minimum(factors / np.take_along_axis(scores, first, axis=1), 1)
-    return np.asarray(scores * np.where(is_term, capped, factors))
+    return np.asarray(scores * np.where(is_capped, capped, factors))
 
 
 def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:

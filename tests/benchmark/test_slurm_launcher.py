@@ -150,7 +150,7 @@ def test_jobs_make_the_files_that_a_run_on_this_machine_makes(folder: Path, on_c
     assert "up to date" in benchmark("out").stdout
     benchmark_here("here")
     here = results(folder / "here")
-    assert len(here) == 1 + 2 * 5
+    assert len(here) == 1 + 2 * 4
     assert results(folder / "out") == here
     rows, rows_here = (pd.read_parquet(folder / out / "results.parquet") for out in ("out", "here"))
     pd.testing.assert_frame_equal(rows.drop(columns="train_seconds"), rows_here.drop(columns="train_seconds"))
