@@ -74,10 +74,12 @@ def detector(folder: Path) -> Path:
     return folder / "detector"
 
 
-def fit(folder: Path, score: str, out: Path, *arguments: object) -> Result:
+def fit(
+    folder: Path, score: str, out: Path, *arguments: object, index: str = "index", query_labels: Path | None = None
+) -> Result:
     return run(
-        "reject", "fit", score, "--embeddings", folder / "index.npy", "--labels", folder / "index.csv",
-        "--queries", folder / "queries.npy", "--query-labels", folder / "queries.csv",
+        "reject", "fit", score, "--embeddings", folder / f"{index}.npy", "--labels", folder / f"{index}.csv",
+        "--queries", folder / "queries.npy", "--query-labels", query_labels or folder / "queries.csv",
         "--unknown", f"far={folder / 'far.npy'}", "-o", out, *arguments,
     )  # fmt: skip
 
@@ -130,8 +132,7 @@ def test_every_score_gets_thresholds(name: str, folder: Path, tmp_path: Path) ->
     with (tmp_path / "queries.csv").open("w") as stream:
         stream.write("id,landmark_id\n")
         stream.writelines(f"queries{row},{row % 10}\n" for row in range(100))
-    labels = ("--labels", folder / "mixed.csv", "--query-labels", tmp_path / "queries.csv")
-    result = fit(folder, name, tmp_path / "d", "--embeddings", folder / "mixed.npy", *labels)
+    result = fit(folder, name, tmp_path / "d", index="mixed", query_labels=tmp_path / "queries.csv")
     assert result.exit_code == 0, result.stderr
     saved = load_detector(tmp_path / "d")
     calibration = saved.record.calibration
