@@ -95,6 +95,9 @@ def run_page(page: Page, shell: Shell) -> list[Edit]:
             file = shell.folder / block.file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block.source, encoding="utf-8")
+        elif block.reason is None and block.language == "python" and "clone" in page.worlds:
+            # hgld is installed in an environment of the page.
+            _run_bash(replace(block, source=_DOCTEST.format(block.source)), shell, namespace, place)
         elif block.reason is None and block.language in RUN_LANGUAGES:
             edits += _RUNNERS[block.language](block, shell, namespace, place)
     return edits
@@ -120,8 +123,6 @@ def _run_bash(block: Block, shell: Shell, namespace: dict[str, Any], place: str)
 
 
 def _run_python(block: Block, shell: Shell, namespace: dict[str, Any], place: str) -> list[Edit]:
-    if "PYTHONPATH" not in shell.environment:  # hgld is installed in an environment of the page
-        return _run_bash(replace(block, source=_DOCTEST.format(block.source)), shell, namespace, place)
     before, path = Path.cwd(), str(shell.folder)
     os.chdir(shell.folder)
     sys.path.insert(0, path)
