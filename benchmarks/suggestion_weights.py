@@ -23,8 +23,7 @@ from scipy.optimize import minimize
 
 from hgld.figures.suggestions import wilson
 from hgld.labels.evidence import EVIDENCE_KINDS
-from hgld.labels.suggest import SuggestionInputs
-from hgld.labels.suggestion_scores import WEIGHTS, features, find_rungs
+from hgld.labels.suggest import WEIGHTS, SuggestionInputs, features, find_rungs
 from hgld.taxonomy import Decision
 
 N_FOLDS = 5

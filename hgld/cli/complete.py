@@ -98,11 +98,11 @@ def complete(
     """
     with friendly_errors(reasons="--reason"), TerminalProgress("complete", "photographs") as progress:
         from hgld.cli.summaries.complete import format_complete, format_completion_quality
-        from hgld.labels.complete import complete_file
-        from hgld.labels.completion_inputs import find_completion_files
-        from hgld.labels.completion_quality import evaluate_completion
+        from hgld.completion.classifier import CompleteConfig
+        from hgld.completion.complete import complete_file
+        from hgld.completion.inputs import find_completion_files
+        from hgld.completion.quality import evaluate_completion
         from hgld.labels.encoders import DEFAULT_ENCODER
-        from hgld.labels.landmark_classifier import CompleteConfig
 
         config = CompleteConfig(
             method=method,

@@ -176,12 +176,11 @@ def cluster(
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
     """
     from hgld.cli.summaries.labels import format_clusters, format_sweep
-    from hgld.labels.clustering import ClusterConfig
-    from hgld.labels.clusters import cluster_file
+    from hgld.labels.clusters import ClusterConfig, cluster_file
 
     with friendly_errors(n_subclusters="--subclusters"), TerminalProgress("sweep", "k") as progress:
         if sweep is not None:
-            from hgld.labels.cluster_sweep import sweep_file
+            from hgld.labels.clusters import sweep_file
 
             picture = out.with_suffix(".sweep.png")
             typer.echo(format_sweep(sweep_file(embeddings, picture, parse_sweep(sweep), seed, progress=progress)))

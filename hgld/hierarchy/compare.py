@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from hgld.figures.flows import draw_flows
 from hgld.hierarchy.build_inputs import find_build_inputs
-from hgld.hierarchy.causes import Explanation, explain_changes
-from hgld.hierarchy.changes import list_changes, names, rows_in_both, write_changes
+from hgld.hierarchy.changes import Explanation, explain_changes, list_changes, names, rows_in_both, write_changes
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy

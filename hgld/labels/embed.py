@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,10 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
+from hgld.stage import Stage
 from hgld.taxonomy.label_identity import label_id
 
+STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": "hgld clean"})
 DEFAULT_TEMPLATE = "A picture of a {}"
 
 
@@ -90,31 +93,28 @@ def embed_file(
         SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or EmbedConfig()
-    if not clean.is_file():
-        raise InputError(f"{clean}: no such file; hgld clean writes it")
-    provenance = tables.Provenance(
-        "embed",
-        {"encoder": config.encoder, "templates": list(config.templates)},
-        tables.input_digests(clean=clean, checkpoint=local_checkpoint(config.encoder)),
+    checkpoint = tables.input_digests(checkpoint=local_checkpoint(config.encoder))
+    parameters = {"encoder": config.encoder, "templates": list(config.templates)}
+
+    def compute() -> tuple[Sequence[pa.Table], EmbedSummary]:
+        labels = count_labels(tables.read_table(clean, tables.CLEAN))
+        if not len(labels):
+            raise InputError(f"{clean}: no landmarks, hence no labels to embed")
+        vectors = {} if force else _reusable_vectors(out, parameters, checkpoint)
+        texts = sorted(set(labels["label"].to_pylist()))
+        new = [text for text in texts if text not in vectors]
+        if new:
+            encoder = load(config.encoder, config.device)
+            embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or NoProgress())
+            vectors |= dict(zip(new, embedded, strict=True))
+        matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
+        values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+        summary = EmbedSummary(len(labels), len(new), matrix.shape[1], config.encoder)
+        return [labels.append_column("embedding", values)], summary
+
+    return STAGE.run(
+        {"out": out}, compute, inputs={"clean": clean}, digests=checkpoint, parameters=parameters, force=force
     )
-    if not force and tables.is_up_to_date(out, provenance):
-        return None
-
-    labels = count_labels(tables.read_table(clean, tables.CLEAN))
-    if not len(labels):
-        raise InputError(f"{clean}: no landmarks, hence no labels to embed")
-    vectors = {} if force else _reusable_vectors(out, provenance)
-    texts = sorted(set(labels["label"].to_pylist()))
-    new = [text for text in texts if text not in vectors]
-    if new:
-        encoder = load(config.encoder, config.device)
-        embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or NoProgress())
-        vectors |= dict(zip(new, embedded, strict=True))
-
-    matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
-    values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
-    tables.write_table(out, tables.LABEL_EMBEDDINGS, labels.append_column("embedding", values), provenance)
-    return EmbedSummary(len(labels), len(new), matrix.shape[1], config.encoder)
 
 
 def embed_labels(
@@ -182,14 +182,16 @@ def count_labels(clean: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _reusable_vectors(out: Path, provenance: tables.Provenance) -> dict[str, NDArray[np.float32]]:
+def _reusable_vectors(
+    out: Path, parameters: Mapping[str, Any], checkpoint: Mapping[str, str]
+) -> dict[str, NDArray[np.float32]]:
     """Return the vectors by label in ``out`` if the same encoder, templates and checkpoint made them."""
-
-    def settings(source: tables.Provenance) -> tuple[object, ...]:
-        return source.command, source.parameters, source.inputs.get("checkpoint")
-
     try:
-        if settings(tables.read_provenance(out)) != settings(provenance):
+        made = tables.read_provenance(out)
+        if (made.command, made.parameters) != (
+            STAGE.name,
+            parameters,
+        ) or not checkpoint.items() <= made.inputs.items():
             return {}
         table = tables.read_table(out, tables.LABEL_EMBEDDINGS)
     except InputError:  # missing or damaged

@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 
 from hgld.errors import InputError
 from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import LoadEncoder
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS
-from hgld.labels.suggest import MAX_SUGGESTIONS, SuggestionInputs, find_suggestion_files, read_suggestion_inputs
-from hgld.labels.suggestion_scores import find_rungs, score_groups
+from hgld.labels.suggest import (
+    MAX_SUGGESTIONS,
+    SuggestionInputs,
+    find_rungs,
+    find_suggestion_files,
+    read_suggestion_inputs,
+    score_groups,
+)
 from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_surviving_decisions
 

@@ -1,4 +1,4 @@
-"""Read and write tables: validated against their schema, and written atomically."""
+"""Read, write and find tables: validated against their schema, and written atomically."""
 
 from __future__ import annotations
 
@@ -128,3 +128,14 @@ def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(expected) and pa.types.is_fixed_size_list(actual):
         return bool(actual.value_type == expected.value_type)
     return bool(actual == expected)
+
+
+def classes_path(scraped: Path) -> Path:
+    """Return where the table ``classes`` of a scrape is: ``x.classes.parquet`` beside ``x.parquet``."""
+    return scraped.with_suffix(".classes.parquet")
+
+
+def find_scraped_tables(path: Path) -> list[Path]:
+    """Return the scraped tables in the folder of ``path`` with usual names, such as ``scraped_train.parquet``."""
+    candidates = sorted(path.parent.glob("scraped*.parquet"))
+    return [table for table in candidates if table.suffixes[-2:] != [".classes", ".parquet"]]

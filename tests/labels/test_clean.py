@@ -12,12 +12,14 @@ from hgld import tables
 from hgld.cli.summaries.labels import format_clean
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.class_graph import ancestors
-from hgld.labels.clean import CleanConfig, clean_file, clean_table
-from hgld.labels.label_choice import (
+from hgld.labels.clean import (
+    CleanConfig,
     InstanceOf,
     IrrelevantLabels,
     KeepMultiple,
     choose_label,
+    clean_file,
+    clean_table,
     most_specific,
     read_irrelevant_labels,
 )

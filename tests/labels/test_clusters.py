@@ -16,9 +16,15 @@ from hgld.cli.labels import parse_sweep
 from hgld.cli.summaries.labels import format_clusters, format_sweep
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import MapPhotograph
-from hgld.labels.cluster_sweep import sweep, sweep_file
-from hgld.labels.clustering import ClusterConfig, Clusters, allocate_subclusters, cluster_labels
-from hgld.labels.clusters import cluster_file
+from hgld.labels.clusters import (
+    ClusterConfig,
+    Clusters,
+    allocate_subclusters,
+    cluster_file,
+    cluster_labels,
+    sweep,
+    sweep_file,
+)
 from tests.labels.label_tables import PROVENANCE
 
 

@@ -17,21 +17,22 @@ from hgld import tables
 from hgld.cli import app
 from hgld.cli.summaries.labels import format_suggestions
 from hgld.errors import InputError
-from hgld.labels.clustering import ClusterConfig
-from hgld.labels.clusters import cluster_file
+from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file, embed_labels
 from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
+    RELIABILITY,
+    WEIGHTS,
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
+    score_groups,
     suggest_file,
     suggest_groups,
 )
-from hgld.labels.suggestion_scores import RELIABILITY, WEIGHTS, score_groups
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hgld.cli.render import aligned
-from hgld.labels.complete import CompleteSummary
-from hgld.labels.completion_quality import N_FOLDS, THRESHOLDS, CompletionQuality
+from hgld.completion.complete import CompleteSummary
+from hgld.completion.quality import N_FOLDS, THRESHOLDS, CompletionQuality
 
 _MOST_MISSES = 5
 

@@ -13,8 +13,7 @@ from hgld.hierarchy.build import format_counts
 
 if TYPE_CHECKING:
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
-    from hgld.hierarchy.causes import Explanation
-    from hgld.hierarchy.changes import LandmarkChange
+    from hgld.hierarchy.changes import Explanation, LandmarkChange
     from hgld.hierarchy.compare import Comparison
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
@@ -101,7 +100,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _format_explanation(explanation: Explanation) -> list[str]:
-    from hgld.hierarchy.causes import CAUSES
+    from hgld.hierarchy.changes import CAUSES
 
     lines = []
     if explanation.causes:

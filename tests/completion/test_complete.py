@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
+from hgld.completion.classifier import CompleteConfig
+from hgld.completion.complete import complete_file
+from hgld.completion.inputs import CompletionFiles, find_completion_files, read_completion_inputs
+from hgld.completion.quality import evaluate_completion, hide_and_propose
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.complete import complete_file
-from hgld.labels.completion_inputs import CompletionFiles, find_completion_files, read_completion_inputs
-from hgld.labels.completion_quality import evaluate_completion, hide_and_propose
-from hgld.labels.landmark_classifier import CompleteConfig
 from hgld.tables.embeddings import read_embeddings, write_embeddings
-from tests.labels.landmark_photographs import ROOTS, Landmark, labelled_landmarks, photographs_like, write_landmarks
+from tests.completion.landmark_photographs import ROOTS, Landmark, labelled_landmarks, photographs_like, write_landmarks
 
 RANDOM = np.random.default_rng(7)
 UNLABELLED = [
@@ -193,7 +193,7 @@ def test_problems_of_the_inputs_are_named(files: CompletionFiles, tmp_path: Path
     with pytest.raises(InputError, match="1 images are listed more than once: train-0-0"):
         complete_file(files, out)
     with pytest.raises(InputError, match=r"gone\.npy: no such file"):
-        find_completion_files(files.hierarchy, [tmp_path / "gone.npy"], files.images, ["unlabelled"])
+        complete_file(replace(files, embeddings=[tmp_path / "gone.npy"]), out)
 
 
 def test_few_labelled_landmarks_are_refused(tmp_path: Path) -> None:

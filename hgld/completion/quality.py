@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.completion.classifier import CompleteConfig, LandmarkClassifier
+from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.figures.coverage import CoverageCurve, draw_coverage
 from hgld.figures.suggestions import SuggestionOutcomes, wilson
-from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import LoadEncoder
-from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
 
 N_FOLDS = 10
@@ -96,7 +95,7 @@ def evaluate_completion(
     The labelled landmarks are hidden a tenth at a time; of more than ``config.calibration_landmarks`` a sample is.
 
     Args:
-        files: Files as for :func:`~hgld.labels.complete.complete_file`.
+        files: Files as for :func:`~hgld.completion.complete.complete_file`.
         picture: Image file to write.
         config: Settings.
         progress: Reports compared photographs.
