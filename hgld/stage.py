@@ -31,12 +31,12 @@ class Stage:
     Args:
         name: Command, as recorded in the provenance of the tables.
         outputs: Tables that the stage writes, in this order.
-        inputs: Command that writes the file of an input, by the input's name; inputs from elsewhere need no entry.
+        inputs: Tables that it reads, by the name of the input; other files need no entry.
     """
 
     name: str
     outputs: tuple[TableSpec, ...]
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, TableSpec] = field(default_factory=dict)
 
     def run(
         self,
@@ -89,7 +89,7 @@ class Stage:
         for name, files in inputs.items():
             for path in [files] if isinstance(files, Path) else files or ():
                 if not path.is_file():
-                    source = f"; {self.inputs[name]} writes it" if name in self.inputs else ""
+                    source = f"; {self.inputs[name].command} writes it" if name in self.inputs else ""
                     raise InputError(f"{path}: no such file{source}")
                 paths.append(path.resolve())
         parameters: dict[Path, str] = {}

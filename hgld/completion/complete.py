@@ -29,7 +29,7 @@ from hgld.stage import Stage
 STAGE = Stage(
     "complete",
     (tables.COMPLETED,),
-    inputs={"hierarchy": "hgld build", "clean": "hgld clean", "removed": "hgld clean"},
+    inputs={"hierarchy": tables.HIERARCHY, "clean": tables.CLEAN, "removed": tables.REMOVED},
 )
 #: Scores that the summary counts proposals by.
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5)

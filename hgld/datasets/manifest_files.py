@@ -17,7 +17,7 @@ from hgld.stage import Stage
 from hgld.tables import MANIFEST
 
 MANIFEST_STAGE = Stage("manifest", (MANIFEST,))
-SPLIT_STAGE = Stage("reject split", (MANIFEST,), inputs={"manifest": "hgld manifest"})
+SPLIT_STAGE = Stage("reject split", (MANIFEST,), inputs={"manifest": MANIFEST})
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ STAGE = Stage(
     "build",
     (tables.HIERARCHY,),
     inputs={
-        "clean": "hgld clean",
-        "completed": "hgld complete",
-        "classes": "hgld scrape",
-        "scraped": "hgld scrape",
+        "clean": tables.CLEAN,
+        "completed": tables.COMPLETED,
+        "classes": tables.CLASSES,
+        "scraped": tables.SCRAPED,
     },
 )
 

@@ -23,7 +23,7 @@ from hgld.taxonomy.label_identity import ITEM_ID, label_id, normalise_label, uni
 
 log = logging.getLogger(__name__)
 
-STAGE = Stage("clean", (tables.REMOVED, tables.CLEAN), inputs={"scraped": "hgld scrape", "classes": "hgld scrape"})
+STAGE = Stage("clean", (tables.REMOVED, tables.CLEAN), inputs={"scraped": tables.SCRAPED, "classes": tables.CLASSES})
 KeepMultiple = Literal["first", "most-specific"]
 
 _MOST_FREQUENT = 20

@@ -36,7 +36,7 @@ from hgld.stage import Stage
 
 log = logging.getLogger(__name__)
 
-STAGE = Stage("cluster", (tables.CLUSTERS,), inputs={"embeddings": "hgld embed"})
+STAGE = Stage("cluster", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS})
 DEFAULT_CLUSTERS = 12
 DEFAULT_SUBCLUSTERS = 78
 _N_INIT = 10

@@ -19,7 +19,7 @@ from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
 from hgld.taxonomy.label_identity import label_id
 
-STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": "hgld clean"})
+STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": tables.CLEAN})
 DEFAULT_TEMPLATE = "A picture of a {}"
 
 

@@ -39,7 +39,9 @@ from hgld.taxonomy.decisions import Decision, read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
 
-STAGE = Stage("suggest", (tables.CLUSTERS,), inputs={"classes": "hgld scrape"})
+STAGE = Stage(
+    "suggest", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS, "classes": tables.CLASSES}
+)
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
 LIKELY_SCORE = 0.9
@@ -216,23 +218,14 @@ def find_suggestion_files(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
-    """Return the files, with defaults in place of None.
-
-    Raises:
-        InputError: There are no clusters or no label embeddings.
-    """
-    files = SuggestionFiles(
+    """Return the files, with defaults in place of None."""
+    return SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
         sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes,
         annotation_file("taxonomy.csv") if taxonomy is None else taxonomy,
         [annotation_file("vocabulary.csv")] if vocabulary is None else vocabulary,
     )
-    if not clusters.is_file():
-        raise InputError(f"{clusters}: no such file; hgld cluster writes it")
-    if not files.embeddings.is_file():
-        raise InputError(f"{files.embeddings}: no such file; give the table of hgld embed in `embeddings`")
-    return files
 
 
 def read_suggestion_inputs(

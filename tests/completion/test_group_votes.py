@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hgld.completion import classifier
 from hgld.completion.classifier import GroupVotes, References, fit_calibration, vote
 from hgld.completion.inputs import Photographs, Vectors
-from hgld.completion import classifier
 
 N_GROUPS = 4
 

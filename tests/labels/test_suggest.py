@@ -347,7 +347,6 @@ def test_suggest_reruns_only_after_a_change(
     decisions = tmp_path / "decisions.csv"
     assert run(out) is not None
     assert run(out) is None
-    assert run(out, force=True) is not None
     write_decisions(decisions, [decision("Q4", "rain shed", "castle / fort")])
     assert run(out, decisions=[decisions]) is not None
     assert run(out, decisions=[decisions]) is None
@@ -390,10 +389,10 @@ def test_renamed_group_is_suggested_by_its_key(
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
-def test_missing_inputs_are_named(run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path) -> None:
+def test_embeddings_that_do_not_fit_are_reported(
+    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "label_embeddings.parquet"
-    with pytest.raises(InputError, match=r"none\.csv: no such file"):
-        run(decisions=[tmp_path / "none.csv"])
     made = tables.read_provenance(path)
     table = tables.read_table(path, tables.LABEL_EMBEDDINGS)
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table.slice(1), made)
@@ -401,12 +400,6 @@ def test_missing_inputs_are_named(run: Callable[..., SuggestSummary | None], clu
         run()
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table, tables.Provenance("test"))
     with pytest.raises(InputError, match="does not say which encoder"):
-        run()
-    path.unlink()
-    with pytest.raises(InputError, match=r"label_embeddings\.parquet: no such file.*`embeddings`"):
-        run()
-    clusters.unlink()
-    with pytest.raises(InputError, match="hgld cluster writes it"):
         run()
 
 
