@@ -19,7 +19,8 @@ from measuring import peak_memory
 from numpy.typing import NDArray
 
 from hgld.cli.summaries.complete import format_accepted
-from hgld.completion.classifier import CompleteConfig, References, vote
+from hgld.completion.classifier import References, vote
+from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, Photographs, Vectors, read_completion_inputs
 from hgld.completion.quality import hide_and_propose
 from hgld.figures.suggestions import SuggestionOutcomes

@@ -4,92 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from hgld.completion.inputs import MIN_LABELLED, CompletionInputs, Photographs, Vectors
+from hgld.completion.config import CompleteConfig, Method
+from hgld.completion.inputs import CompletionInputs, Photographs, Vectors
 from hgld.compute.top_k import merge_top_k
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.labels.embed import EmbedConfig, embed_labels
-from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, load_cached_encoder
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
-from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
-
-Method = Literal["neighbours", "zero-shot"]
 
 #: Difference of cosines that changes a vote by the factor e; that of texts is the one of CLIP.
 _TEMPERATURES: Mapping[Method, float] = {"neighbours": 0.1, "zero-shot": 0.01}
 #: Photographs and references compared at once, by type of device: 16 MB and 1 GB of cosines. They are fixed, since
 #: the rounding of a product may depend on the shape of its factors.
 _BLOCKS = {"cpu": (2**9, 2**13), "cuda": (2**13, 2**15)}
-
-
-@dataclass(frozen=True)
-class CompleteConfig:
-    """Settings of proposals.
-
-    Args:
-        method: ``neighbours`` compares photographs with those of labelled landmarks, ``zero-shot`` with the texts of
-            labels and groups.
-        k: Number of photographs or texts that each photograph is compared with.
-        reasons: Landmarks to propose groups for, by the reason why they have none.
-        encoder: Text encoder of the image model, for ``zero-shot``; see :mod:`hgld.labels.encoders`.
-        calibration_landmarks: Maximum number of labelled landmarks that scores are calibrated on.
-        seed: Seed of their choice.
-        device: Torch device that compares vectors and encodes texts.
-
-    Raises:
-        ConfigurationError: A value is out of range, or the device is not available.
-    """
-
-    method: Method = "neighbours"
-    k: int = 5
-    reasons: Sequence[str] = ("unlabelled",)
-    encoder: str = DEFAULT_ENCODER
-    calibration_landmarks: int = 5000
-    seed: int = 0
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ConfigurationError(f'`method` is "{self.method}"; expected {" or ".join(get_args(Method))}')
-        if self.k < 1:
-            raise ConfigurationError(f"`k` is {self.k}; expected 1 or more")
-        if self.calibration_landmarks < MIN_LABELLED:
-            raise ConfigurationError(
-                f"`calibration_landmarks` is {self.calibration_landmarks}; expected {MIN_LABELLED} or more"
-            )
-        if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
-            raise ConfigurationError(
-                f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
-                f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
-            )
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
-
-    def sample(self, labelled: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return at most ``calibration_landmarks`` of some landmarks, chosen at random."""
-        if len(labelled) <= self.calibration_landmarks:
-            return labelled
-        return np.random.default_rng(self.seed).choice(labelled, self.calibration_landmarks, replace=False)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the settings that affect the result, as JSON values."""
-        values = {
-            "method": self.method,
-            "k": self.k,
-            "reasons": sorted(self.reasons),
-            "calibration_landmarks": self.calibration_landmarks,
-            "seed": self.seed,
-            "device": torch.device(self.device).type,  # the last bits depend on it
-        }
-        return values | ({"encoder": self.encoder} if self.method == "zero-shot" else {})
 
 
 @dataclass(frozen=True, eq=False)

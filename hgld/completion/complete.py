@@ -19,7 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.completion.classifier import CompleteConfig, GroupVotes, LandmarkClassifier, References
+from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
+from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.errors import InputError
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder, local_checkpoint

@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.completion.config import MIN_LABELLED
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables import SPLITS
 from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
 from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
 
-#: Fewest labelled landmarks that proposals are evaluated and calibrated on.
-MIN_LABELLED = 20
 #: Vectors whose lengths are measured at once.
 _BLOCK = 2**14
 

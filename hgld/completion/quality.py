@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.completion.classifier import CompleteConfig, LandmarkClassifier
+from hgld.completion.classifier import LandmarkClassifier
+from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.figures.coverage import CoverageCurve, draw_coverage
 from hgld.figures.suggestions import SuggestionOutcomes, wilson

@@ -49,11 +49,10 @@ class BuildConfig:
     """Settings of the hierarchy.
 
     Args:
-        allow_undecided: Exclude landmarks whose label is undecided instead of raising an error.
-        extra_levels: Number of levels between group and root (:func:`subclass_levels`).
-        multi: Keep all groups of landmarks with several labels, and include the landmarks that ``clean`` removed
-            because they have several.
-        completed_above: Lowest score of the proposals that are taken from a table ``completed``.
+        allow_undecided: Exclude landmarks whose label is undecided.
+        extra_levels: Add N levels between group and root, from "subclass of" (P279).
+        multi: Keep landmarks with several labels, with a list of all their groups.
+        completed_above: Lowest score of the groups that are taken from photographs.
     """
 
     allow_undecided: bool = False

@@ -34,10 +34,9 @@ class CleanConfig:
     """Settings of the stage ``clean``: which landmarks are kept.
 
     Args:
-        keep_multiple: Treatment of landmarks with several relevant labels: None removes them, as the paper does;
-            ``first`` keeps the first label; ``most-specific`` drops every label that is an ancestor (P279) of
-            another, and removes the landmark if several are left.
-        allow_errors: Treat landmarks with the status ``error`` as unlabelled instead of raising an error.
+        keep_multiple: Keep landmarks with several labels, with the first label, or with the most specific one: the
+            only one that is no ancestor (P279) of another. Default: remove them, as the paper does.
+        allow_errors: Treat landmarks whose scrape failed as unlabelled.
     """
 
     keep_multiple: KeepMultiple | None = None

@@ -48,11 +48,11 @@ class ClusterConfig:
     """Settings of the clustering.
 
     Args:
-        n_clusters: Number of clusters, the k of k-means.
-        n_subclusters: Total number of sub-clusters; 78 by default unless ``distance_threshold`` is given.
-        distance_threshold: Cosine distance between sub-clusters of a cluster (average linkage) up to which they are
-            merged, instead of a given number of sub-clusters.
-        seed: Seed of k-means and of the picture.
+        n_clusters: Number of clusters.
+        n_subclusters: Total number of sub-clusters. Default: 78.
+        distance_threshold: Cosine distance (average linkage) up to which sub-clusters are merged; replaces their
+            number.
+        seed: Random seed.
     """
 
     n_clusters: int = DEFAULT_CLUSTERS

@@ -28,10 +28,11 @@ class EmbedConfig:
     """Settings of the stage ``embed``: how labels are encoded.
 
     Args:
-        encoder: Name of an encoder, see :mod:`hgld.labels.encoders`.
-        templates: Prompt templates with one ``{}`` each for the label; the vectors of all templates are averaged.
+        encoder: open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, minilm (no download) or ngrams
+            (spelling only).
+        templates: Prompt template with one {} for the label; may be repeated, vectors are then averaged.
         batch_size: Number of labels encoded at once.
-        device: Torch device; CUDA where available by default.
+        device: Torch device. Default: cuda if available, else cpu.
     """
 
     encoder: str = DEFAULT_ENCODER

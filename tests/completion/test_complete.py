@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.completion.classifier import CompleteConfig
 from hgld.completion.complete import complete_file
+from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, find_completion_files, read_completion_inputs
 from hgld.completion.quality import evaluate_completion, hide_and_propose
 from hgld.errors import ConfigurationError, InputError
