@@ -82,14 +82,7 @@ class GroupVotes:
 
 @dataclass(frozen=True, eq=False)
 class VoteCalibration:
-    """A logistic regression on the share of votes and the similarity of the nearest references.
-
-    Args:
-        mean: float64, shape (2,); mean of each quantity on the landmarks of known group.
-        scale: float64, shape (2,); standard deviation of each.
-        weights: float64, shape (2,); coefficients of the standardised quantities.
-        intercept: Intercept of the regression.
-    """
+    """A logistic regression on the share of votes and the similarity of the nearest references."""
 
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -104,13 +97,6 @@ class VoteCalibration:
 
 class LandmarkClassifier:
     """Nearest-neighbour classifier of landmarks by their photographs, with references from labelled landmarks.
-
-    Args:
-        inputs: Landmarks and photographs.
-        config: Settings.
-        visible: bool, shape (n_labelled,); labelled landmarks that are used, all by default.
-        progress: Reports compared photographs.
-        load: Returns the encoder for a name and a device.
 
     Raises:
         InputError: Texts and photographs have vectors of different dimension.
@@ -153,9 +139,6 @@ class LandmarkClassifier:
 
         A group with a single labelled landmark cannot be found this way, and counts as wrong, as it would be for
         others of its kind.
-
-        Args:
-            labelled: Numbers of labelled landmarks with photographs.
 
         Returns:
             Whether the first choice is right for each landmark, in the order of their numbers.
@@ -273,12 +256,7 @@ def _nearest_items(
 
 
 def fit_calibration(votes: GroupVotes, right: NDArray[np.bool_]) -> VoteCalibration:
-    """Fit a calibration to landmarks whose group was hidden from the votes.
-
-    Args:
-        votes: Votes on these landmarks, at least one.
-        right: bool, shape (n,); whether the first choice is the group.
-    """
+    """Fit a calibration to landmarks whose group was hidden from the votes."""
     from sklearn.linear_model import LogisticRegression
 
     quantities = votes.quantities()

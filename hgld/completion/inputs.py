@@ -209,10 +209,6 @@ class CompletionInputs:
 def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> CompletionInputs:
     """Read the labelled landmarks, those without a group and the photographs of both.
 
-    Args:
-        files: Files to read.
-        reasons: Reasons why landmarks have no group; those of other reasons are not read.
-
     Raises:
         InputError: A file is invalid; see also :func:`read_photographs`.
         ConfigurationError: The split of images is unknown.

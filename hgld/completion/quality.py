@@ -128,13 +128,6 @@ def hide_and_propose(
     """Propose groups for labelled landmarks, a part of them at a time, from all others.
 
     The hidden landmarks are neither compared with nor part of the calibration, so nothing is fitted to them.
-
-    Args:
-        inputs: Landmarks and photographs.
-        config: Settings.
-        parts: Numbers of the landmarks to hide at a time, all of them with photographs.
-        progress: Reports compared photographs.
-        load: Returns the encoder for a name and a device.
     """
     labelled = inputs.labelled_with_photographs()
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]

@@ -233,15 +233,6 @@ def build(
     A landmark without such a label is excluded, as undecided if any of its labels is undecided, else as dropped.
     Excluded landmarks that ``clean`` had already removed are not counted.
 
-    Args:
-        candidates: Landmarks with their labels.
-        decisions: Decisions on labels, with the names of groups.
-        groups: Groups of the taxonomy.
-        config: Settings of the hierarchy.
-        superclasses: Direct superclasses (P279) by class item, for extra levels.
-        class_labels: Labels by class item, for extra levels.
-        proposals: Groups of landmarks without a label that has one; None adds no column label_source.
-
     Raises:
         InputError: Labels are undecided but must not be, or no landmark is left.
     """
@@ -426,11 +417,6 @@ def with_all_labels(
 ) -> Iterator[Candidate]:
     """Add all relevant labels of each landmark, and the landmarks that were removed for having several labels.
 
-    Args:
-        cleaned: Landmarks of the ``clean`` table; their label stays the first.
-        scraped: ``scraped`` table with all labels.
-        irrelevant: Labels to ignore.
-
     Raises:
         InputError: Landmarks of the clean table are not in the scraped table.
     """
@@ -470,11 +456,6 @@ class Proposal(NamedTuple):
 
 def read_proposals(path: Path, above: float, groups: Collection[str]) -> list[Proposal]:
     """Read the proposals of at least a score from a table ``completed``, in the order of the table.
-
-    Args:
-        path: Table from ``hgld complete``.
-        above: Lowest score of a proposal that is taken.
-        groups: Names of the groups of the taxonomy.
 
     Raises:
         InputError: The table cannot be read, or a group is not in the taxonomy.

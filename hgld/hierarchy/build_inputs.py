@@ -76,14 +76,7 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
 
 @dataclass(frozen=True)
 class InputTables:
-    """Paths of the tables that a hierarchy was made from, as far as they are found.
-
-    Args:
-        clean: Table of the labels that ``clean`` kept.
-        removed: Table of the landmarks that ``clean`` removed.
-        scraped: All ``scraped`` tables; none unless all of them are found.
-        missing: Names of the kinds of tables that a provenance names and that were not found.
-    """
+    """Paths of the tables that a hierarchy was made from, as far as they are found."""
 
     clean: Path | None = None
     removed: Path | None = None
@@ -95,10 +88,6 @@ def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTable
     """Find the tables that a hierarchy was made from.
 
     A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
-
-    Args:
-        hierarchy: Table from ``hgld build``.
-        folder: Folder of the tables; that of the hierarchy by default.
 
     Raises:
         InputError: The hierarchy has no provenance.

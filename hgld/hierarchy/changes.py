@@ -163,13 +163,7 @@ class _Label:
 
 
 class _Side:
-    """One of the hierarchies: the labels of its landmarks, and the group of each label.
-
-    Args:
-        hierarchy: The hierarchy.
-        inputs: What it was made from.
-        by_class: Whether labels are distinguished by class instead of by the text that hierarchies hold.
-    """
+    """One of the hierarchies: the labels of its landmarks, and the group of each label."""
 
     def __init__(self, hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> None:
         self.inputs = inputs
@@ -206,11 +200,6 @@ def explain_changes(
     changes: Sequence[LandmarkChange], before: tuple[Hierarchy, BuildInputs], after: tuple[Hierarchy, BuildInputs]
 ) -> tuple[list[LandmarkChange], Explanation]:
     """Find the causes of changes.
-
-    Args:
-        changes: Changes of landmarks between two hierarchies.
-        before: First hierarchy, and what it was made from.
-        after: Second hierarchy, likewise.
 
     Returns:
         The changes with their causes, labels, items and revisions; and a summary.

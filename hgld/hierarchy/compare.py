@@ -21,17 +21,7 @@ from hgld.tables import SPLITS
 
 @dataclass(frozen=True)
 class SplitChange:
-    """Numbers of landmarks of one split before and after.
-
-    Args:
-        split: Name of the split.
-        before: Landmarks in the first hierarchy.
-        after: Landmarks in the second hierarchy.
-        added: Landmarks in the second hierarchy only.
-        lost: Landmarks in the first hierarchy only.
-        moved: Landmarks in both, but in another group.
-        other_root: Landmarks in both, but below another root.
-    """
+    """Numbers of landmarks of one split before and after."""
 
     split: str
     before: int

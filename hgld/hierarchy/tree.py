@@ -283,32 +283,22 @@ class Hierarchy:
         """
         assert self.hierarchical_labels is not None
         column = self.column(GROUP)
-        group_codes = {name: code for code, name in enumerate(self.names(GROUP))}
-        codes, first = np.unique(self.labels[:, column], return_index=True)
-        above = dict(zip(codes.tolist(), self.labels[first, column:], strict=True))
-        known = self.contains(landmark_ids, split)
-        own = np.empty((0, self.n_levels), np.int64)
-        labels = [own] * len(landmark_ids)
-        by_landmark: dict[int, npt.NDArray[np.int64]] = {}
-        unknown: set[str] = set()
-        for image, row in zip(
-            np.flatnonzero(known).tolist(), self.labels_of(landmark_ids[known], split), strict=True
-        ):
-            landmark = int(row[0])
-            if landmark not in by_landmark:
-                groups = self.hierarchical_labels[landmark]
-                unknown.update(group for group in groups if group not in group_codes)
-                by_landmark[landmark] = np.array(
-                    [[landmark, *above[group_codes[group]]] for group in groups if group in group_codes]
-                )
-            labels[image] = by_landmark[landmark]
-        if unknown:
+        _, first = np.unique(self.labels[:, column], return_index=True)
+        above = dict(zip(self.names_by_row(GROUP, first), self.labels[first, column:].tolist(), strict=True))
+        rows, known = self._find(landmark_ids, split)
+        used = np.unique(rows[known]).tolist()
+        if unknown := {group for row in used for group in self.hierarchical_labels[row]} - above.keys():
             log.warning(
                 "%d groups are excluded from the labels, as they are the first group of no landmark: %s",
                 len(unknown),
                 ", ".join(sorted(unknown)),
             )
-        return LabelSets.from_rows(np.concatenate(labels), np.array([len(each) for each in labels]))
+        by_row = {
+            row: [[row, *above[group]] for group in self.hierarchical_labels[row] if group in above] for row in used
+        }
+        images = [by_row[row] if exists else [] for row, exists in zip(rows.tolist(), known.tolist(), strict=True)]
+        labels = np.array([label for image in images for label in image], np.int64).reshape(-1, self.n_levels)
+        return LabelSets.from_rows(labels, np.array([len(image) for image in images]))
 
     def lowest_common_level(
         self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None

@@ -294,14 +294,7 @@ def choose_label(
     keep_multiple: KeepMultiple | None = None,
     superclasses: Mapping[str, Sequence[str]] | None = None,
 ) -> InstanceOf | RemovalReason:
-    """Return the value that says what a landmark is, or the reason why there is none.
-
-    Args:
-        values: "Instance of" values in the order of the source.
-        irrelevant: Labels to ignore.
-        keep_multiple: Choice among several relevant values, see :class:`hgld.labels.clean.CleanConfig`.
-        superclasses: Direct superclasses by class item, for ``most-specific``.
-    """
+    """Return the value that says what a landmark is, or the reason why there is none."""
     relevant = relevant_values(values, irrelevant)
     if not relevant:
         return "irrelevant" if any(value in irrelevant for value in values) else "unlabelled"

@@ -258,12 +258,6 @@ def cluster_labels(
 
     A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
     distance of a label to the centroid and d_max the largest in the cluster: labels that are frequent and central.
-
-    Args:
-        vectors: float64, shape (n, dimension); unit vectors, at least ``config.n_clusters`` different ones.
-        landmarks: int64, shape (n,); number of landmarks with each label.
-        labels: Text of each label.
-        config: Settings of the clustering.
     """
     with one_thread():
         assignment, _, distance = k_means(vectors, config.n_clusters, config.seed)
@@ -390,14 +384,7 @@ def sweep_file(
 def sweep(
     vectors: NDArray[np.float64], ks: Sequence[int], seed: int = 0, progress: Progress | None = None
 ) -> list[SweepPoint]:
-    """Compute inertia and silhouette (cosine) of k-means for each k.
-
-    Args:
-        vectors: float64, shape (n, dimension).
-        ks: Numbers of clusters, 2 to n - 1.
-        seed: Seed of k-means.
-        progress: Reports each k.
-    """
+    """Compute inertia and silhouette (cosine) of k-means for each k, from 2 to one less than there are vectors."""
     from sklearn.metrics import silhouette_score
 
     progress = progress or NoProgress()

@@ -129,13 +129,6 @@ def embed_labels(
 
     Each label is put into every template; the vectors of these texts are averaged and normalised.
 
-    Args:
-        labels: Texts of the labels.
-        encoder: Text encoder.
-        templates: Prompt templates with one ``{}`` each.
-        batch_size: Number of labels encoded at once.
-        progress: Reports each batch.
-
     Returns:
         float32, shape (n_labels, dimension).
 

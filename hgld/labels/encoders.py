@@ -60,10 +60,6 @@ LoadEncoder = Callable[[str, str | None], TextEncoder]
 def load_encoder(name: str, device: str | None = None) -> TextEncoder:
     """Load an encoder.
 
-    Args:
-        name: ``minilm``, ``ngrams`` or ``open_clip:<model>/<pretrained>``.
-        device: Torch device; CUDA where available by default.
-
     Raises:
         ConfigurationError: There is no such encoder or device, or a package is not installed.
         SourceError: The weights are not on this machine and cannot be downloaded.
@@ -193,11 +189,6 @@ def _device(name: str | None) -> torch.device:
 
 def load_cached_encoder(name: str, device: str | None = None) -> TextEncoder:
     """Return an encoder whose vectors are cached, and which is loaded only for texts without cached vectors.
-
-    Args:
-        name: Name of an encoder, see :func:`~hgld.labels.encoders.load_encoder`. ``ngrams`` is not cached, as its
-            vectors take less time to compute than to find.
-        device: Torch device; CUDA where available by default.
 
     Raises:
         ConfigurationError: There is no encoder of this name.

@@ -70,16 +70,7 @@ def find_evidence(
     classes: Sequence[pa.Table],
     embed: EmbedTexts,
 ) -> list[Evidence]:
-    """Collect the evidence of every kind, in the order of ``EVIDENCE_KINDS``.
-
-    Args:
-        labels: Labels to find evidence for.
-        groups: Groups of the taxonomy.
-        vocabulary: Terms of the vocabulary; their groups are among ``groups``.
-        decisions: Decisions on labels; unsure ones are ignored.
-        classes: ``classes`` tables; for a class in several of them the first one counts.
-        embed: Encoder and templates that ``labels.vectors`` were made with.
-    """
+    """Collect the evidence of every kind, in the order of ``EVIDENCE_KINDS``."""
     examples = collect_examples(labels, groups, vocabulary, decisions)
     return [
         _term_evidence(labels, examples),
@@ -225,7 +216,7 @@ class Endings:
 
     The longest ending that a label shares with examples counts most; shorter ones, down to the last word, fill in
     what the longer one leaves open. A word such as "tower", which ends the names of several groups, is divided among
-    them.
+    them. Examples with the indices ``own`` are ignored.
     """
 
     def __init__(self, examples: Examples) -> None:
@@ -244,10 +235,6 @@ class Endings:
 
         The shares at an ending are the votes of its examples and, with the weight ``_SHORTER_WEIGHT``, the shares at
         the next shorter ending (Dirichlet smoothing as in language models).
-
-        Args:
-            text: Text of the label.
-            own: Indices of examples to ignore.
 
         Returns:
             float64, shape (n_groups + 1,); sums to less than 1.
@@ -270,13 +257,7 @@ class Endings:
         return votes
 
     def explain(self, text: str, own: frozenset[int], group: int) -> str:
-        """Name an example of a group with the longest ending in common with a label.
-
-        Args:
-            text: Text of the label.
-            own: Indices of examples to ignore.
-            group: Group with a share above 0.
-        """
+        """Name an example of a group with the longest ending in common with a label."""
         rows = self._examples.rows
         ending, numbers = next(
             (ending, numbers)
@@ -306,7 +287,7 @@ class ClassVotes:
 
     A superclass points to the groups that are known for it, and to those known for its other subclasses. The nearest
     superclasses count most; farther ones fill in what these leave open. A class above many groups, such as
-    "building", is divided among them and so says little.
+    "building", is divided among them and so says little. Examples with the indices ``own`` are ignored.
 
     Args:
         examples: Terms and decided labels.
@@ -368,12 +349,7 @@ class ClassVotes:
         return votes / total if total else None
 
     def shares(self, label_id: str, text: str, own: frozenset[int]) -> NDArray[np.float64]:
-        """Return the smoothed share of each group in the superclasses of a label's class.
-
-        Args:
-            label_id: Id of the class, else the class with the text as its only label.
-            text: Text of the label.
-            own: Indices of examples to ignore.
+        """Return the smoothed share of each group in the superclasses of a label's class, found by id or text.
 
         Returns:
             float64, shape (2, n_groups + 1): from the direct superclasses, and from farther ones; the sum of both is
@@ -428,15 +404,7 @@ class ClassVotes:
         return np.asarray(votes / total * min(total, _MAX_VOTES) * purity)
 
     def explain(self, label_id: str, text: str, own: frozenset[int], group: int, *, direct: bool) -> str:
-        """Name the nearest superclass that points to a group with a share above 0.
-
-        Args:
-            label_id: See :meth:`shares`.
-            text: See :meth:`shares`.
-            own: See :meth:`shares`.
-            group: Index of the group.
-            direct: Name a direct superclass; otherwise a farther one.
-        """
+        """Name the nearest superclass that points to a group with a share above 0."""
         below = self._own_votes_below(label_id, text, own)
         levels = self._levels(label_id, text)
         for level in levels[:1] if direct else levels[1:]:

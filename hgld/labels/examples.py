@@ -93,14 +93,7 @@ def collect_examples(
     vocabulary: Iterable[VocabularyTerm],
     decisions: Iterable[Decision],
 ) -> Examples:
-    """Collect the names of groups, the terms of guidelines and of the vocabulary, and decided labels.
-
-    Args:
-        labels: Labels that the examples are for.
-        groups: Groups of the taxonomy.
-        vocabulary: Terms whose groups are among ``groups``, or None.
-        decisions: Decisions on labels; unsure ones are ignored.
-    """
+    """Collect the names of groups, the terms of guidelines and of the vocabulary, and decided labels."""
     terms = taxonomy_terms(groups, vocabulary)
     columns = {group.key: number for number, group in enumerate(groups)}
     decided = [

@@ -21,12 +21,7 @@ _LAYERS, _HEADS, _EPSILON = 6, 12, 1e-12
 
 
 class SentenceEncoder:
-    """The encoder.
-
-    Args:
-        folder: Folder of ``model.safetensors`` and ``tokenizer.json``.
-        device: Torch device.
-    """
+    """The encoder."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         from safetensors.torch import load_file

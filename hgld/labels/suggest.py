@@ -266,14 +266,7 @@ def read_suggestion_inputs(
 def _cached_encoder(
     embeddings: Path, vectors: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
 ) -> EmbedTexts:
-    """Return a function that embeds texts as the label embeddings were, and loads the encoder on the first new text.
-
-    Args:
-        embeddings: ``label_embeddings`` table, whose provenance names the encoder and the templates.
-        vectors: Cache of vectors by text; new ones are added.
-        progress: Reports each batch of new texts.
-        load: Returns the encoder for a name and a device.
-    """
+    """Return a function that embeds texts as the labels were, and loads the encoder for the first new text."""
     settings = tables.read_provenance(embeddings).parameters
     if not {"encoder", "templates"} <= settings.keys():
         raise InputError(f"{embeddings}: does not say which encoder made it; hgld embed writes a table that does")
@@ -292,9 +285,7 @@ def _cached_encoder(
 def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ()) -> list[list[Suggestion]]:
     """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the most likely one first.
 
-    Args:
-        inputs: Labels, groups and classes.
-        decisions: Decisions on labels; the decision on a label itself does not change its suggestions.
+    The decision on a label itself does not change its suggestions.
     """
     evidence = inputs.evidence(decisions)
     scores, rungs = score_groups(evidence), find_rungs(evidence)
@@ -346,9 +337,6 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
     Shares count by their logarithm, as in a product of probabilities. A kind of evidence is as certain as its shares
     sum to.
 
-    Args:
-        evidence: Evidence of every kind.
-
     Returns:
         For each of ``WEIGHTS``, float64, shape (n_labels, n_groups + 1).
     """
@@ -382,9 +370,6 @@ def find_rungs(evidence: Sequence[Evidence]) -> NDArray[np.int64]:
 
     It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one with the largest
     weighted value.
-
-    Args:
-        evidence: Evidence of every kind.
 
     Returns:
         int64, shape (n_labels, n_groups).

@@ -54,14 +54,7 @@ class ScoredLabels:
 
 
 class Rung(NamedTuple):
-    """First suggestions with the same kind of evidence.
-
-    Args:
-        kind: One of ``EVIDENCE_KINDS``.
-        labels: Number of labels.
-        precision: Share of labels that were decided for the suggested group.
-        mean_score: Mean score of the suggestions.
-    """
+    """First suggestions with the same kind of evidence."""
 
     kind: str
     labels: int
@@ -114,13 +107,6 @@ class SuggestionAgreement:
         }
 
 
-@dataclass(frozen=True)
-class SuggestionQuality:
-    """Agreement of suggestions made before any decision, and from decisions on other labels."""
-
-    runs: Sequence[SuggestionAgreement]
-
-
 def evaluate_suggestions(
     clusters: Path,
     decisions: Path,
@@ -132,8 +118,10 @@ def evaluate_suggestions(
     vocabulary: Sequence[Path] | None = None,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
-) -> SuggestionQuality:
+) -> list[SuggestionAgreement]:
     """Compare suggestions with decisions, and draw a reliability diagram of their scores.
+
+    Suggestions are made before any decision, and from the decisions on other labels.
 
     Args:
         clusters: ``clusters`` table.
@@ -164,7 +152,7 @@ def evaluate_suggestions(
     }
     runs = [measure_agreement(title, inputs, run, truth) for title, run in scored.items()]
     draw_reliability(picture, [run.outcomes for run in runs])
-    return SuggestionQuality(runs)
+    return runs
 
 
 def score_labels(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -> ScoredLabels:
@@ -182,12 +170,6 @@ def cross_validate(
     n_folds: int = N_FOLDS,
 ) -> ScoredLabels:
     """Score the groups of each decided label from the decisions in the other folds.
-
-    Args:
-        inputs: Labels, groups and classes.
-        decisions: All decisions.
-        truth: Decision on each label, or None.
-        n_folds: Number of folds; the assignment of labels to folds is random with a fixed seed.
 
     Returns:
         Scores and rungs; both are 0 for labels without a decision.
@@ -207,14 +189,7 @@ def cross_validate(
 def measure_agreement(
     title: str, inputs: SuggestionInputs, scored: ScoredLabels, truth: Sequence[Decision | None]
 ) -> SuggestionAgreement:
-    """Compare scores with decisions.
-
-    Args:
-        title: Name of the scores.
-        inputs: Labels and groups.
-        scored: Scores of the labels.
-        truth: Decision on each label, for a group or to drop it; labels with None are ignored.
-    """
+    """Compare scores with decisions."""
     group_numbers = {group.key: number for number, group in enumerate(inputs.groups)}
     decided = [(row, decision) for row, decision in enumerate(truth) if decision is not None]
     rows = np.array([row for row, _ in decided], np.int64)

@@ -112,11 +112,6 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
 def rows_of(embeddings: Embeddings, ids: Sequence[str] | NDArray[np.str_], description: str) -> NDArray[np.int64]:
     """Return the rows of images among embeddings.
 
-    Args:
-        embeddings: Embeddings with ids.
-        ids: Ids of the images to look up.
-        description: Description of these images in the plural, for messages.
-
     Raises:
         InputError: The embeddings have no ids, or some of the images are not among them.
     """
@@ -225,10 +220,6 @@ def _read_npy(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 def load_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     """Read the array of a ``.npy`` file.
-
-    Args:
-        path: File to read.
-        mapped: Whether to map it into memory; writing to the array does not change the file.
 
     Raises:
         InputError: The file is truncated, not of this format, or holds Python objects.

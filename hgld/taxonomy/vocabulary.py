@@ -31,10 +31,6 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
 
     An empty group means that labels of this kind are dropped. Items are separated by spaces.
 
-    Args:
-        path: CSV file.
-        groups: Keys of the taxonomy's groups.
-
     Returns:
         Terms in the order of the file, without those of groups that the taxonomy does not have.
 
