@@ -303,8 +303,16 @@ def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) ->
     for candidate in candidates:
         assignment.landmarks += candidate.cleaned
         decided = [(label, decision_on(label)) for label in candidate.labels]
-        grouped = [(label, group) for label, decision in decided if (group := _group_of(decision))]
-        undecided = [_describe_undecided(label, decision) for label, decision in decided if _is_undecided(decision)]
+        grouped = [
+            (label, decision.group)
+            for label, decision in decided
+            if decision is not None and decision.decision == "group" and decision.group
+        ]
+        undecided = [
+            _describe_undecided(label, decision)
+            for label, decision in decided
+            if decision is None or decision.decision == "unsure"
+        ]
         if grouped:
             groups = list(dict.fromkeys(group for _, group in grouped))
             assignment.rows.append(_Row(candidate, grouped[0][0].label, groups))
@@ -328,14 +336,6 @@ def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> Completed
         mean_score=sum(proposal.score for proposal in taken) / len(taken) if taken else float("nan"),
         already_labelled=len(proposals) - len(taken),
     )
-
-
-def _group_of(decision: Decision | None) -> str | None:
-    return decision.group if decision is not None and decision.decision == "group" else None
-
-
-def _is_undecided(decision: Decision | None) -> bool:
-    return decision is None or decision.decision == "unsure"
 
 
 def _describe_undecided(label: InstanceOf, decision: Decision | None) -> str:
@@ -498,12 +498,6 @@ def subclass_levels(
     node is below one of these classes (mountain, with volcano below it). Among equally near classes the one above the
     fewest nodes is taken, then the first by item. A node that shares no class with other nodes stays alone under its
     own name. So levels are nested and never cross roots, whatever cycles and errors P279 has.
-
-    Args:
-        groups: Groups to put under common superclasses.
-        superclasses: Direct superclasses (P279) by class item.
-        class_labels: Label of each class item.
-        n_levels: Number of levels.
 
     Returns:
         ``n_levels`` names by group, finest first, without the root. Names of a level are unique: a class that occurs

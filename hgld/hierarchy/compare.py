@@ -175,10 +175,6 @@ def partition_agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> 
     - ``purity_after``: sum over j of max over i of n_ij, divided by n: the share of items in the majority part before
       of their part after; ``purity_before``: the same with i and j exchanged.
 
-    Args:
-        before: int64, shape (n,), n at least 1; part of each item.
-        after: int64, shape (n,).
-
     >>> partition_agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 7, 7])).ari
     1.0
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -132,11 +133,13 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
     if images and n_images.any():
         imbalances["images"] = imbalance(names, n_images)
     ones = np.ones(len(hierarchy), np.int64)
+    sources = hierarchy.label_sources
+    from_photographs = Counter([] if sources is None else hierarchy.splits[sources == "photographs"].tolist())
     return HierarchyStats(
         landmarks=_sum_by_split_and_root(hierarchy, ones, SPLITS),
         images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
         images_elsewhere=elsewhere,
-        from_photographs=_count_from_photographs(hierarchy),
+        from_photographs={split: count for split in SPLITS if (count := from_photographs[split])},
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
         imbalance=imbalances,
     )
@@ -189,13 +192,6 @@ def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
     draw_tree(path, roots)
     write_tree_page(path.with_suffix(".html"), roots)
-
-
-def _count_from_photographs(hierarchy: Hierarchy) -> dict[str, int]:
-    if hierarchy.label_sources is None:
-        return {}
-    chosen = hierarchy.splits[hierarchy.label_sources == "photographs"]
-    return {split: count for split in SPLITS if (count := int(np.sum(chosen == split)))}
 
 
 def _sum_by_split_and_root(

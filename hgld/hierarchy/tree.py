@@ -152,8 +152,11 @@ class Hierarchy:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        ours, theirs = vars(self), vars(other)
-        return all(_equal(ours[name], theirs[name]) for name in ours)
+        return all(
+            type(value) is type(theirs)
+            and (np.array_equal(value, theirs) if isinstance(value, np.ndarray) else value == theirs)
+            for value, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
+        )
 
     __hash__ = None  # type: ignore[assignment]  # equality is by value, and values are large
 
@@ -162,9 +165,9 @@ class Hierarchy:
         lines = [f"Hierarchy of {len(self):,} landmarks ({splits}) in {self.n_levels} levels"]
         width = max(map(len, self.level_names))
         for level, name in zip(range(self.n_levels, 0, -1), self.level_names, strict=True):
-            line = f"  {level}  {name:<{width}}  {self._n_nodes(level):>7,}"
+            counts = list(self.counts(level).items())
+            line = f"  {level}  {name:<{width}}  {len(counts):>7,}"
             if level < self.n_levels:
-                counts = list(self.counts(level).items())
                 largest = ", ".join(f"{node} {count:,}" for node, count in counts[:4])
                 line += f"  {largest}{', …' if len(counts) > 4 else ''}"
             lines.append(line)
@@ -485,10 +488,6 @@ class Hierarchy:
 
     # Lookup
 
-    def _n_nodes(self, level: int) -> int:
-        column = self.column(level)
-        return len(self.nodes[column - 1]) if column else len(self)
-
     def _landmark_name(self, row: int) -> str:
         return f"{self.splits[row]}/{self.landmark_ids[row]}"
 
@@ -519,12 +518,6 @@ def _object_column(table: pa.Table, name: str, order: pa.Array) -> npt.NDArray[n
         return None
     values: npt.NDArray[np.object_] = table[name].take(order).to_numpy()
     return values
-
-
-def _equal(value: object, other: object) -> bool:
-    if isinstance(value, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(value, other)
-    return type(value) is type(other) and value == other
 
 
 def _as_names(names: Iterable[str]) -> list[str]:

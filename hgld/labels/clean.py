@@ -312,10 +312,14 @@ def relevant_values(values: Sequence[InstanceOf], irrelevant: IrrelevantLabels) 
     duplicates; the first one is kept.
     """
     relevant: list[InstanceOf] = []
+    items, labels = set[str](), {""}
     for value in values:
-        excluded = value in irrelevant or any(_is_duplicate(value, earlier) for earlier in relevant)
-        if not excluded and _has_label(value):
+        label = normalise_label(value.label)
+        duplicate = value.item in items or label in labels
+        if value not in irrelevant and not duplicate and not ITEM_ID.fullmatch(value.label):
             relevant.append(value)
+            items |= {value.item} - {None}
+            labels.add(label)
     return relevant
 
 
@@ -333,12 +337,3 @@ def most_specific(values: Sequence[InstanceOf], superclasses: Mapping[str, Seque
     return [
         value for row, value in enumerate(values) if not any(is_above(row, other) for other in range(len(values)))
     ]
-
-
-def _has_label(value: InstanceOf) -> bool:
-    return bool(normalise_label(value.label)) and not ITEM_ID.fullmatch(value.label)
-
-
-def _is_duplicate(value: InstanceOf, other: InstanceOf) -> bool:
-    same_item = value.item is not None and value.item == other.item
-    return same_item or normalise_label(value.label) == normalise_label(other.label)

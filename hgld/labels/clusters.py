@@ -294,11 +294,6 @@ def allocate_subclusters(total: int, inertia: NDArray[np.float64], max_subcluste
     Every cluster gets one. Each further one goes to the cluster with the largest inertia per sub-cluster among those
     below their maximum, on ties to the first. Fewer than ``total`` are allocated if all clusters reach their maximum.
 
-    Args:
-        total: Number of sub-clusters to distribute.
-        inertia: float64, shape (k,); sum of squared distances to the centroid.
-        max_subclusters: int64, shape (k,); number of different vectors in each cluster.
-
     >>> allocate_subclusters(6, np.array([9.0, 3.0, 0.0]), np.array([10, 10, 1]))
     [4, 1, 1]
     """
@@ -360,13 +355,6 @@ def sweep_file(
     embeddings: Path, picture: Path, ks: Sequence[int], seed: int = 0, *, progress: Progress | None = None
 ) -> list[SweepPoint]:
     """Compute inertia and silhouette of k-means for each k, and plot them.
-
-    Args:
-        embeddings: ``label_embeddings`` table.
-        picture: Image file to write.
-        ks: Numbers of clusters, 2 or more.
-        seed: Seed of k-means.
-        progress: Reports each k.
 
     Raises:
         InputError: ``embeddings`` is no such table, or has too few different labels.

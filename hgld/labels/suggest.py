@@ -36,8 +36,7 @@ from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions
-from hgld.taxonomy.groups import Group, read_taxonomy
-from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
+from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 
 STAGE = Stage(
     "suggest", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS, "classes": tables.CLASSES}
@@ -105,17 +104,7 @@ class SuggestionFiles:
 
 @dataclass(frozen=True)
 class SuggestionInputs:
-    """The contents of :class:`SuggestionFiles`.
-
-    Args:
-        clusters: ``clusters`` table.
-        labels: Its labels, in the order of its rows.
-        landmarks: int64, shape (n_labels,); number of landmarks with each label.
-        groups: Groups of the taxonomy.
-        vocabulary: Terms of the vocabulary.
-        classes: ``classes`` tables.
-        embed: Encoder and templates that the vectors of the labels were made with.
-    """
+    """The contents of :class:`SuggestionFiles`."""
 
     clusters: pa.Table
     labels: EmbeddedLabels

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ from hgld.labels.clean import (
 )
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
-from tests.labels.label_tables import PROVENANCE, scraped_table
+from tests.labels.label_tables import scraped_table, write_classes
 
 CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")
 CATEGORY = ("Q4167836", "Wikimedia category")
@@ -190,10 +189,8 @@ def test_most_specific_finds_classes_beside_scraped_table(write_scraped: Callabl
     out, config = tmp_path / "clean.parquet", CleanConfig(keep_multiple="most-specific")
     with pytest.raises(ConfigurationError, match=r"scraped\.train\.classes\.parquet.*`classes`"):
         clean_file([scraped], out, config)
-    rows = [{"item": item, "label": item, "language": None, "subclass_of": above} for item, above in PARENTS.items()]
-    classes = pa.Table.from_pylist(rows, schema=tables.CLASSES.schema)
     path = scraped.with_suffix(".classes.parquet")
-    tables.write_table(path, tables.CLASSES, classes, PROVENANCE)
+    write_classes(path, {item: (item, above) for item, above in PARENTS.items()})
     clean_file([scraped], out, config)
     assert tables.read_table(out, tables.CLEAN)["supercategory"].to_pylist() == ["cathedral"]
     with pytest.raises(ConfigurationError, match="only if `keep_multiple` is most-specific"):
