@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -292,12 +293,9 @@ class _Assignment:
 
 
 def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) -> _Assignment:
-    cache: dict[InstanceOf, Decision | None] = {}
-
+    @cache
     def decision_on(label: InstanceOf) -> Decision | None:
-        if label not in cache:
-            cache[label] = decisions.find(identity_of(label), label.label)
-        return cache[label]
+        return decisions.find(identity_of(label), label.label)
 
     assignment = _Assignment()
     for candidate in candidates:

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from hgld.hierarchy.build_inputs import BuildInputs, Key, rows_of
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.csv_files import escape_formula
 from hgld.io.files import atomic_write
-from hgld.tables import SPLITS
 from hgld.taxonomy.label_identity import label_id
 
 ChangeKind = Literal["moved", "root", "added", "lost"]
@@ -74,28 +73,51 @@ class LandmarkChange:
     revision_after: int | None = None
 
 
+def join_hierarchies(before: Hierarchy, after: Hierarchy) -> pd.DataFrame:
+    """Return the landmarks of two hierarchies, sorted by split and id.
+
+    Returns:
+        Columns split, landmark_id, ``change`` (see :class:`LandmarkChange`; empty for no change), and row, group and
+        root with the suffixes ``_before`` and ``_after``, which are missing in the hierarchy that lacks the landmark.
+    """
+    sides = [
+        pd.DataFrame(
+            {
+                "split": hierarchy.splits,
+                "landmark_id": hierarchy.landmark_ids,
+                "row": np.arange(len(hierarchy)),
+                "group": hierarchy.names_by_row(GROUP),
+                "root": hierarchy.names_by_row(ROOT),
+            }
+        )
+        for hierarchy in (before, after)
+    ]
+    keys = ["split", "landmark_id"]
+    joined = sides[0].merge(sides[1], "outer", keys, suffixes=("_before", "_after")).sort_values(keys)
+    conditions: dict[ChangeKind, pd.Series[bool]] = {
+        "added": joined["group_before"].isna(),
+        "lost": joined["group_after"].isna(),
+        "moved": joined["group_before"] != joined["group_after"],
+        "root": joined["root_before"] != joined["root_after"],
+    }
+    return joined.assign(change=np.select([*conditions.values()], [*conditions], ""))
+
+
 def list_changes(before: Hierarchy, after: Hierarchy) -> list[LandmarkChange]:
     """Return the landmarks whose place differs between two hierarchies, sorted by split and id, without causes."""
-    in_before, in_after = rows_in_both(before, after)
-    groups, roots = (
-        (names(before, level, in_before), names(after, level, in_after), in_before) for level in (GROUP, ROOT)
-    )
-    changes = [
-        LandmarkChange(*_key(before, row), "moved", source, target)
-        for source, target, row in zip(*groups, strict=True)
-        if source != target
+    joined = join_hierarchies(before, after)
+    places = joined.filter(regex="^(group|root)_").fillna("")
+    joined = joined[["split", "landmark_id", "change"]].join(places)
+    return [
+        LandmarkChange(
+            row.split,
+            row.landmark_id,
+            row.change,
+            row.root_before if row.change == "root" else row.group_before,
+            row.root_after if row.change == "root" else row.group_after,
+        )
+        for row in joined[joined["change"] != ""].itertuples()
     ]
-    changes += [
-        LandmarkChange(*_key(before, row), "root", source, target)
-        for source, target, row, moved in zip(*roots, groups[0] != groups[1], strict=True)
-        if source != target and not moved
-    ]
-    lost, added = (np.setdiff1d(np.arange(len(one)), both) for one, both in ((before, in_before), (after, in_after)))
-    for row, group in zip(lost, names(before, GROUP, lost), strict=True):
-        changes.append(LandmarkChange(*_key(before, row), "lost", group, ""))
-    for row, group in zip(added, names(after, GROUP, added), strict=True):
-        changes.append(LandmarkChange(*_key(after, row), "added", "", group))
-    return sorted(changes, key=lambda change: (change.split, change.landmark_id))
 
 
 def write_changes(path: Path, changes: Sequence[LandmarkChange]) -> None:
@@ -108,22 +130,6 @@ def write_changes(path: Path, changes: Sequence[LandmarkChange]) -> None:
         writer.writerow([field.name for field in fields(LandmarkChange)])
         for change in changes:
             writer.writerow(escape_formula(value) if isinstance(value, str) else value for value in astuple(change))
-
-
-def rows_in_both(before: Hierarchy, after: Hierarchy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row in each hierarchy of the landmarks in both, in the same order."""
-    keys = [hierarchy.landmark_ids * len(SPLITS) + (hierarchy.splits == SPLITS[1]) for hierarchy in (before, after)]
-    _, in_before, in_after = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
-    return in_before, in_after
-
-
-def names(hierarchy: Hierarchy, level: str, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the names of rows at a level as an array."""
-    return np.array(hierarchy.names_by_row(level, rows), object)
-
-
-def _key(hierarchy: Hierarchy, row: int) -> tuple[str, int]:
-    return str(hierarchy.splits[row]), int(hierarchy.landmark_ids[row])
 
 
 @dataclass(frozen=True)

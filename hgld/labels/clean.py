@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,20 +220,24 @@ def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequenc
     return existing
 
 
-def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
-    reasons = Counter(zip(removed["split"].to_pylist(), removed["reason"].to_pylist(), strict=True))
+def count_labels(clean: pa.Table) -> tuple[dict[str, str], dict[str, Counter[str]]]:
+    """Return the label of each label id in a ``clean`` table, and by split the number of landmarks by label id."""
     names: dict[str, str] = {}
-    per_split: dict[str, Counter[str]] = {}
-    for split, label, item in zip(
-        *(kept[name].to_pylist() for name in ("split", "supercategory", "class_item")), strict=True
-    ):
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    columns = (clean[name].to_pylist() for name in ("split", "supercategory", "class_item"))
+    for split, label, item in zip(*columns, strict=True):
         identity = label_id(label, item)
         names[identity] = label
-        per_split.setdefault(split, Counter())[identity] += 1
-    splits = dict.fromkeys([*per_split, *(split for split, _ in reasons)])
+        counts[split][identity] += 1
+    return names, counts
+
+
+def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
+    reasons = Counter(zip(removed["split"].to_pylist(), removed["reason"].to_pylist(), strict=True))
+    names, per_split = count_labels(kept)
     summaries = []
-    for split in splits:
-        counts = per_split.get(split, Counter())
+    for split in dict.fromkeys([*per_split, *(split for split, _ in reasons)]):
+        counts = per_split[split]
         by_reason = {reason: reasons[split, reason] for reason in get_args(RemovalReason)}
         summaries.append(
             SplitSummary(
@@ -312,7 +316,7 @@ def relevant_values(values: Sequence[InstanceOf], irrelevant: IrrelevantLabels) 
     duplicates; the first one is kept.
     """
     relevant: list[InstanceOf] = []
-    items, labels = set[str](), {""}
+    items, labels = set[str | None](), {""}
     for value in values:
         label = normalise_label(value.label)
         duplicate = value.item in items or label in labels

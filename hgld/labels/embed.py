@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
+from hgld.labels.clean import count_labels
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
-from hgld.taxonomy.label_identity import label_id
 
 STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": tables.CLEAN})
 DEFAULT_TEMPLATE = "A picture of a {}"
@@ -98,7 +97,7 @@ def embed_file(
     parameters = {"encoder": config.encoder, "templates": list(config.templates)}
 
     def compute() -> tuple[Sequence[pa.Table], EmbedSummary]:
-        labels = count_labels(tables.read_table(clean, tables.CLEAN))
+        labels = _labels_table(tables.read_table(clean, tables.CLEAN))
         if not len(labels):
             raise InputError(f"{clean}: no landmarks, hence no labels to embed")
         vectors = {} if force else _reusable_vectors(out, parameters, checkpoint)
@@ -156,24 +155,18 @@ def embed_labels(
     return np.asarray(vectors / norms, np.float32)
 
 
-def count_labels(clean: pa.Table) -> pa.Table:
+def _labels_table(clean: pa.Table) -> pa.Table:
     """Return the unique labels of a ``clean`` table, sorted by label_id, with their number of landmarks per split."""
-    names: dict[str, str] = {}
-    counts: Counter[tuple[str, str]] = Counter()
-    for split, label, item in zip(
-        *(clean[name].to_pylist() for name in ("split", "supercategory", "class_item")), strict=True
-    ):
-        identity = label_id(label, item)
-        names[identity] = label
-        counts[identity, split] += 1
+    names, counts = count_labels(clean)
     ids = sorted(names)
-    columns: Mapping[str, pa.Array] = {
-        "label_id": pa.array(ids, pa.string()),
-        "label": pa.array([names[identity] for identity in ids], pa.string()),
-        "landmarks_train": pa.array([counts[identity, "train"] for identity in ids], pa.int64()),
-        "landmarks_index": pa.array([counts[identity, "index"] for identity in ids], pa.int64()),
-    }
-    return pa.table(columns)
+    return pa.table(
+        {
+            "label_id": pa.array(ids, pa.string()),
+            "label": pa.array([names[identity] for identity in ids], pa.string()),
+            "landmarks_train": pa.array([counts["train"][identity] for identity in ids], pa.int64()),
+            "landmarks_index": pa.array([counts["index"][identity] for identity in ids], pa.int64()),
+        }
+    )
 
 
 def _reusable_vectors(

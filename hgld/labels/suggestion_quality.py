@@ -107,6 +107,13 @@ class SuggestionAgreement:
         }
 
 
+@dataclass(frozen=True)
+class SuggestionQuality:
+    """Agreement of suggestions made before any decision, and from decisions on other labels."""
+
+    runs: Sequence[SuggestionAgreement]
+
+
 def evaluate_suggestions(
     clusters: Path,
     decisions: Path,
@@ -118,10 +125,8 @@ def evaluate_suggestions(
     vocabulary: Sequence[Path] | None = None,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
-) -> list[SuggestionAgreement]:
+) -> SuggestionQuality:
     """Compare suggestions with decisions, and draw a reliability diagram of their scores.
-
-    Suggestions are made before any decision, and from the decisions on other labels.
 
     Args:
         clusters: ``clusters`` table.
@@ -152,7 +157,7 @@ def evaluate_suggestions(
     }
     runs = [measure_agreement(title, inputs, run, truth) for title, run in scored.items()]
     draw_reliability(picture, [run.outcomes for run in runs])
-    return runs
+    return SuggestionQuality(runs)
 
 
 def score_labels(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -> ScoredLabels:

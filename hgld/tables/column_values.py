@@ -72,7 +72,9 @@ REMOVAL_REASON_MEANINGS: Mapping[RemovalReason, str] = {
 #: Why a landmark has no group.
 MissingGroupReason = Literal[RemovalReason, "excluded"]
 MISSING_GROUP_REASON_MEANINGS: Mapping[MissingGroupReason, str] = {
-    **REMOVAL_REASON_MEANINGS,
+    "multiple": REMOVAL_REASON_MEANINGS["multiple"],
+    "irrelevant": REMOVAL_REASON_MEANINGS["irrelevant"],
+    "unlabelled": REMOVAL_REASON_MEANINGS["unlabelled"],
     "excluded": "Its label is dropped or undecided.",
 }
 

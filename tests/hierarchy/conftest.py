@@ -50,10 +50,15 @@ def write_scraped(folder: Path) -> Callable[..., Path]:
     """Write scraped_<split>.parquet: landmarks 1, 2, ... with these values."""
 
     def write(landmarks: Sequence[Sequence[tuple[str | None, str]]], split: str = "train") -> Path:
-        page = {"route": "soft_redirect", "revision": 1}
         rows = [
             scraped_row(
-                number, values, split=split, resolved_title=f"Category:Landmark {number}", item=f"Q{number}", **page
+                number,
+                values,
+                split=split,
+                resolved_title=f"Category:Landmark {number}",
+                item=f"Q{number}",
+                route="soft_redirect",
+                revision=1,
             )
             for number, values in enumerate(landmarks, 1)
         ]

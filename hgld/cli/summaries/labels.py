@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hgld.labels.clusters import ClusterSummary
     from hgld.labels.embed import EmbedSummary
     from hgld.labels.suggest import SuggestSummary
-    from hgld.labels.suggestion_quality import SuggestionAgreement
+    from hgld.labels.suggestion_quality import SuggestionAgreement, SuggestionQuality
 
 _MOST_MISSES = 10
 
@@ -80,15 +80,15 @@ def format_suggestions(summary: SuggestSummary) -> str:
     )
 
 
-def format_suggestion_quality(runs: Sequence[SuggestionAgreement]) -> str:
+def format_suggestion_quality(quality: SuggestionQuality) -> str:
     """Return the numbers of decided labels, and the agreement of each run."""
-    run = runs[0]
+    run = quality.runs[0]
     in_group, dropped = (
         f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
         for labels in (~run.outcomes.dropped, run.outcomes.dropped)
     )
     head = f"{in_group} assigned to a group, {dropped} dropped"
-    return "\n\n".join([head, *map(_format_agreement, runs)])
+    return "\n\n".join([head, *map(_format_agreement, quality.runs)])
 
 
 def _format_agreement(agreement: SuggestionAgreement) -> str:
