@@ -100,7 +100,8 @@ def join_hierarchies(before: Hierarchy, after: Hierarchy) -> pd.DataFrame:
         "moved": joined["group_before"] != joined["group_after"],
         "root": joined["root_before"] != joined["root_after"],
     }
-    return joined.assign(change=np.select([*conditions.values()], [*conditions], ""))
+    result: pd.DataFrame = joined.assign(change=np.select([*conditions.values()], [*conditions], ""))
+    return result
 
 
 def list_changes(before: Hierarchy, after: Hierarchy) -> list[LandmarkChange]:

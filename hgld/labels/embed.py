@@ -175,10 +175,8 @@ def _reusable_vectors(
     """Return the vectors by label in ``out`` if the same encoder, templates and checkpoint made them."""
     try:
         made = tables.read_provenance(out)
-        if (made.command, made.parameters) != (
-            STAGE.name,
-            parameters,
-        ) or not checkpoint.items() <= made.inputs.items():
+        settings = (made.command, made.parameters, made.inputs.get("checkpoint"))
+        if settings != (STAGE.name, parameters, checkpoint.get("checkpoint")):
             return {}
         table = tables.read_table(out, tables.LABEL_EMBEDDINGS)
     except InputError:  # missing or damaged
