@@ -28,7 +28,7 @@ def options_of(
     the option. The options stand in the help where the parameter does::
 
         @app.command(rich_help_panel="Labels")
-        @options_of("hgld.labels.clustering:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters", seed=None)
+        @options_of("hgld.labels.clusters:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters", seed=None)
         def cluster(*, embeddings: Annotated[Path, ...], config: ClusterConfig, force: Force = False) -> None:
 
     Args:

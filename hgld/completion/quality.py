@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from hgld.completion.classifier import LandmarkClassifier
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.figures.coverage import CoverageCurve, draw_coverage
-from hgld.figures.suggestions import SuggestionOutcomes, wilson
+from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage, wilson
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hgld.figures.flows import draw_flows
+from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import find_build_inputs
 from hgld.hierarchy.changes import Explanation, explain_changes, join_hierarchies, list_changes, write_changes
 from hgld.hierarchy.checks import GROUP

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.compute.threads import one_thread
 from hgld.errors import ConfigurationError, InputError
+from hgld.figures.comparisons import tsne_2d
 from hgld.figures.label_map import (
     LabelMap,
     MapPhotograph,
@@ -29,7 +30,6 @@ from hgld.figures.label_map import (
     write_label_page,
 )
 from hgld.figures.style import figure_files
-from hgld.figures.tsne import tsne_2d
 from hgld.labels.embed import embedding_matrix
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
