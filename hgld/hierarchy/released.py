@@ -14,8 +14,7 @@ from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST_URL
 from hgld.hierarchy.official import OFFICIAL_FILES
-from hgld.io.cache import cache_folder
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write, cache_folder, sha256_of
 from hgld.progress import Progress
 
 #: Name of the released labels for :func:`hgld.load_hierarchy`.
@@ -26,7 +25,7 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
     """Return the released CSV files of both splits, downloading those that are not in the cache.
 
     Args:
-        folder: Cache; by default ``h-gldv2`` in the user's cache folder, see :func:`hgld.io.cache.cache_folder`.
+        folder: Cache; by default ``h-gldv2`` in the user's cache folder, see :func:`hgld.io.files.cache_folder`.
         progress: Reports downloaded bytes.
 
     Raises:

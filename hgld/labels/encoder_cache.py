@@ -24,8 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.io.cache import cache_folder
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, cache_folder
 from hgld.labels.encoders import TextEncoder, load_encoder, local_checkpoint
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.io.open_clip_weights import open_clip_weights, quiet_loading
+from hgld.io.hub import open_clip_weights, quiet_loading
 
 if TYPE_CHECKING:
     import numpy as np

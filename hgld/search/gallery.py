@@ -17,7 +17,7 @@ from hgld.errors import ConfigurationError, HgldError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import label_name
-from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.tables.embeddings import Embeddings, read_embeddings
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hgld.datasets.image_sources import read_images
 from hgld.errors import HgldError
 from hgld.inspection.thumbnails import FindImage, images_of_manifest
-from hgld.models.embedding_output import read_embedding_record
+from hgld.models.embedding_files import read_embedding_record
 
 
 def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path | None = None) -> FindImage:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.rejection import Detector, DetectorModel
 from hgld.tables.embeddings import Embeddings, read_embeddings
 

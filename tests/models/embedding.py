@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hgld.models.embed_images_config import EmbedImagesConfig
+from hgld.models.image_embedding import EmbedImagesConfig
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 #: Five shards.

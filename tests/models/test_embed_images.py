@@ -23,10 +23,9 @@ from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
@@ -163,7 +162,7 @@ def test_several_processes_write_the_same_bytes_as_one(loaded: ImageEmbedder, fo
         "import sys\n"
         "from pathlib import Path\n"
         "from hgld.models.image_embedding import embed_images\n"
-        "from hgld.models.embed_images_config import EmbedImagesConfig\n"
+        "from hgld.models.image_embedding import EmbedImagesConfig\n"
         "from hgld.models.model_loading import load_model\n"
         "from hgld.compute.processes import joined_processes\n"
         "loaded = load_model('test_resnet', 'none', size=32, resize=32)\n"

@@ -17,9 +17,8 @@ from hgld.compute.part import Part, format_numbers
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images, embed_part, merge_parts
+from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images, embed_part, merge_parts
 from hgld.models.model_loading import load_model
 from tests.child_processes import single_thread_environment
 from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from hgld.errors import ConfigurationError
-from hgld.models.embedding_model import EmbeddingModel, build_model
+from hgld.models.embedding_model import EmbeddingModel, GeM, build_model
 from hgld.models.model_settings import PRESETS, ModelSettings
-from hgld.models.pooling import GeM
 
 
 def tiny(backbone: str = "test_resnet", /, **settings: object) -> EmbeddingModel:
