@@ -1,12 +1,17 @@
-"""Facts from the JSON documents of the action APIs of Wikidata and Commons."""
+"""Facts from the JSON documents of the action APIs of Wikidata and Commons.
+
+A response to ``action=query`` of Commons may come in several parts, which are collected first.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from sys import intern
 from typing import Any, Literal, NamedTuple
 
+from hgld.errors import SourceError
 from hgld.wikimedia.api_documents import (
     LANGUAGE,
     ClassEntity,
@@ -14,6 +19,8 @@ from hgld.wikimedia.api_documents import (
     ItemId,
     MissingEntity,
     Page,
+    PageTitle,
+    QueryDocument,
     Revision,
     RevisionEntity,
     SitelinkEntity,
@@ -21,10 +28,12 @@ from hgld.wikimedia.api_documents import (
     Text,
     read_document,
 )
-from hgld.wikimedia.api_query import QueryResult
-from hgld.wikimedia.source import ClassFact
+from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.source import ClassFact, best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
 
+#: Limit of the parts of one response, far above what fifty pages need.
+_MAX_PARTS = 500
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TEMPLATE = re.compile(r"\{\{\s*([^{}|]+?)\s*\|([^{}]*)\}\}")
 #: The template of soft redirects on Commons and its aliases, without spaces and hyphens, in lower case; most
@@ -35,6 +44,97 @@ _REDIRECT_TEMPLATES = frozenset(
         *("redirectcategory", "redirectcat", "redircat", "seecategory", "seecat"),
     )
 )
+
+
+class QueryResult:
+    """The response to ``action=query``, collected from all its parts.
+
+    Attributes:
+        normalized: Normalised titles by requested title.
+        redirects: Targets of hard redirects by title; None for a redirect to another wiki.
+        pages: Pages by title.
+        odd: Titles of pages that had another shape in one of the parts, with the reason.
+    """
+
+    def __init__(self) -> None:
+        self.normalized: dict[str, str] = {}
+        self.redirects: dict[str, str | None] = {}
+        self.pages: dict[str, Page] = {}
+        self.odd: dict[str, str] = {}
+
+    def add(self, document: QueryDocument) -> None:
+        """Add a part of the response.
+
+        Raises:
+            ValueError: No page has the shape of a page, or an odd one has no title. Nothing was added.
+        """
+        pages, odd = [], {}
+        for value in document.query.pages:
+            try:
+                pages.append(read_document(Page, value))
+            except ValueError as error:
+                odd[read_document(PageTitle, value).title] = str(error)
+        if odd and not pages:
+            raise ValueError(f"query.pages: {next(iter(odd.values()))}")
+        self.odd |= odd
+        self.normalized.update((row.source, row.target) for row in document.query.normalized)
+        self.redirects.update((row.source, None if row.interwiki else row.target) for row in document.query.redirects)
+        for page in pages:
+            known = self.pages.get(page.title)
+            self.pages[page.title] = known.merged(page) if known else page
+
+    def page(self, title: str) -> Page | None:
+        """Return a page, or None if the response does not contain it, or not all of it."""
+        return None if title in self.odd else self.pages.get(title)
+
+    def follow(self, requested: str) -> tuple[str, Literal["redirect_loop", "redirect_unresolved"] | None, bool]:
+        """Follow normalisation and hard redirects from a requested title.
+
+        Returns:
+            The title where they end; ``redirect_loop`` or ``redirect_unresolved`` if that is no page of this wiki,
+            else None; and whether a redirect was followed.
+        """
+        title = self.normalized.get(requested, requested)
+        visited: set[str] = set()
+        while title in self.redirects:
+            if title in visited:
+                return title, "redirect_loop", True
+            visited.add(title)
+            target = self.redirects[title]
+            if target is None:
+                return title, "redirect_unresolved", True
+            title = target
+        return title, None, bool(visited)
+
+
+def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]) -> QueryResult:
+    """Call ``action=query`` of Commons until it is complete: a response, and even a page, may come in several parts.
+
+    Args:
+        client: Client of Commons.
+        titles: Up to fifty titles.
+        parameters: What to ask about them.
+
+    Raises:
+        SourceError: The call failed, or its response has too many parts.
+    """
+    result = QueryResult()
+    continuation: dict[str, str] = {}
+
+    def read_part(value: dict[str, Any]) -> dict[str, str]:
+        document = read_document(QueryDocument, value)
+        following = {name: str(text) for name, text in (document.continuation or {}).items()}
+        if following and following == continuation:
+            raise ValueError(f"it continues where it began: {following}")
+        result.add(document)
+        return following
+
+    for _ in range(_MAX_PARTS):
+        call = {"action": "query", "titles": "|".join(titles), **parameters, **continuation}
+        continuation = client.commons(call, read_part)
+        if not continuation:
+            return result
+    raise SourceError(f"a response of Commons has more than {_MAX_PARTS} parts")
 
 
 class ItemFact(NamedTuple):
@@ -86,13 +186,8 @@ class PageFact(NamedTuple):
 
 
 def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
-    """Return the item ids of the best-rank statements, in order.
-
-    These are the preferred statements if there are any, else the normal ones, never the deprecated ones. "No value"
-    and "some value" are dropped after the rank is chosen.
-    """
-    rank = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
-    values = (statement.mainsnak.datavalue for statement in statements if statement.rank == rank)
+    """Return the item ids of the best-rank statements, in order."""
+    values = (statement.mainsnak.datavalue for statement in best_rank(statements, attrgetter("rank")))
     return tuple(intern(value.value.id) for value in values if value is not None)
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
 
+from hgld.wikimedia.source import best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title
 
 #: Names that lines of items contain which may be landmarks, categories, topics or classes. An expression that begins
@@ -219,10 +221,9 @@ def _read_item(number: int, entity: Mapping[str, Any], languages: Sequence[str],
 
 
 def _best_values(statements: Sequence[Mapping[str, Any]]) -> Iterable[Any]:
-    """Yield the values of the best-rank statements, as :func:`hgld.wikimedia.api_facts.best_rank_items` does."""
-    rank = "preferred" if any(statement["rank"] == "preferred" for statement in statements) else "normal"
-    for statement in statements:
-        if statement["rank"] == rank and (value := statement["mainsnak"].get("datavalue")) is not None:
+    """Yield the values of the best-rank statements."""
+    for statement in best_rank(statements, itemgetter("rank")):
+        if (value := statement["mainsnak"].get("datavalue")) is not None:
             yield value["value"]
 
 

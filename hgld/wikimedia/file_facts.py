@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from bs4 import BeautifulSoup
 
 from hgld.wikimedia.api_documents import FileVersion
-from hgld.wikimedia.api_query import QueryResult, query_titles
+from hgld.wikimedia.api_facts import QueryResult, query_titles
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.titles import is_sendable, normalise_title
 

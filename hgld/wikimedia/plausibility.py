@@ -40,6 +40,8 @@ SERVER_ADVICE = (
     "pages: open one of them in a browser. No table was written. When the cause is removed, run the same command "
     "again: it asks again about landmarks without a value, and keeps the others"
 )
+#: The same for a dump.
+DUMP_ADVICE = "The dump may be a part or a sample of Wikidata, or the list one of other pages. No table was written"
 
 
 class UnlikelyStatusError(SourceError):

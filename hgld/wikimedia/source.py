@@ -8,11 +8,13 @@ alone: the order, the batches and the number of runs in which the facts arrived 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hgld.tables.column_values import ROUTE_SEPARATOR, RouteStep, ScrapeStatus
 from hgld.wikimedia.api_documents import ItemId, Revision, Text
+
+S = TypeVar("S")
 
 
 class InstanceOfValue(NamedTuple):
@@ -58,6 +60,16 @@ class ClassFact(NamedTuple):
     description: Text | None
     subclass_of: tuple[ItemId, ...]
     revision: Revision | None
+
+
+def best_rank(statements: Sequence[S], rank_of: Callable[[S], str]) -> list[S]:
+    """Return the best-rank statements in order: the preferred ones, else the normal ones, never the deprecated ones.
+
+    Statements with the values "no value" and "some value" count, too; callers drop them afterwards.
+    """
+    ranks = [rank_of(statement) for statement in statements]
+    best = "preferred" if "preferred" in ranks else "normal"
+    return [statement for statement, rank in zip(statements, ranks, strict=True) if rank == best]
 
 
 class MissingFactsError(Exception):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hgld.wikimedia.category_page import parse_page
+from hgld.wikimedia.html_source import parse_page
 
 
 def page(content: str, extra: str = "", **config: object) -> str:

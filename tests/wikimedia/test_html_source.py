@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from hgld.errors import SourceError
-from hgld.wikimedia.category_page import ParsedPage
 from hgld.wikimedia.client import HtmlResponse
-from hgld.wikimedia.html_source import PAGE, HtmlSource
+from hgld.wikimedia.html_source import PAGE, HtmlSource, ParsedPage
 
 #: What MediaWiki 1.39 answers to the header Promise-Non-Write-API-Action outside its API.
 REFUSED = "Promise-Non-Write-API-Action HTTP header cannot be sent to non-API modules."

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISION, SITELINK, ApiSource
-from hgld.wikimedia.category_page import parse_page
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISION, SITELINK, ApiSource, UpdateSource
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.earlier import NO_SCRAPE
-from hgld.wikimedia.update_source import UpdateSource
+from hgld.wikimedia.html_source import parse_page
+from hgld.wikimedia.scrape_files import NO_SCRAPE
 from tests.scrapes import config_for
 
 KEYS = {
