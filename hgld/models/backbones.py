@@ -108,7 +108,7 @@ def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int |
     Args:
         name: Name of the model in messages.
         configuration: ``pretrained_cfg`` of the model.
-        size: Input size in pixels. Default: that of the configuration.
+        size: Input size in pixels, if not that of the configuration.
 
     Raises:
         ConfigurationError: The images are not square.
@@ -128,11 +128,7 @@ def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int |
 
 
 def valid_image_settings(values: Mapping[str, Any]) -> ImageSettings:
-    """Return image settings with these values.
-
-    Raises:
-        ConfigurationError: A value is invalid, or they do not go together.
-    """
+    """Return image settings with these values, or raise a ConfigurationError that names what is invalid."""
     try:
         return ImageSettings.model_validate(values)
     except ValidationError as error:

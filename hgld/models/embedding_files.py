@@ -108,14 +108,8 @@ def write_output(
 ) -> None:
     """Write embeddings with their ids, deviations if there are any, the list of skipped images, and their record.
 
-    Args:
-        out: File of the embeddings.
-        embeddings: Embeddings of all readable images. Without deviations, those of an earlier run are removed.
-        manifest: All images.
-        landmark_ids: int64, shape (N,): the landmark of each image of the manifest, if known.
-        provenance: Settings, and digests of inputs.
-        sources: Where images and model were.
-        mean: The mean that was subtracted from the embeddings.
+    The embeddings are those of all readable images of the manifest. Without deviations, those of an earlier run are
+    removed.
 
     Raises:
         InputError: No image could be read.

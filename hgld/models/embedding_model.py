@@ -79,9 +79,9 @@ class EmbeddingModel(nn.Module):
     Everything after the backbone is computed in float32, regardless of autocast.
 
     Args:
-        backbone: Backbone; see :func:`hgld.models.backbones.create_backbone`.
-        n_channels: Number of channels of the features of the backbone.
-        settings: Settings of the layers after the backbone.
+        backbone: Backbone, as :func:`hgld.models.backbones.create_backbone` returns it.
+        n_channels: Number of channels of its features.
+        settings: Settings of the layers after it.
 
     Raises:
         ConfigurationError: The projection would have more dimensions than the features.
@@ -135,9 +135,6 @@ class EmbeddingModel(nn.Module):
 
         Maps of a transformer are the grids of its patch tokens. Standard deviations are those of samples, over n - 1.
 
-        Args:
-            images: As in :meth:`forward`.
-
         Returns:
             Embeddings, float32, shape (B, d), and deviations, float32, shape (B, c).
 
@@ -162,14 +159,7 @@ class EmbeddingModel(nn.Module):
         return embeddings, positions.std(dim=2)
 
     def features(self, images: Images) -> torch.Tensor:
-        """Compute the input of the projection: pooled and, by the settings, normalised features.
-
-        Args:
-            images: As in :meth:`forward`.
-
-        Returns:
-            float32, shape (B, C).
-        """
+        """Compute the input of the projection, float32, shape (B, C): pooled and maybe normalised features."""
         if not isinstance(images, torch.Tensor):
             return _by_shape(self.features, images)
         return self._normalised(self._run(self.backbone, images))
@@ -181,7 +171,7 @@ class EmbeddingModel(nn.Module):
         negative, are combined by the generalised mean with GeM's p instead. The result is normalised.
 
         Args:
-            images: As in :meth:`forward`.
+            images: Images of any of the forms that :meth:`forward` takes.
             scales: Factors of height and width, such as (1, 2 ** -0.5, 2 ** 0.5).
 
         Returns:

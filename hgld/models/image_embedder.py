@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import overload
 
@@ -173,7 +173,7 @@ class ImageEmbedder:
         It applies the EXIF orientation, converts to RGB, resizes and crops as ``image_settings`` say, and normalises.
         Height and width are ``size``, unless ``fit`` is ``longest``.
         """
-        return _Preprocess(evaluation_transform(self.image_settings))
+        return partial(_preprocess, evaluation_transform(self.image_settings))
 
     def to(self, device: str | torch.device) -> ImageEmbedder:
         """Move the network to a device, and return this model.
@@ -261,14 +261,8 @@ class ImageEmbedder:
         return Embeddings(embedded.vectors, ids, manifest.landmark_ids(), Path(str(images)))
 
 
-@dataclass(frozen=True)
-class _Preprocess:
-    """Transform of pictures of any mode, which worker processes can receive."""
-
-    transform: Transform
-
-    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
-        return self.transform(as_picture(image), box)
+def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+    return transform(as_picture(image), box)
 
 
 def _outputs(

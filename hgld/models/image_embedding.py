@@ -214,24 +214,11 @@ def embed_part(
     """Embed a part of the images; other parts may run at the same time, also on other computers.
 
     A part that was interrupted, or is run again, embeds what is missing. When all parts are done, :func:`merge_parts`
-    writes the output. The arguments are those of :func:`embed_images`.
-
-    Args:
-        images: Images of all parts.
-        out: File that all parts are going to be merged into.
-        model: The model.
-        part: Part of the shards to embed. A part without any does nothing.
-        config: Settings, the same for all parts.
-        root: Folder that the paths of the table are relative to.
-        processes: Processes that share the shards of this part.
-        progress: Reporter of the number of images done by this process.
+    writes the output. Arguments and errors are those of :func:`embed_images`, and the same for all parts but for
+    ``part``, the part of the shards to embed. A part without any does nothing.
 
     Returns:
         Counts of the part, or None if ``out`` was up to date.
-
-    Raises:
-        InputError, ConfigurationError: Those of :func:`embed_images`.
-        BusyError: Another run is embedding this part, or is writing ``out``.
     """
     job = _Job(images, out, model, config, root, processes)
     if job.first_answer(job.is_up_to_date()):
@@ -243,7 +230,7 @@ def embed_part(
             return None
         embedded, waiting_share = job.embed(shards, progress)
         skipped = job.first_answer(job.n_skipped(shards) if job.is_first else 0)
-    return EmbedPartSummary(part, job.n_images(shards), skipped, embedded, job.seconds, waiting_share)
+    return EmbedPartSummary(part, job.n_images(shards), skipped, embedded, job.seconds(), waiting_share)
 
 
 def merge_parts(
@@ -256,14 +243,8 @@ def merge_parts(
 ) -> EmbedImagesSummary | None:
     """Join the embeddings of all parts into the output, with the bytes that :func:`embed_images` would write.
 
-    No image is read and nothing is computed on the device of the settings, which need not be there.
-
-    Args:
-        images: Images of all parts.
-        out: File to write.
-        model: The model that the parts were embedded by.
-        config: Settings of the parts.
-        root: Folder that the paths of the table are relative to.
+    Arguments are those of the parts. No image is read and nothing is computed on the device of the settings, which
+    need not be there.
 
     Returns:
         Counts of the output, or None if ``out`` was up to date.
@@ -282,13 +263,7 @@ def merge_parts(
 
 
 class _Job:
-    """The images, the model, and the folder of shards beside the output, with a record of what they are made from.
-
-    Attributes:
-        shards: Numbers of all shards.
-        locks: Locks of parts.
-        is_first: Whether this is the first of the processes, which alone writes anything but shards.
-    """
+    """The images, the model, and the folder of shards beside the output, with a record of what they are made from."""
 
     def __init__(
         self,
@@ -304,6 +279,7 @@ class _Job:
         dataset = open_images(images, evaluation_transform(model.image_settings), root=root, split=config.split)
         self._out, self._model, self._config, self._dataset = out, model, config, dataset
         self._processes = processes or Processes()
+        #: Whether this is the first process, which alone writes anything but shards.
         self.is_first = self._processes.rank == 0
         # Read early: what is wrong with them should not show itself after the work.
         self._landmark_ids = None if out.suffix == ".npy" else dataset.manifest.landmark_ids()
@@ -331,9 +307,7 @@ class _Job:
         self.shards = range(-(-len(dataset) // config.shard_size))
         self.locks = PartLocks(self._folder, out)
 
-    @property
     def seconds(self) -> float:
-        """Time since the job began."""
         return time.monotonic() - self._start
 
     def first_answer(self, value: T) -> T:
@@ -359,15 +333,7 @@ class _Job:
         return True
 
     def open_shards(self, *, discard: bool = False, n_parts: int = 1) -> None:
-        """Create the folder of shards, or reuse it with the shards in it.
-
-        Args:
-            discard: Whether to delete existing shards.
-            n_parts: Number of parts that the shards are divided into, for messages about missing ones.
-
-        Raises:
-            ConfigurationError: Existing shards have other settings or inputs.
-        """
+        """Create the folder of shards, or reuse the shards in it; ``n_parts`` is for messages about missing ones."""
         # Shards without a record are what is left of a folder whose removal was interrupted.
         if discard or not self._record.is_file():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -398,8 +364,7 @@ class _Job:
         """Write those of some shards that are missing, shared between processes.
 
         Returns:
-            Number of images in the shards that were missing, and this process's share of time spent waiting for
-            images; None if it had none to embed.
+            Number of images in the missing shards; and share of this process's time that it waited for images.
         """
         config, progress = self._config, progress or NoProgress()
         # All use the first process's list: a slow process would not list shards that another has written since.
@@ -428,15 +393,7 @@ class _Job:
         return self.n_images(missing), waiting_share
 
     def join(self, embedded: int = 0, waiting_share: float | None = None) -> EmbedImagesSummary:
-        """Turn the shards, which are all there, into the output, and remove them.
-
-        Args:
-            embedded: Number of images that this run has embedded.
-            waiting_share: Share of time spent waiting for images.
-
-        Raises:
-            InputError: No image could be read.
-        """
+        """Turn the shards, which are all there, into the output, and remove them."""
         joined, manifest = self._joined(), self._dataset.manifest
         mean = tuple(_center(joined.vectors).tolist()) if self._config.center else None
         write_output(self._out, joined, manifest, self._landmark_ids, self._provenance, self._sources, mean)
@@ -449,7 +406,7 @@ class _Job:
             tuple(manifest.ids[skipped]),
             tuple(manifest.ids[zeros.numpy()]),
             embedded,
-            self.seconds,
+            self.seconds(),
             waiting_share,
             skipped_path(self._out),
         )

@@ -51,7 +51,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically; the bytes depend on the values only, not on whether the run was resumed.
 
     Args:
-        path: File to write or replace.
+        path: Path of the checkpoint.
         state: Tensors, numbers and strings, and mappings and sequences of them.
     """
     with atomic_write(path) as draft, draft.open("wb") as stream:  # torch writes the name of a path into the file
@@ -102,16 +102,7 @@ def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str,
 
 
 class ModelConfig(Settings):
-    """Contents of ``config.json``.
-
-    Args:
-        format: Name and version of the format.
-        hgld_version: Version of hgld that wrote the folder.
-        model: Settings of the network; its weights are in the folder.
-        image: Transforms of its images.
-        dim: Number of dimensions of the embeddings.
-        weights_sha256: SHA-256 of the file of weights.
-    """
+    """Contents of ``config.json``."""
 
     format: Literal["hgld.model/1"]
     hgld_version: str
@@ -135,12 +126,7 @@ def is_written_by_hgld(folder: Path) -> bool:
 
 
 def write_model(model: ImageEmbedder, folder: Path) -> None:
-    """Write the configuration and the weights of a model to a folder.
-
-    Args:
-        model: The model.
-        folder: Existing folder.
-    """
+    """Write the configuration and the weights of a model to an existing folder."""
     state = {name: value.cpu().contiguous() for name, value in model.network.state_dict().items()}
     with atomic_write(folder / WEIGHTS) as draft:
         save_file(state, draft, metadata={"format": "pt"})
@@ -158,14 +144,7 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
 
 
 def read_model(folder: Path, name: str) -> ImageEmbedder:
-    """Load a published model.
-
-    Args:
-        folder: Folder of its files.
-        name: Name of the model in error messages, such as the path of the folder.
-
-    Returns:
-        The model in evaluation mode on the CPU.
+    """Load a published model, in evaluation mode on the CPU; ``name`` is its name in error messages.
 
     Raises:
         InputError: Files are missing, damaged or do not fit together, or are in another format.
@@ -191,10 +170,6 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
 
 def weights_name(folder: Path, name: str) -> str:
     """Return the name of the file of weights that belongs to the configuration in a folder.
-
-    Args:
-        folder: Folder with a configuration.
-        name: Name of the model in error messages.
 
     Raises:
         InputError: There is no configuration of hgld, timm or open_clip.

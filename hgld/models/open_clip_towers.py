@@ -27,7 +27,7 @@ class ImageTower(nn.Module):
     Args:
         visual: The tower as open_clip builds it.
         name: Name of the backbone, for messages.
-        size: Height and width of the images that it takes, in pixels.
+        size: Height and width of the images in pixels.
     """
 
     def __init__(self, visual: nn.Module, name: str, size: int) -> None:
@@ -36,11 +36,7 @@ class ImageTower(nn.Module):
         self._name, self._size = name, size
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Compute features: float, shape (B, 3, size, size) -> (B, C).
-
-        Raises:
-            ConfigurationError: The images have another size.
-        """
+        """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
         if images.shape[2:] != (self._size, self._size):
             raise ConfigurationError(
                 f"{self._name} takes no images of {images.shape[3]} x {images.shape[2]}; set `size` to {self._size}"
@@ -50,10 +46,7 @@ class ImageTower(nn.Module):
 
 
 def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
-    """Create the image tower with its weights.
-
-    Returns:
-        The tower, and the number of its features.
+    """Create the image tower with its weights; returns it with the number of its features.
 
     Raises:
         ConfigurationError: open_clip has no such model or weights, or a file does not hold them.
