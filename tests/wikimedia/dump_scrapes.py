@@ -8,22 +8,13 @@ from typing import Any
 
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump
+from hgld.wikimedia.plausibility import UNLIKELY_SHARES
 from hgld.wikimedia.scraper import ScrapeSummary, scrape_dump, scrape_file
 from tests.scrapes import config_for
 
 Rows = dict[str, dict[str, Any]]
 #: Statuses that a small world may have many of.
-FREQUENT = (
-    *(
-        "missing",
-        "no_item",
-        "no_instance_of",
-        "redirect_loop",
-        "redirect_unresolved",
-        "invalid_title",
-        "item_missing",
-    ),
-)
+FREQUENT = tuple(UNLIKELY_SHARES.keys() - {"no_infobox"})
 
 
 def from_api(replica: Callable[..., Any], world: str, categories: Path, out: Path) -> Path:

@@ -22,12 +22,7 @@ from tests.scrapes import config_for
 
 KEYS = {
     SITELINK: ["Category:Edge plain", "Category:Edge no item"],
-    PAGE: [
-        "Category:Edge hard redirect",
-        "Category:Edge missing",
-        "Category:Edge soft redirect",
-        "Category:edge plain",
-    ],
+    PAGE: [f"Category:{name}" for name in ("Edge hard redirect", "Edge missing", "Edge soft redirect", "edge plain")],
     REDIRECT_TARGET: ["Category:Edge soft redirect", "Category:Edge missing"],
     ITEM: ["Q950000001", "Q969999999", "Q961000001"],
     CLASS: ["Q16970", "Q960000008", "Q960000009"],
@@ -42,22 +37,8 @@ READ = {
 }
 #: Values that replace others: wrong types, numbers that fit nowhere, texts that cannot be encoded.
 ODD_VALUES: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    10**30,
-    1.5,
-    float("inf"),
-    "",
-    "\ud800",
-    "Q0",
-    "x",
-    [],
-    [[]],
-    {},
-    {"x": 1},
-    ["\udfff"],
+    *(None, True, 0, -1, 10**30, 1.5, float("inf"), "", "\ud800", "Q0", "x"),
+    *([], [[]], {}, {"x": 1}, ["\udfff"]),
 ]
 
 
