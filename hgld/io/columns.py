@@ -25,11 +25,7 @@ _WHOLE_NUMBER = r"^-?[0-9]+\.0+$"
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of a Parquet file, or of a CSV file with a header.
-
-    Raises:
-        InputError: The file does not exist or cannot be read.
-    """
+    """Return the column names of a Parquet file, or of a CSV file with a header."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV or Parquet file")
     try:
@@ -139,14 +135,8 @@ def read_text_columns(
 def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Convert a column of texts or numbers to texts without white space around them; missing and empty ones are null.
 
-    A column of whole numbers that are stored with decimals, as pandas does where values are missing, loses them.
-
-    Args:
-        column: Strings, numbers, booleans or dates, or a dictionary of them.
-        name: Name of the column, for messages.
-
-    Raises:
-        InputError: The column has another type.
+    A column of whole numbers that are stored with decimals, as pandas does where values are missing, loses them. The
+    column may have strings, numbers, booleans or dates, or a dictionary of them; ``name`` is for messages.
 
     >>> as_texts(pa.chunked_array([[1.0, 20.0, None]]), "group").to_pylist()
     ['1', '20', None]
@@ -191,15 +181,7 @@ def _describe(table: pa.Table, row: int) -> str:
 
 
 def require_non_null(table: pa.Table, path: Path) -> None:
-    """Check that no value is null or an empty string.
-
-    Args:
-        table: Table to check.
-        path: File that the table was read from, for the message.
-
-    Raises:
-        InputError: Values are missing; the message names the columns and the first rows without a value.
-    """
+    """Raise an InputError, which names columns and rows, if a value is null or an empty string."""
     problems = []
     for name in table.column_names:
         missing = pc.is_null(table[name])

@@ -76,12 +76,9 @@ def _draft_of(path: Path, *marks: str | int) -> Path:
 
 @contextmanager
 def _claim(draft: Path) -> Iterator[bool]:
-    """Create a file and lock it, so that another process that writes the same file now uses another draft.
+    """Create a file and lock it; yield whether this process may write it, which is False where there are no locks.
 
     The system releases the lock of a process that dies: its draft can be claimed again.
-
-    Yields:
-        Whether this process may write the draft; always False where the system has no such locks.
     """
     if fcntl is None:
         yield False
@@ -138,9 +135,6 @@ def check_writable_folder(path: Path) -> None:
 def require_suffix(path: Path, *suffixes: str) -> None:
     """Check that a file to write has the suffix of a format.
 
-    Raises:
-        ConfigurationError: The suffix is another one.
-
     >>> require_suffix(Path("table.txt"), ".csv", ".parquet")
     Traceback (most recent call last):
     hgld.errors.ConfigurationError: table.txt: the suffix is ".txt"; choose .csv or .parquet
@@ -155,12 +149,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(path: Path, algorithm: str) -> str:
-    """Return the digest of a file in hex.
-
-    Args:
-        path: File to read.
-        algorithm: Name of an algorithm of hashlib, such as ``md5``.
-    """
+    """Return the digest of a file in hex, by an algorithm of hashlib such as ``md5``."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(2**20):
@@ -267,9 +256,7 @@ def replace_together(folder: Path, replaced: Mapping[str, str | None]) -> Iterat
     If the process is killed, all files of a new folder appear or none. In a folder that exists, the files are renamed
     one by one once all of them are written; what is missing after a kill is done by :func:`finish_replacing`.
 
-    Args:
-        folder: Folder of the files.
-        replaced: Names of the files, with the digests of what they replace (:func:`file_digests`).
+    ``replaced`` has the names of the files, with the digests of what they replace (:func:`file_digests`).
 
     Raises:
         ConflictError: A file was changed since its digest was taken; nothing is replaced.

@@ -25,11 +25,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path:
-    """Return the path of the first file that a repository has, from the cache or downloaded.
-
-    Args:
-        repository: Name of the repository, such as ``timm/resnet50.tv_in1k``.
-        names: Names of alternative files, the preferred one first.
+    """Return the path of the first of some alternative files that a repository has, from the cache or downloaded.
 
     Raises:
         SourceError: No file is in the cache, and the hub has none or cannot be reached.
@@ -59,11 +55,8 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
 def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = None) -> Path:
     """Return a folder with files of a repository, all of one commit.
 
-    Args:
-        repository: Name of the repository, ``owner/name``.
-        names: Names of files; those that the repository lacks are absent from the folder.
-        revision: Branch, tag or commit. Default: the main branch, of which the hub is asked for the present commit;
-            where it cannot be reached, that of the last download is taken.
+    Files that the repository lacks are absent from the folder. Without a revision (branch, tag or commit), the hub is
+    asked for the present commit of the main branch; where it cannot be reached, that of the last download is taken.
 
     Raises:
         ConfigurationError: The name is malformed.
@@ -110,17 +103,8 @@ def repository_files(repository: str) -> tuple[list[str], bool] | None:
 def upload_folder(folder: Path, repository: str, *, private: bool, message: str, replaces: Sequence[str]) -> str:
     """Upload the files of a folder in one commit, and create the repository if there is none.
 
-    An upload that is interrupted changes no file of the repository.
-
-    Args:
-        folder: Folder of the files.
-        repository: Name of the repository, ``owner/name``.
-        private: Whether a new repository can be seen only by its owner.
-        message: Message of the commit.
-        replaces: Names of files that are removed from the repository if the folder lacks them.
-
-    Returns:
-        URL of the commit.
+    An upload that is interrupted changes no file of the repository. Files named by ``replaces`` are removed from the
+    repository if the folder lacks them. Returns the URL of the commit.
 
     Raises:
         SourceError: The hub cannot be reached or refuses the upload, or the upload was cut off.
@@ -165,9 +149,7 @@ def _reason(error: Exception) -> str:
 def open_clip_weights(model: str, pretrained: str) -> tuple[Path, dict[str, Any]]:
     """Return the file of the weights, downloaded if necessary, and open_clip's configuration of their tag.
 
-    Args:
-        model: Name of a model of open_clip.
-        pretrained: Path of a file, for which the configuration is empty; or a tag.
+    ``pretrained`` is a tag, or the path of a file, for which the configuration is empty.
 
     Raises:
         ConfigurationError: open_clip has no such model, or ``pretrained`` is neither a file nor a tag of it.
@@ -182,11 +164,7 @@ def open_clip_weights(model: str, pretrained: str) -> tuple[Path, dict[str, Any]
 
 
 def open_clip_architecture(model: str) -> dict[str, Any]:
-    """Return open_clip's configuration of the architecture of a model.
-
-    Raises:
-        ConfigurationError: open_clip has no model of this name.
-    """
+    """Return open_clip's configuration of a model, or raise a ConfigurationError if it has none of this name."""
     import open_clip
 
     if model not in open_clip.list_models():

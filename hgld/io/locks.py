@@ -62,11 +62,7 @@ def exclusive_lock(out: Path, *, wait_s: float = 0, name: str | None = None) -> 
 
 
 def is_locked(out: Path) -> bool:
-    """Return whether another run holds the lock of an output; False where the file system has no locks.
-
-    Args:
-        out: File or folder, see :func:`exclusive_lock`.
-    """
+    """Return whether another run holds the lock of an output; False where the file system has no locks."""
     path = _lock_path(out)
     if not path.exists():  # the attempt below would create it
         return False
@@ -83,7 +79,7 @@ def is_locked(out: Path) -> bool:
 
 
 class PartLocks:
-    """Locks of parts, and which of them are held.
+    """Locks of the parts of an output, which several jobs write at the same time.
 
     A run that writes all of an output holds the lock of that output (:func:`hgld.io.locks.exclusive_lock`) to its
     end. A part holds it only until it has a lock of its own. So which parts are running is certain to whoever holds
@@ -98,14 +94,7 @@ class PartLocks:
         self._folder, self._out = folder, out
 
     def held(self, part: str) -> AbstractContextManager[None]:
-        """Lock a part for this process.
-
-        Args:
-            part: Part as ``3/16``.
-
-        Raises:
-            BusyError: Another run holds the lock.
-        """
+        """Lock a part, such as ``3/16``, for this process, or raise a BusyError if another run holds the lock."""
         number, count = part.split("/")
         return exclusive_lock(self._folder / f"{number}_of_{count}", name=f"part {part} of {self._out}")
 
@@ -117,11 +106,7 @@ class PartLocks:
         return [f"{number}/{count}" for count, number in sorted(parts)]
 
     def require_idle(self) -> None:
-        """Raise if parts are running.
-
-        Raises:
-            BusyError: Parts are running.
-        """
+        """Raise a BusyError if parts are running."""
         if running := self.running():
             raise BusyError(f"{self._out}: {are_running(running)}; wait for the end")
 

@@ -1,6 +1,7 @@
 """Facts from the JSON documents of the action APIs of Wikidata and Commons.
 
-A response to ``action=query`` of Commons may come in several parts, which are collected first.
+Readers of entities raise ValueError if an entity has another shape. A response to ``action=query`` of Commons, and
+even a page, may come in several parts, which are collected first.
 """
 
 from __future__ import annotations
@@ -47,45 +48,37 @@ _REDIRECT_TEMPLATES = frozenset(
 
 
 class QueryResult:
-    """The response to ``action=query``, collected from all its parts.
-
-    Attributes:
-        normalized: Normalised titles by requested title.
-        redirects: Targets of hard redirects by title; None for a redirect to another wiki.
-        pages: Pages by title.
-        odd: Titles of pages that had another shape in one of the parts, with the reason.
-    """
+    """The response to ``action=query``, collected from all its parts."""
 
     def __init__(self) -> None:
-        self.normalized: dict[str, str] = {}
-        self.redirects: dict[str, str | None] = {}
-        self.pages: dict[str, Page] = {}
-        self.odd: dict[str, str] = {}
+        self._normalized: dict[str, str] = {}
+        #: Targets of hard redirects by title; None for a redirect to another wiki.
+        self._redirects: dict[str, str | None] = {}
+        self._pages: dict[str, Page] = {}
+        #: Titles of pages that had another shape in one of the parts.
+        self._malformed: set[str] = set()
 
     def add(self, document: QueryDocument) -> None:
-        """Add a part of the response.
-
-        Raises:
-            ValueError: No page has the shape of a page, or an odd one has no title. Nothing was added.
-        """
-        pages, odd = [], {}
+        """Add a part of the response; if no page in it has the shape of a page, raise ValueError and add nothing."""
+        pages, malformed = [], dict[str, str]()
         for value in document.query.pages:
             try:
                 pages.append(read_document(Page, value))
             except ValueError as error:
-                odd[read_document(PageTitle, value).title] = str(error)
-        if odd and not pages:
-            raise ValueError(f"query.pages: {next(iter(odd.values()))}")
-        self.odd |= odd
-        self.normalized.update((row.source, row.target) for row in document.query.normalized)
-        self.redirects.update((row.source, None if row.interwiki else row.target) for row in document.query.redirects)
+                malformed[read_document(PageTitle, value).title] = str(error)
+        if malformed and not pages:
+            raise ValueError(f"query.pages: {next(iter(malformed.values()))}")
+        self._malformed |= malformed.keys()
+        query = document.query
+        self._normalized.update((row.source, row.target) for row in query.normalized)
+        self._redirects.update((row.source, None if row.interwiki else row.target) for row in query.redirects)
         for page in pages:
-            known = self.pages.get(page.title)
-            self.pages[page.title] = known.merged(page) if known else page
+            known = self._pages.get(page.title)
+            self._pages[page.title] = known.merged(page) if known else page
 
     def page(self, title: str) -> Page | None:
         """Return a page, or None if the response does not contain it, or not all of it."""
-        return None if title in self.odd else self.pages.get(title)
+        return None if title in self._malformed else self._pages.get(title)
 
     def follow(self, requested: str) -> tuple[str, Literal["redirect_loop", "redirect_unresolved"] | None, bool]:
         """Follow normalisation and hard redirects from a requested title.
@@ -94,13 +87,13 @@ class QueryResult:
             The title where they end; ``redirect_loop`` or ``redirect_unresolved`` if that is no page of this wiki,
             else None; and whether a redirect was followed.
         """
-        title = self.normalized.get(requested, requested)
+        title = self._normalized.get(requested, requested)
         visited: set[str] = set()
-        while title in self.redirects:
+        while title in self._redirects:
             if title in visited:
                 return title, "redirect_loop", True
             visited.add(title)
-            target = self.redirects[title]
+            target = self._redirects[title]
             if target is None:
                 return title, "redirect_unresolved", True
             title = target
@@ -108,12 +101,7 @@ class QueryResult:
 
 
 def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]) -> QueryResult:
-    """Call ``action=query`` of Commons until it is complete: a response, and even a page, may come in several parts.
-
-    Args:
-        client: Client of Commons.
-        titles: Up to fifty titles.
-        parameters: What to ask about them.
+    """Call ``action=query`` of Commons for up to fifty titles until all parts of the response are there.
 
     Raises:
         SourceError: The call failed, or its response has too many parts.
@@ -192,11 +180,7 @@ def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
 
 
 def item_fact(entity: Any) -> ItemFact | None:
-    """Return the fact about an item from an entity with the props ``info`` and ``claims``; None if it was deleted.
-
-    Raises:
-        ValueError: The entity has another shape.
-    """
+    """Return the fact about an item from an entity with the props ``info`` and ``claims``; None if it was deleted."""
     if _missing(entity):
         return None
     return _item_fact(read_document(ItemEntity, entity))
@@ -206,9 +190,6 @@ def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
     """Return the title on Commons and the fact from an entity with the props ``info``, ``claims`` and ``sitelinks``.
 
     The fact is None for a title without an item.
-
-    Raises:
-        ValueError: The entity has another shape.
     """
     if missing := _missing(entity):
         return missing.title or "", None
@@ -219,11 +200,7 @@ def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
 
 
 def revision_fact(entity: Any) -> RevisionFact:
-    """Return the fact from an entity with the props ``info`` and ``sitelinks``.
-
-    Raises:
-        ValueError: The entity has another shape.
-    """
+    """Return the fact from an entity with the props ``info`` and ``sitelinks``."""
     if missing := _missing(entity):
         return RevisionFact(None, None, missing.title)
     item = read_document(RevisionEntity, entity)
@@ -231,14 +208,9 @@ def revision_fact(entity: Any) -> RevisionFact:
 
 
 def class_fact(key: str, entity: Any) -> ClassFact:
-    """Return the fact about a class.
+    """Return the fact about the class with a requested id.
 
-    Args:
-        key: Requested id.
-        entity: JSON of the entity with the props ``info``, ``labels``, ``descriptions`` and ``claims``.
-
-    Raises:
-        ValueError: The entity has another shape.
+    The entity has the props ``info``, ``labels``, ``descriptions`` and ``claims``.
     """
     if _missing(entity):
         return ClassFact(key, key, None, None, (), None)
@@ -264,11 +236,7 @@ def _item_fact(item: ItemEntity) -> ItemFact:
 
 
 def page_fact(requested: str, query: QueryResult) -> PageFact | None:
-    """Follow a requested title through the response: normalisation, hard redirects, the page.
-
-    Returns:
-        The fact; None if the response does not contain the title.
-    """
+    """Follow a requested title through the response to its page; None if the response does not contain it."""
     title, problem, redirected = query.follow(requested)
     if problem is not None:
         return PageFact(problem, title, None, redirected, False)

@@ -71,11 +71,7 @@ _REDIRECT_TEMPLATE = "Template:Category redirect"
 
 
 class ApiSource:
-    """See :class:`hgld.wikimedia.source.Source`.
-
-    Args:
-        client: Client of both APIs.
-    """
+    """The APIs as a :class:`hgld.wikimedia.source.Source`."""
 
     kinds: tuple[str, ...] = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
@@ -96,7 +92,7 @@ class ApiSource:
         return self._batch_size
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """See :class:`Source`; keys that a response lacks are asked for again, in halves if it has none of them.
+        """Return facts by key; keys that a response lacks are asked for again, in halves if it has none of them.
 
         If the server refuses a list as too long, batches are halved from then on. Truncated responses do not shorten
         later batches: each holds as many entities as a shorter batch would.
@@ -140,7 +136,7 @@ class ApiSource:
         return _SHAPES[kind].validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
-        """See :class:`Source`; the item of a Wikimedia category gives way to its main topic, once, if it has one."""
+        """Return the result for a landmark, or raise MissingFactsError."""
         if not is_sendable(title):
             return Resolution("invalid_title")
         outcome = _find_item(title, facts)
@@ -172,10 +168,7 @@ class ApiSource:
     def _get_entities_by_id(
         self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]
     ) -> dict[str, Any]:
-        """Return what ``read`` makes of each entity that the response contains.
-
-        Entity redirects are followed, and the key stays the requested id.
-        """
+        """Return what ``read`` makes of each entity in the response, by requested id, also of a redirect."""
 
         def read_all(entities: dict[str, Any], is_complete: bool) -> _Answer:
             return read_each({key: entities[key] for key in ids if key in entities}, read)
@@ -185,16 +178,10 @@ class ApiSource:
     def _get_entities(
         self, parameters: dict[str, str], props: str, read: Callable[[dict[str, Any], bool], _Answer]
     ) -> dict[str, Any]:
-        """Call ``wbgetentities``.
+        """Call ``wbgetentities`` and return facts by key, of those entities that fit into the response.
 
-        Args:
-            parameters: Parameters of the call.
-            props: Parts of the entities to request.
-            read: Returns facts by key and the description of an odd entity; takes the entities of a response and
-                whether it is complete.
-
-        Returns:
-            Facts by key; only those that fit into the response, and none of odd entities.
+        ``read`` takes the entities of a response and whether it is complete, and returns facts by key and the
+        description of a malformed entity.
         """
 
         def read_response(value: dict[str, Any]) -> dict[str, Any]:
@@ -245,18 +232,10 @@ def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Ans
 
 
 def resolve_item(page_title: str, item: ItemFact, redirects: list[RouteStep], facts: FactStore) -> Resolution:
-    """Return the result for a landmark whose item is known.
+    """Return the result for a landmark whose item is known, or raise MissingFactsError.
 
-    The item of a Wikimedia category gives way to its main topic, once, if it has one.
-
-    Args:
-        page_title: Title after all redirects.
-        item: Item of the page.
-        redirects: Redirects that were followed.
-        facts: Facts known so far, of the kinds :data:`ITEM` and :data:`CLASS`.
-
-    Raises:
-        MissingFactsError: Facts must be fetched first.
+    The item of a Wikimedia category gives way to its main topic, once, if it has one. ``page_title`` is the title
+    after all ``redirects``; ``facts`` are of the kinds :data:`ITEM` and :data:`CLASS`.
     """
     if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
         topic: ItemFact | None = facts.get(ITEM, item.main_topic)
@@ -311,14 +290,14 @@ def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact
 
 
 class UpdateSource(ApiSource):
-    """See :class:`hgld.wikimedia.source.Source`; the results are those of :class:`ApiSource`.
+    """The APIs as a source that asks what has changed since an earlier scrape, and fetches only that.
+
+    Statements, labels and the link to a Commons category are all part of an item: with the same revision it is the
+    same. ``wbgetentities`` takes fifty ids and, in the same call, fifty titles, so that a request checks a hundred
+    landmarks. Only Commons knows what became of redirects and of pages without an item, which are requested again.
 
     The tables hold classes after redirects. Where statements may name an item that redirects to the class, which the
     revision of neither would show, the landmark or class is requested again.
-
-    Args:
-        client: Client of both APIs.
-        earlier: The scrape to start from.
     """
 
     kinds = (*ApiSource.kinds, REVISION)
@@ -335,7 +314,7 @@ class UpdateSource(ApiSource):
         return super().batch_size(kind) * (2 if kind == REVISION else 1)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
-        """See :class:`Source`; what the revision implies is added to the facts."""
+        """Return the result for a landmark; what its revision implies is added to the facts."""
         row = self._row(title)
         if row is not None and (facts.has(REVISION, title) or not facts.has(SITELINK, title)):
             current: tuple[str, int] | tuple[()] | None = facts.get(REVISION, title)

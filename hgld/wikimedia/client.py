@@ -152,13 +152,7 @@ class UnknownEntityError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class HtmlResponse:
-    """A complete response to a request for a page.
-
-    Args:
-        url: Address of the page.
-        status: HTTP status: 200, 400 or 404.
-        html: The document, which need not be MediaWiki's, nor HTML.
-    """
+    """A complete response with status 200, 400 or 404; the document need not be MediaWiki's, nor HTML."""
 
     url: str
     status: int
@@ -166,11 +160,7 @@ class HtmlResponse:
 
 
 class WikimediaClient:
-    """Client of Commons and Wikidata; safe to use from several threads.
-
-    Args:
-        config: Addresses of the servers, and limits on requests to them.
-    """
+    """Client of Commons and Wikidata; safe to use from several threads."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
@@ -217,14 +207,8 @@ class WikimediaClient:
     def page(self, title: str, read: Callable[[HtmlResponse], T]) -> T:
         """Request a page of Commons in English and read it.
 
-        HTTP redirects to the server's spelling of the title are followed.
-
-        Args:
-            title: Title of the page.
-            read: Reads the document. If it raises ValueError, the request is repeated.
-
-        Returns:
-            What ``read`` returns.
+        HTTP redirects to the server's spelling of the title are followed. If ``read`` raises ValueError, the request
+        is repeated; else what it returns is returned.
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
@@ -234,14 +218,10 @@ class WikimediaClient:
         return self._get(root + title_path(title), partial(_read_page, read), root)
 
     def file(self, url: str, read: Callable[[bytes], T]) -> T | None:
-        """Request a file, such as a thumbnail, and read it.
+        """Request a file at the address that the API names, such as a thumbnail, and read it.
 
-        Args:
-            url: Address of the file, as the API names it.
-            read: Reads the content. If it raises ValueError, the request is repeated.
-
-        Returns:
-            What ``read`` returns; None if there is no such file (404 or 410).
+        If ``read`` raises ValueError, the request is repeated; else what it returns is returned, or None if there is
+        no such file (404 or 410).
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects do not end.

@@ -76,13 +76,7 @@ class ExtractConfig:
 
 @dataclass(frozen=True)
 class ExtractProgress:
-    """How much of an extract there is.
-
-    Args:
-        parts: Number of parts.
-        parts_done: Number of parts that are made.
-        complete: Whether the extract is complete.
-    """
+    """How much of an extract there is: number of parts, of those that are made, and whether it is complete."""
 
     parts: int
     parts_done: int
@@ -233,11 +227,7 @@ def _complete(parts: Sequence[DumpPart], dump: Path, folder: Path, source: dict[
 
 
 def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
-    """Return the date of a dump.
-
-    Raises:
-        InputError: It is truncated, or has no items.
-    """
+    """Return the date of a dump, which must be complete and have items."""
     opened, closed, items = (sum(getattr(record, key) for record in records) for key in ("opened", "closed", "items"))
     if opened != closed:
         raise InputError(f"{dump}: {opened} lines are [ and {closed} are ], so a part is missing; {DAMAGED}")
@@ -252,8 +242,7 @@ def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
 def _check_boundaries(records: Sequence[PartRecord]) -> None:
     """Check that each range was entered where the one before it was left, so that no line is lost or read twice.
 
-    Raises:
-        InputError: A range was entered elsewhere, because something in the middle of a member looks like a member.
+    It may be entered elsewhere because something in the middle of a member looks like a member.
     """
     reached: int | None = None
     for record in records:

@@ -117,11 +117,7 @@ class DumpPart:
         return record if asdict(record).items() >= self._identity.items() else None
 
     def make(self) -> None:
-        """Read the range, and write the files.
-
-        Raises:
-            InputError: The range is not one of a dump of Wikidata, or it is damaged.
-        """
+        """Read the range, and write the files; raise InputError if it is damaged or not of a dump of Wikidata."""
         lines = items = opened = closed = 0
         modified = ""
         with _item_writer(self.linked) as write_linked, _item_writer(self.unlinked) as write_unlinked:

@@ -70,15 +70,9 @@ def file_title_of_url(url: str) -> str:
 
 
 def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: int) -> dict[str, FileFact]:
-    """Ask Commons for facts about files.
+    """Ask Commons for facts about up to fifty files by title; those that the response lacks are left out.
 
-    Args:
-        client: Client of Commons.
-        titles: Titles of up to fifty files.
-        width: Width of the thumbnails in pixels, one of :data:`THUMBNAIL_WIDTHS`.
-
-    Returns:
-        Facts by title; those that the response lacks are left out.
+    The width of thumbnails is one of :data:`THUMBNAIL_WIDTHS` in pixels.
 
     Raises:
         SourceError: The request failed after the last repetition.

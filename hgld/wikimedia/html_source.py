@@ -71,11 +71,7 @@ _STATUSES = {
 
 
 class HtmlSource:
-    """See :class:`hgld.wikimedia.source.Source`.
-
-    Args:
-        client: Client of Commons.
-    """
+    """Category pages as a :class:`hgld.wikimedia.source.Source`."""
 
     kinds = (PAGE,)
     class_kind = None
@@ -96,7 +92,7 @@ class HtmlSource:
         return _SHAPE.validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
-        """See :class:`Source`; one soft redirect is followed, and each hard redirect that the server follows."""
+        """Return the result; one soft redirect is followed, and each hard redirect that the server follows."""
         if not is_sendable(title):
             return Resolution("invalid_title")
         page: ParsedPage = facts.get(PAGE, title)
@@ -196,14 +192,7 @@ def _page_config(soup: BeautifulSoup) -> Callable[[str], Any]:
 
 
 def _parse_category(soup: BeautifulSoup, content: Tag, title: str, categories: Any) -> ParsedPage:
-    """Parse the page of a category that exists.
-
-    Args:
-        soup: The document.
-        content: Its content area.
-        title: Its heading.
-        categories: Its categories, hidden ones as well, without namespace; None if unknown.
-    """
+    """Parse the page of a category that exists; ``categories`` are its own without namespace, None if unknown."""
     redirected = soup.find(class_="mw-redirectedfrom") is not None
     if soup.find(class_="redirectMsg"):
         return ParsedPage("redirect_unresolved", title)

@@ -101,11 +101,7 @@ NO_SCRAPE = EarlierScrape({}, {}, {}, ())
 
 
 def read_earlier(scraped: Path) -> EarlierScrape:
-    """Read the table ``scraped`` and the table ``classes`` beside it.
-
-    Raises:
-        InputError: See :func:`hgld.tables.read_table`.
-    """
+    """Read the table ``scraped`` and the table ``classes`` beside it."""
     table = read_table(scraped, SCRAPED)
     times = table["fetched_at"].cast("int64").to_pylist()
     rows: dict[str, tuple[Resolution, int]] = {}
@@ -142,14 +138,7 @@ def _resolution(row: dict[str, Any], values: dict[InstanceOfValue, InstanceOfVal
 def write_classes(
     classes: Mapping[str, ClassFact], redirects: Mapping[str, str], path: Path, provenance: Provenance
 ) -> None:
-    """Write the table ``classes``.
-
-    Args:
-        classes: Classes by item.
-        redirects: By id of an item that statements name, the class to which it redirects.
-        path: Table to write.
-        provenance: Command, parameters and inputs.
-    """
+    """Write the table ``classes``; ``redirects`` are the classes to which items redirect that statements name."""
     redirected_from: dict[str, list[str]] = {}
     for item in sorted(redirects):
         redirected_from.setdefault(redirects[item], []).append(item)
@@ -163,16 +152,10 @@ def write_scraped(
     path: Path,
     provenance: Provenance,
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Write the table ``scraped``.
+    """Write the table ``scraped``, with a row for each landmark.
 
-    Args:
-        landmarks: Landmarks, which become the rows.
-        resolve: Returns the result for a title, and its time (milliseconds since 1970).
-        path: Table to write.
-        provenance: Command, parameters, among them ``split`` and ``source``, and inputs.
-
-    Returns:
-        Numbers of landmarks by status and by route.
+    ``resolve`` returns the result for a title, and its time (milliseconds since 1970); the parameters of the
+    provenance have ``split`` and ``source``. Returns the numbers of landmarks by status and by route.
     """
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()

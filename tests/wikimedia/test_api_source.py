@@ -179,7 +179,7 @@ def test_truncated_responses_are_asked_for_again_until_all_entities_are_there(ki
     keys = [f"Q{n}" for n in range(1, 51)]
 
     def answer(asked: list[str]) -> dict[str, Any]:
-        terms = {"labels": {}, "descriptions": {}}
+        terms: dict[str, Any] = {"labels": {}, "descriptions": {}}
         entities = {
             key: item(key) | terms | {"sitelinks": {"commonswiki": {"title": key}}}
             if int(key[1:]) % 3
