@@ -63,19 +63,13 @@ def exclusive_lock(out: Path, *, wait_s: float = 0, name: str | None = None) -> 
 
 def is_locked(out: Path) -> bool:
     """Return whether another run holds the lock of an output; False where the file system has no locks."""
-    path = _lock_path(out)
-    if not path.exists():  # the attempt below would create it
+    if not _lock_path(out).exists():  # the attempt below would create folders above it
         return False
-    lock = FileLock(path, fallback_to_soft=False)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        with exclusive_lock(out):
+            return False
+    except BusyError:
         return True
-    except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
-    lock.release()
-    return False
 
 
 class PartLocks:

@@ -34,14 +34,7 @@ from hgld.wikimedia.api_facts import (
 )
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.scrape_files import EarlierScrape
-from hgld.wikimedia.source import (
-    ClassFact,
-    FactStore,
-    InstanceOfValue,
-    Resolution,
-    route_of,
-    unique_values,
-)
+from hgld.wikimedia.source import ClassFact, FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
 
 log = logging.getLogger(__name__)
@@ -243,7 +236,7 @@ def resolve_item(page_title: str, item: ItemFact, redirects: list[RouteStep], fa
             item = topic
             redirects = [*redirects, "topic"]
     classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
-    values = unique_values(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
+    values = tuple(dict.fromkeys(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes))
     status: ScrapeStatus = "ok" if values else "no_instance_of"
     return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 

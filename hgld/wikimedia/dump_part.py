@@ -112,9 +112,9 @@ class DumpPart:
         try:
             values = json.loads(self.record.read_text(encoding="utf-8"))
             record = PartRecord(**values | {"languages": tuple(values["languages"])})
+            return record if asdict(record).items() >= self._identity.items() else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return record if asdict(record).items() >= self._identity.items() else None
 
     def make(self) -> None:
         """Read the range, and write the files; raise InputError if it is damaged or not of a dump of Wikidata."""

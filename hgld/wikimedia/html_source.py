@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.wikimedia.client import HtmlResponse, WikimediaClient
-from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of, unique_values
+from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import CATEGORY_PREFIX, REDIRECT_CATEGORIES, is_sendable, normalise_title
 
 _HEADER = "instance of"
@@ -111,7 +111,7 @@ class HtmlSource:
             return Resolution(page.status)
         if page.values is None:
             return Resolution("no_infobox", page.title)
-        values = unique_values(InstanceOfValue(item, label, None) for item, label in page.values)
+        values = tuple(dict.fromkeys(InstanceOfValue(item, label, None) for item, label in page.values))
         status: ScrapeStatus = "ok" if values else "no_instance_of"
         return Resolution(status, page.title, page.item, route_of(redirects), None, values)
 

@@ -151,11 +151,6 @@ class Source(Protocol):
         """Return the result for the landmark whose category is ``title``, or raise MissingFactsError."""
 
 
-def unique_values(values: Iterable[InstanceOfValue]) -> tuple[InstanceOfValue, ...]:
-    """Return the values in order, without repetitions."""
-    return tuple(dict.fromkeys(values))
-
-
 def route_of(redirects: Sequence[RouteStep]) -> str:
     """Return the column ``route`` for the steps that were taken, in order.
 

@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.scraper import journal_path, scrape_file
 from tests.child_processes import run_child
-from tests.scrapes import N_PAGES, command, config_for, first_landmarks, interrupt_scrape, run_scrape, untimed
+from tests.scrapes import N_PAGES, command, config_for, interrupt_scrape, run_scrape, untimed
 
 Replica = Callable[..., Any]
 
@@ -125,25 +125,12 @@ def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, P
         with pytest.raises(ConfigurationError, match="is not a scrape"):
             scrape_file(categories["html"], tmp_path / "notes.parquet", config_for(server))
         server.stats.reset()
-        summary = run_scrape(categories["html"], out, config_for(server), force=True)
-    assert summary.taken_over == 0
-    assert summary.requests > 5
-    assert untimed(out).num_rows == N_PAGES
-
-
-def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
-    replica: Replica, categories: dict[str, Path], tmp_path: Path
-) -> None:
-    out, few = tmp_path / "out.parquet", first_landmarks(categories["html"], tmp_path / "few.csv", 20)
-    with replica("washington.json.gz") as server:
-        config = config_for(server)
-        run_scrape(few, out, config)
-        server.stats.reset()
-        assert scrape_file(few, out, config) is None
+        assert scrape_file(categories["html"], out, config_for(server)) is None
         assert server.stats.snapshot()["requests"] == 0
-        with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
-            scrape_file(few, out, config_for(server, "html"))
-        run_scrape(few, out, config_for(server, "html"), force=True)
+        summary = run_scrape(categories["html"], out, config_for(server), force=True)
+        assert (summary.taken_over, untimed(out).num_rows) == (0, N_PAGES)
+        assert summary.requests > 5
+        scrape_file(categories["html"], out, config_for(server, "html"), force=True)
     assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
 
 

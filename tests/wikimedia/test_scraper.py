@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -390,23 +389,6 @@ def test_output_that_is_locked_is_refused_before_any_request(
             scrape_file(landmarks, out, config_for(server))
         assert server.stats.snapshot()["requests"] == 0
     assert not out.exists()
-
-
-@pytest.mark.slow
-def test_concurrent_run_on_the_same_output_is_refused(
-    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out.parquet"
-    with replica("washington.json.gz", latency_ms=30) as server:
-        run = subprocess.Popen(command(landmarks, out, server), stdout=subprocess.DEVNULL)
-        while not journal_path(out).exists():
-            assert run.poll() is None
-            time.sleep(0.005)
-        with pytest.raises(BusyError, match="another run is writing"):
-            scrape_file(landmarks, out, config_for(server))
-        assert run.wait(timeout=30) == 0
-    assert untimed(out).equals(untimed(calm["api"]))
-    assert sorted(os.listdir(tmp_path)) == ["out.classes.parquet", "out.parquet"]  # noqa: PTH208
 
 
 def test_invalid_input_is_reported_before_any_request(replica: Replica, tmp_path: Path) -> None:
