@@ -75,13 +75,13 @@ def write_parts(dump: Path, extract: Path, n_linked: int, n_others: int) -> None
     config = ExtractConfig()
     (extract / "parts").mkdir(parents=True)
     for number, one in enumerate(divide(find_dump_files(dump), BYTES_PER_PART)):
-        part = DumpPart(number, one, dump.stat().st_size, config.languages, extract / "parts")
+        part = DumpPart(number, one, config.languages, extract / "parts")
         write_items(part.linked, linked[number::N_PARTS], classes, rng, is_linked=True)
         write_items(part.unlinked, others[number::N_PARTS], classes, rng, is_linked=False)
         is_last = number == N_PARTS - 1
         record = PartRecord(
             dump.name,
-            part.size,
+            one.size,
             one.start,
             one.end,
             config.languages,

@@ -14,7 +14,7 @@ import pytest
 from hgld.io.journal import Journal
 from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig
+from hgld.wikimedia.scraper import ScrapeConfig, ScrapeSummary, scrape_file
 
 #: Landmarks of scrapes of fifty landmarks a request.
 N_LANDMARKS = 300
@@ -53,13 +53,20 @@ def command(categories: Path, out: Path, server: Any, *options: str) -> list[str
     return [*run, "-o", str(out), "--rate", "0", *urls, *options]
 
 
+def run_scrape(categories: Path, out: Path, config: ScrapeConfig, **options: Any) -> ScrapeSummary:
+    """Scrape, and return the summary of a run that has something to do."""
+    summary = scrape_file(categories, out, config, **options)
+    assert summary is not None
+    return summary
+
+
 def untimed(out: Path) -> pa.Table:
     """The scraped table without the column that depends on the time."""
     return read_table(out, SCRAPED).drop_columns(["fetched_at"])
 
 
-def interrupt_after(patch: pytest.MonkeyPatch, batches: int) -> None:
-    """Interrupt a scrape when it has received this number of batches and the next one arrives."""
+def interrupt_scrape(batches: int, categories: Path, out: Path, config: ScrapeConfig, **options: Any) -> None:
+    """Scrape, and interrupt it when this number of batches was received and the next one arrives."""
     append, left = Journal.append, batches
 
     def append_some(self: Journal, kind: str, at: int, facts: Any) -> None:
@@ -69,4 +76,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, batches: int) -> None:
             raise KeyboardInterrupt
         append(self, kind, at, facts)
 
-    patch.setattr(Journal, "append", append_some)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "append", append_some)
+        with pytest.raises(KeyboardInterrupt):
+            scrape_file(categories, out, config, **options)

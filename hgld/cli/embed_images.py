@@ -110,8 +110,7 @@ def embed_images(
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.part import Part
         from hgld.compute.processes import joined_processes, local_device
-        from hgld.models.embed_images_config import EmbedImagesConfig
-        from hgld.models.image_embedding import embed_images, embed_part, merge_parts
+        from hgld.models.image_embedding import EmbedImagesConfig, embed_images, embed_part, merge_parts
         from hgld.models.model_loading import load_model
         from hgld.progress import NoProgress, TerminalProgress
 

@@ -163,9 +163,17 @@ def _scrape_extract(
 ) -> None:
     """Scrape from the extract of a dump, and print the summary."""
     from hgld.cli.summaries.wikimedia import format_scrape
-    from hgld.wikimedia.dump_scraper import DumpScrapeConfig, scrape_dump
+    from hgld.wikimedia.scraper import scrape_dump
 
-    config = DumpScrapeConfig(split, class_depth, allow_frequent)
     with TerminalProgress("scrape", "landmarks") as progress:
-        summary = scrape_dump(categories, out, extract, config, force=force, progress=progress)
+        summary = scrape_dump(
+            categories,
+            out,
+            extract,
+            split,
+            class_depth=class_depth,
+            allow_frequent=allow_frequent,
+            force=force,
+            progress=progress,
+        )
     print_summary(out, summary, format_scrape)

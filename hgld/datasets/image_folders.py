@@ -16,8 +16,8 @@ from unicodedata import normalize
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.image_index import index_shard
 from hgld.io.columns import preview
+from hgld.io.files import files_below
 from hgld.io.images import SUFFIXES
-from hgld.io.walk import files_below
 
 _TAR_SUFFIXES = (".tar",)
 #: Suffixes of archives that images are not read from.

@@ -21,8 +21,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
 from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, single_labels, take_images
-from hgld.io.columns import column_names, preview
-from hgld.io.text_columns import read_text_columns
+from hgld.io.columns import column_names, preview, read_text_columns
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, load_array
 from hgld.tables.image_landmarks import read_image_landmarks

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.errors import InputError
-from hgld.io.columns import preview
-from hgld.io.text_columns import read_text_columns, text_column_names
+from hgld.io.columns import preview, read_text_columns, text_column_names
 from hgld.tables import MANIFEST
 from hgld.tables.provenance import TABLE_KEY, read_metadata
 

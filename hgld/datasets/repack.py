@@ -35,8 +35,7 @@ from hgld.datasets.repacked_images import RepackedImage, RepackedImages
 from hgld.datasets.repacked_shards import RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
-from hgld.io.locks import exclusive_lock
-from hgld.io.part_locks import OPENING_WAIT_S, PartLocks
+from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
 from hgld.progress import NoProgress, Progress, byte_size
 from hgld.tables import Provenance, is_up_to_date
 

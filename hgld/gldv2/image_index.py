@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.files import files_below
 from hgld.io.images import SUFFIXES
-from hgld.io.walk import files_below
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
 from hgld.tables import IMAGES, read_provenance, read_table, repeated_keys

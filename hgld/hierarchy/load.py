@@ -14,8 +14,7 @@ from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST_URL
 from hgld.hierarchy.official import OFFICIAL_FILES, read_official, split_from_name
 from hgld.hierarchy.tree import Hierarchy
-from hgld.io.cache import cache_folder
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write, cache_folder, sha256_of
 from hgld.progress import Progress
 from hgld.tables import SPLITS
 
@@ -97,7 +96,7 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
     the server reports. Its SHA-256 is stored, and the cached file is verified against it on every use.
 
     Args:
-        folder: Cache; by default ``h-gldv2`` in the user's cache folder, see :func:`hgld.io.cache.cache_folder`.
+        folder: Cache; by default ``h-gldv2`` in the user's cache folder, see :func:`hgld.io.files.cache_folder`.
         progress: Reports downloaded bytes.
 
     Raises:

@@ -1,7 +1,9 @@
-"""Read columns of CSV and Parquet tables that hgld did not write, up to millions of rows."""
+"""Read columns of CSV and Parquet tables that people bring along, up to millions of rows."""
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,14 +19,13 @@ from hgld.io.csv_files import locate_invalid_byte
 
 #: With one thread Arrow names the line that it cannot read, and is as fast.
 _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
+#: Suffixes of workbooks, which are refused by a message of their own.
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_WHOLE_NUMBER = r"^-?[0-9]+\.0+$"
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of a Parquet file, or of a CSV file with a header.
-
-    Raises:
-        InputError: The file does not exist or cannot be read.
-    """
+    """Return the column names of a Parquet file, or of a CSV file with a header."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV or Parquet file")
     try:
@@ -71,16 +72,116 @@ def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataT
         raise _unreadable(path, error) from error
 
 
-def require_non_null(table: pa.Table, path: Path) -> None:
-    """Check that no value is null or an empty string.
-
-    Args:
-        table: Table to check.
-        path: File that the table was read from, for the message.
+def text_column_names(path: Path) -> list[str]:
+    """Return the column names of a CSV or Parquet table.
 
     Raises:
-        InputError: Values are missing; the message names the columns and the first rows without a value.
+        InputError: The file does not exist, is no such table, is not UTF-8, has two columns of one name, or does not
+            separate its columns by commas.
     """
+    if path.suffix.lower() in SPREADSHEETS:
+        raise InputError(f"{path}: a spreadsheet; save it as CSV (UTF-8)")
+    if path.is_file() and _first_bytes(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        raise InputError(f"{path}: its text is UTF-16, which spreadsheets call Unicode; save it as CSV (UTF-8)")
+    names = column_names(path)
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path}: several columns are named {preview(repeated)}; give each a name of its own")
+    if len(names) == 1 and (separator := re.search(r"[;\t|]", names[0])):
+        raise InputError(f"{path}: its columns are separated by {separator[0]!r}; save it with commas")
+    return names
+
+
+def read_text_columns(
+    path: Path, wanted: Sequence[str], *, may_be_missing: Sequence[str] = (), may_be_lists: Sequence[str] = ()
+) -> pa.Table:
+    """Read columns as texts, see :func:`as_texts`.
+
+    Args:
+        path: Parquet file by its suffix, else a CSV file with a header.
+        wanted: Names of the columns to read.
+        may_be_missing: Those that may have rows without a value, which become null.
+        may_be_lists: Those whose values may be lists, which become lists of texts.
+
+    Returns:
+        Table with the columns in the order of ``wanted``.
+
+    Raises:
+        InputError: The file cannot be read, lacks a column, has no rows, or values are missing.
+    """
+    present = text_column_names(path)
+    absent = [name for name in wanted if name not in present]
+    if absent:
+        raise InputError(f"{path}: no column {preview(absent)}; its columns are {', '.join(present)}")
+    is_csv = path.suffix != ".parquet"
+    table = read_columns(path, wanted, dict.fromkeys(wanted, pa.string()) if is_csv else None)
+    if not len(table):
+        raise InputError(f"{path}: no rows below the header; expected a row for each image")
+    columns = {}
+    for name in wanted:
+        kind = table[name].type
+        is_list = name in may_be_lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        as_column = _as_text_lists if is_list else as_texts
+        columns[name] = texts = as_column(table[name], f"{path}: {name}")
+        if texts.null_count and name not in may_be_missing:
+            rows = pc.indices_nonzero(texts.is_null()).to_pylist()
+            raise InputError(
+                f"{path}: {name} is missing in {len(rows):,} of {len(table):,} rows; fill it in, or remove the rows: "
+                f"{preview([_describe(table, row) for row in rows], 5)}"
+            )
+    return pa.table(columns)
+
+
+def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Convert a column of texts or numbers to texts without white space around them; missing and empty ones are null.
+
+    A column of whole numbers that are stored with decimals, as pandas does where values are missing, loses them. The
+    column may have strings, numbers, booleans or dates, or a dictionary of them; ``name`` is for messages.
+
+    >>> as_texts(pa.chunked_array([[1.0, 20.0, None]]), "group").to_pylist()
+    ['1', '20', None]
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), None, column)
+        texts = pa.chunked_array(
+            [[None if value is None else repr(value) for value in column.to_pylist()]], pa.string()
+        )
+    else:
+        try:
+            texts = column.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(f"{name} is {column.type}; expected texts or numbers") from error
+    texts = pc.utf8_trim_whitespace(texts)
+    texts = pc.if_else(pc.equal(texts, ""), None, texts)
+    if pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py():
+        texts = pc.replace_substring_regex(texts, r"\.0+$", "")
+    return texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
+
+
+def _as_text_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Convert lists of texts or numbers to lists of texts, see :func:`as_texts`; empty lists become null."""
+    array = column.combine_chunks()
+    texts = as_texts(pa.chunked_array([array.flatten()]), name).combine_chunks()
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, texts)
+    return pa.chunked_array([pc.if_else(pc.equal(lengths, 0), None, lists)])
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(2)
+
+
+def _describe(table: pa.Table, row: int) -> str:
+    values = (str(column[row].as_py()) for column in table.columns if column[row].as_py() not in (None, ""))
+    return f"row {row + 1} ({preview(list(values), 3)})"
+
+
+def require_non_null(table: pa.Table, path: Path) -> None:
+    """Raise an InputError, which names columns and rows, if a value is null or an empty string."""
     problems = []
     for name in table.column_names:
         missing = pc.is_null(table[name])

@@ -75,11 +75,7 @@ def read_rows(
 
 
 def parse_whole_number(column: str, text: str) -> int:
-    """Parse a non-negative whole number.
-
-    Args:
-        column: Name of the column, for the message.
-        text: Value of the cell.
+    """Parse a non-negative whole number in a column.
 
     Raises:
         ValueError: The text has other characters than the digits 0 to 9, or more than 18 digits, which might not fit

@@ -1,23 +1,27 @@
-"""Write files atomically, check beforehand that they can be written, and compute their digests."""
+"""Write files and folders atomically, check beforehand that they can be written, list them, and digest them."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, ConflictError, InputError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+#: File that states what the files of a complete set replace; it is written last.
+_REPLACED = "replaced.json"
 
 
 @contextmanager
@@ -54,6 +58,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise
 
 
+def _write_failure(error: Exception, draft: Path, path: Path) -> OSError | None:
+    """Return the failure to write ``draft`` behind an error as one that names ``path``; None if it is another one."""
+    if match := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        return OSError(int(match[1]), os.strerror(int(match[1])), str(path))
+    if isinstance(error, RuntimeError) and "inline_container.cc" in str(error):  # torch.save
+        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(draft)):
+        return OSError(error.errno, os.strerror(error.errno), str(path))
+    return None
+
+
 def _draft_of(path: Path, *marks: str | int) -> Path:
     """Return the temporary path; the suffix stays last, as writers such as matplotlib choose the format by it."""
     return path.with_name(".".join(["", path.stem, *map(str, marks), f"part{path.suffix}"]))
@@ -61,12 +76,9 @@ def _draft_of(path: Path, *marks: str | int) -> Path:
 
 @contextmanager
 def _claim(draft: Path) -> Iterator[bool]:
-    """Create a file and lock it, so that another process that writes the same file now uses another draft.
+    """Create a file and lock it; yield whether this process may write it, which is False where there are no locks.
 
     The system releases the lock of a process that dies: its draft can be claimed again.
-
-    Yields:
-        Whether this process may write the draft; always False where the system has no such locks.
     """
     if fcntl is None:
         yield False
@@ -123,9 +135,6 @@ def check_writable_folder(path: Path) -> None:
 def require_suffix(path: Path, *suffixes: str) -> None:
     """Check that a file to write has the suffix of a format.
 
-    Raises:
-        ConfigurationError: The suffix is another one.
-
     >>> require_suffix(Path("table.txt"), ".csv", ".parquet")
     Traceback (most recent call last):
     hgld.errors.ConfigurationError: table.txt: the suffix is ".txt"; choose .csv or .parquet
@@ -140,12 +149,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(path: Path, algorithm: str) -> str:
-    """Return the digest of a file in hex.
-
-    Args:
-        path: File to read.
-        algorithm: Name of an algorithm of hashlib, such as ``md5``.
-    """
+    """Return the digest of a file in hex, by an algorithm of hashlib such as ``md5``."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(2**20):
@@ -153,12 +157,156 @@ def digest_of(path: Path, algorithm: str) -> str:
     return digest.hexdigest()
 
 
-def _write_failure(error: Exception, draft: Path, path: Path) -> OSError | None:
-    """Return the failure to write ``draft`` behind an error as one that names ``path``; None if it is another one."""
-    if match := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
-        return OSError(int(match[1]), os.strerror(int(match[1])), str(path))
-    if isinstance(error, RuntimeError) and "inline_container.cc" in str(error):  # torch.save
-        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-    if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(draft)):
-        return OSError(error.errno, os.strerror(error.errno), str(path))
-    return None
+def cache_folder(name: str) -> Path:
+    """Return a folder in that of the environment variable HGLD_CACHE, else in ``~/.cache/hgld``; it need not exist.
+
+    >>> cache_folder("h-gldv2").name
+    'h-gldv2'
+    """
+    folder = os.environ.get("HGLD_CACHE")
+    return (Path(folder) if folder else Path("~/.cache/hgld").expanduser()) / name
+
+
+def files_below(root: Path) -> list[str]:
+    """Return the paths of all files below a folder, relative to it and sorted, alike on every machine.
+
+    Hidden files and folders are left out. Linked folders are followed, but for links to a folder above their own,
+    such as ``/``; every folder is read once, by its own path if it is below ``root``.
+
+    Raises:
+        InputError: There is no such folder, or a name is not a line of text in UTF-8.
+    """
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder")
+    visited: set[tuple[int, int]] = set()
+    links: list[str] = []
+
+    def walk(folder: str) -> Iterator[str]:
+        stat = (root / folder).stat()
+        if (stat.st_dev, stat.st_ino) in visited:
+            return
+        visited.add((stat.st_dev, stat.st_ino))
+        with os.scandir(root / folder) as entries:
+            children = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
+        for entry in children:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            # Python has surrogates for bytes that are not UTF-8.
+            if len(path.splitlines()) != 1 or any("\ud800" <= character <= "\udfff" for character in path):
+                raise InputError(f"{root}: the name {path!r} is not a line of text in UTF-8; rename it")
+            if entry.is_dir(follow_symlinks=False):
+                yield from walk(path)
+            elif entry.is_dir():
+                link = root / path
+                if link.resolve() not in link.parent.resolve().parents:
+                    links.append(path)
+            elif entry.is_file():
+                yield path
+
+    files = list(walk(""))
+    while links:
+        files += walk(links.pop(0))
+    return sorted(files)
+
+
+# Folders, and sets of files in a folder. Callers hold :func:`hgld.io.locks.exclusive_lock` for the folder, so what
+# they find under the names of drafts was left by a run that was killed, and never belongs to a run in progress.
+
+
+@contextmanager
+def folder_draft(out: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``out``, to be filled and given to :func:`replace_folder`; else it is removed.
+
+    Drafts of runs that were killed are removed, and a folder that such a run was about to replace is restored.
+    """
+    draft, earlier = _beside(out, "part"), _beside(out, "old")
+    if earlier.exists() and (not out.exists() or (out.is_dir() and not any(out.iterdir()))):
+        earlier.replace(out)
+    for leftover in (draft, earlier):
+        shutil.rmtree(leftover, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def replace_folder(draft: Path, out: Path) -> None:
+    """Rename a draft to ``out``; an existing folder is removed afterwards, or restored if renaming fails."""
+    earlier = _beside(out, "old")
+    if out.exists():
+        out.replace(earlier)
+    try:
+        draft.replace(out)
+    except OSError:
+        if earlier.exists():
+            earlier.replace(out)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
+    """Return the SHA-256 of files of a folder by name; None for those that do not exist."""
+    return {name: sha256_of(folder / name) if (folder / name).exists() else None for name in names}
+
+
+@contextmanager
+def replace_together(folder: Path, replaced: Mapping[str, str | None]) -> Iterator[Path]:
+    """Yield a folder for new files that replace those of ``folder`` together when the block succeeds.
+
+    If the process is killed, all files of a new folder appear or none. In a folder that exists, the files are renamed
+    one by one once all of them are written; what is missing after a kill is done by :func:`finish_replacing`.
+
+    ``replaced`` has the names of the files, with the digests of what they replace (:func:`file_digests`).
+
+    Raises:
+        ConflictError: A file was changed since its digest was taken; nothing is replaced.
+    """
+    staging = _staging_in(folder) if folder.is_dir() else _beside(folder, "part")
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+        if folder.is_dir():
+            for name, digest in file_digests(folder, replaced).items():
+                if digest != replaced[name]:
+                    raise ConflictError(
+                        f"{folder / name}: changed while its new version was written; run the same command again"
+                    )
+            with atomic_write(staging / _REPLACED) as draft:
+                draft.write_text(json.dumps(replaced), encoding="utf-8")
+            finish_replacing(folder)
+        else:
+            staging.replace(folder)
+    finally:
+        if not (staging / _REPLACED).exists():
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def finish_replacing(folder: Path) -> None:
+    """Finish what a killed run began to replace in a folder, and remove the files of one that did not get so far.
+
+    Raises:
+        ConflictError: A file that remains to be replaced was changed after the kill.
+    """
+    staging = _staging_in(folder)
+    if (staging / _REPLACED).exists():
+        for name, digest in json.loads((staging / _REPLACED).read_text(encoding="utf-8")).items():
+            if not (staging / name).exists():
+                continue
+            if file_digests(folder, [name]) != {name: digest}:
+                raise ConflictError(
+                    f"{folder / name}: changed after a run that was interrupted when about to replace it by "
+                    f"{staging / name}; copy what that file lacks into it and move it to {folder / name}, then run "
+                    "again"
+                )
+            (staging / name).replace(folder / name)
+        (staging / _REPLACED).unlink()
+    for leftover in (staging, _beside(folder, "part")):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.with_name(f".{folder.name}.{suffix}")
+
+
+def _staging_in(folder: Path) -> Path:
+    return folder / f".{folder.name}.part"

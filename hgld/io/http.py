@@ -40,12 +40,7 @@ _NO_CONNECTION = (NewConnectionError, ProxyError, SSLError)
 
 
 class TransientError(Exception):
-    """A failure that may pass.
-
-    Args:
-        reason: Description of the failure.
-        retry_after_s: Seconds that the server asks to wait; None if it does not say.
-    """
+    """A failure that may pass; ``retry_after_s`` are the seconds that the server asks to wait, if it says."""
 
     def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(reason)
@@ -59,10 +54,7 @@ class RetriesExhaustedError(SourceError):
 class RateLimiter:
     """Token bucket shared by all threads, with a pause that holds for all of them.
 
-    Args:
-        per_minute: Tokens per minute; 0 for no limit, in which case pauses still hold.
-        clock: Returns the current time in seconds; must not go backwards.
-        sleep: Waits for a number of seconds.
+    Without a limit (0 tokens per minute), pauses still hold. The clock must not go backwards.
     """
 
     def __init__(
@@ -251,11 +243,7 @@ class RetryingSession:
 
 
 def received(response: requests.Response) -> Iterator[bytes]:
-    """Yield the decoded body of a streamed response as it arrives, in pieces of up to 64 KiB.
-
-    Raises:
-        TransientError: The connection broke, or the body cannot be decoded.
-    """
+    """Yield the decoded body of a streamed response as it arrives, in pieces of up to 64 KiB."""
     try:
         while piece := response.raw.read1(_PIECE_BYTES, decode_content=True):
             yield piece

@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub, with an error instead of a long wait where it cannot be reached.
+"""Files of the Hugging Face hub, and weights of open_clip, with an error instead of a long wait for the hub.
 
 The hub's own variables apply: ``HF_TOKEN`` for the token, ``HF_ENDPOINT`` for another server of the same protocol,
 ``HF_HOME`` for the cache.
@@ -6,10 +6,13 @@ The hub's own variables apply: ``HF_TOKEN`` for the token, ``HF_ENDPOINT`` for a
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
@@ -22,11 +25,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path:
-    """Return the path of the first file that a repository has, from the cache or downloaded.
-
-    Args:
-        repository: Name of the repository, such as ``timm/resnet50.tv_in1k``.
-        names: Names of alternative files, the preferred one first.
+    """Return the path of the first of some alternative files that a repository has, from the cache or downloaded.
 
     Raises:
         SourceError: No file is in the cache, and the hub has none or cannot be reached.
@@ -56,11 +55,8 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
 def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = None) -> Path:
     """Return a folder with files of a repository, all of one commit.
 
-    Args:
-        repository: Name of the repository, ``owner/name``.
-        names: Names of files; those that the repository lacks are absent from the folder.
-        revision: Branch, tag or commit. Default: the main branch, of which the hub is asked for the present commit;
-            where it cannot be reached, that of the last download is taken.
+    Files that the repository lacks are absent from the folder. Without a revision (branch, tag or commit), the hub is
+    asked for the present commit of the main branch; where it cannot be reached, that of the last download is taken.
 
     Raises:
         ConfigurationError: The name is malformed.
@@ -107,17 +103,8 @@ def repository_files(repository: str) -> tuple[list[str], bool] | None:
 def upload_folder(folder: Path, repository: str, *, private: bool, message: str, replaces: Sequence[str]) -> str:
     """Upload the files of a folder in one commit, and create the repository if there is none.
 
-    An upload that is interrupted changes no file of the repository.
-
-    Args:
-        folder: Folder of the files.
-        repository: Name of the repository, ``owner/name``.
-        private: Whether a new repository can be seen only by its owner.
-        message: Message of the commit.
-        replaces: Names of files that are removed from the repository if the folder lacks them.
-
-    Returns:
-        URL of the commit.
+    An upload that is interrupted changes no file of the repository. Files named by ``replaces`` are removed from the
+    repository if the folder lacks them. Returns the URL of the commit.
 
     Raises:
         SourceError: The hub cannot be reached or refuses the upload, or the upload was cut off.
@@ -157,3 +144,81 @@ def _reason(error: Exception) -> str:
         return "the hub cannot be reached, and they are not in the cache"
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error  # of "Error while uploading ..."
     return " ".join(str(cause).split()).removesuffix(".") or type(cause).__name__
+
+
+def open_clip_weights(model: str, pretrained: str) -> tuple[Path, dict[str, Any]]:
+    """Return the file of the weights, downloaded if necessary, and open_clip's configuration of their tag.
+
+    ``pretrained`` is a tag, or the path of a file, for which the configuration is empty.
+
+    Raises:
+        ConfigurationError: open_clip has no such model, or ``pretrained`` is neither a file nor a tag of it.
+        SourceError: The weights are not on this machine and cannot be downloaded.
+    """
+    open_clip_architecture(model)
+    path = Path(pretrained)
+    if path.is_file():
+        return path, {}
+    configuration = tag_configuration(model, pretrained)
+    return _download(model, pretrained, configuration), configuration
+
+
+def open_clip_architecture(model: str) -> dict[str, Any]:
+    """Return open_clip's configuration of a model, or raise a ConfigurationError if it has none of this name."""
+    import open_clip
+
+    if model not in open_clip.list_models():
+        raise ConfigurationError(f'open_clip has no model "{model}"; open_clip.list_models() lists its models')
+    return open_clip.get_model_config(model)  # type: ignore[no-any-return]
+
+
+def tag_configuration(model: str, tag: str) -> dict[str, Any]:
+    """Return open_clip's configuration of a tag, such as the normalisation of its images.
+
+    Raises:
+        ConfigurationError: The model has no weights of this tag.
+    """
+    import open_clip
+
+    configuration: dict[str, Any] = open_clip.get_pretrained_cfg(model, tag)
+    if not configuration:
+        raise ConfigurationError(
+            f'"{tag}" is neither a file nor a tag of the open_clip model {model} (its tags: {tags_of(model)})'
+        )
+    return configuration
+
+
+def tags_of(model: str) -> str:
+    """Return the tags of the weights of a model, in a text."""
+    import open_clip
+
+    return ", ".join(open_clip.list_pretrained_tags_by_model(model)) or "none"
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Suppress the log messages and progress bars of model libraries while they load."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stderr(StringIO()):  # progress bars
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _download(model: str, tag: str, source: dict[str, Any]) -> Path:
+    """Return the file of a tag's weights from the cache, or download it from its hub or server."""
+    import open_clip
+
+    repository, _, file_name = source.get("hf_hub", "").rpartition("/")
+    names = [file_name] if file_name else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
+    try:
+        if repository:
+            return hub_file(repository, names)
+        return Path(open_clip.download_pretrained(source))
+    except SourceError as error:
+        reason = str(error)
+    except Exception as error:  # the types depend on the version of open_clip
+        reason = f"{source['url']} cannot be downloaded: {error}"
+    raise SourceError(f"the weights {tag} of {model} are not on this machine, and {reason}")

@@ -25,12 +25,7 @@ ORIENTATION = 0x0112
 
 
 class UnreadableImageError(InputError):
-    """An image cannot be decoded; the message is a short reason, such as ``damaged``.
-
-    Args:
-        reason: Short reason.
-        detail: What the decoder says, or empty.
-    """
+    """An image cannot be decoded, for a short reason such as ``damaged``; ``detail`` is what the decoder says."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -38,10 +33,7 @@ class UnreadableImageError(InputError):
 
 
 def open_image(data: bytes) -> Image.Image:
-    """Open an image, whose pixels are decoded when they are needed.
-
-    Args:
-        data: Content of the file.
+    """Open an image from the content of its file; pixels are decoded when they are needed.
 
     Raises:
         UnreadableImageError: The content is no image or damaged, or it claims more than 179 million pixels.
@@ -86,12 +78,8 @@ def box_inside(box: Box | None, image: _Sized) -> Box | None:
 def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
     """Return the first frame of an opened image in RGB, rotated as its EXIF data say.
 
-    Grey values of 16 bits are scaled to 8 bits. Transparent pixels become white.
-
-    Args:
-        image: Opened image, whose pixels need not be decoded yet.
-        size: Size of the intended copy in pixels: JPEG files are decoded at no more than about twice this size.
-            Default: full size.
+    Grey values of 16 bits are scaled to 8 bits. Transparent pixels become white. If the ``size`` of the intended copy
+    is given, JPEG files are decoded at no more than about twice this size.
 
     Raises:
         UnreadableImageError: The image is damaged, or its pixels are floating-point numbers of unknown range.

@@ -39,9 +39,7 @@ class _Record(BaseModel, strict=True):
 class Journal:
     """Journal at a path, opened as a context manager and created if it does not exist.
 
-    Args:
-        path: File of the journal.
-        origin: Where the facts come from: source and servers, JSON values only.
+    The origin says where the facts come from, source and servers, in JSON values.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
@@ -59,11 +57,9 @@ class Journal:
     ) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yield kind, time (seconds since 1970) and facts of every batch, in the order of arrival.
 
-        Facts that were forgotten later are left out. Damaged lines are omitted; a warning lists them.
-
-        Args:
-            read: Restores a fact from its kind and its JSON value. If it raises ValueError, TypeError or KeyError,
-                because the value has another shape, the line counts as damaged.
+        Facts that were forgotten later are left out. Damaged lines are omitted; a warning lists them. ``read``
+        restores a fact from its kind and its JSON value; if it raises ValueError, TypeError or KeyError, because the
+        value has another shape, the line counts as damaged.
 
         Raises:
             InputError: A line has facts from another source or other servers.

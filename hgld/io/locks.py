@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: Errors of file systems without locks, such as Lustre mounted without ``flock`` and NFS without a lock manager.
 _WITHOUT_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
+#: Seconds to wait for the lock of an output, which parts that start at the same time hold one after the other.
+OPENING_WAIT_S = 60
 
 
 @contextmanager
@@ -59,24 +62,57 @@ def exclusive_lock(out: Path, *, wait_s: float = 0, name: str | None = None) -> 
 
 
 def is_locked(out: Path) -> bool:
-    """Return whether another run holds the lock of an output; False where the file system has no locks.
+    """Return whether another run holds the lock of an output; False where the file system has no locks."""
+    if not _lock_path(out).exists():  # the attempt below would create folders above it
+        return False
+    try:
+        with exclusive_lock(out):
+            return False
+    except BusyError:
+        return True
+
+
+class PartLocks:
+    """Locks of the parts of an output, which several jobs write at the same time.
+
+    A run that writes all of an output holds the lock of that output (:func:`hgld.io.locks.exclusive_lock`) to its
+    end. A part holds it only until it has a lock of its own. So which parts are running is certain to whoever holds
+    the lock of the output.
 
     Args:
-        out: File or folder, see :func:`exclusive_lock`.
+        folder: Folder of the lock files, which are hidden.
+        out: The output, for messages.
     """
-    path = _lock_path(out)
-    if not path.exists():  # the attempt below would create it
-        return False
-    lock = FileLock(path, fallback_to_soft=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return True
-    except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
-    lock.release()
-    return False
+
+    def __init__(self, folder: Path, out: Path) -> None:
+        self._folder, self._out = folder, out
+
+    def held(self, part: str) -> AbstractContextManager[None]:
+        """Lock a part, such as ``3/16``, for this process, or raise a BusyError if another run holds the lock."""
+        number, count = part.split("/")
+        return exclusive_lock(self._folder / f"{number}_of_{count}", name=f"part {part} of {self._out}")
+
+    def running(self) -> list[str]:
+        """Return the parts that are locked, in order."""
+        names = [path.name for path in self._folder.glob(".*_of_*.lock")]
+        matches = [match for name in names if (match := re.fullmatch(r"\.((\d+)_of_(\d+))\.lock", name))]
+        parts = [(int(match[3]), int(match[2])) for match in matches if is_locked(self._folder / match[1])]
+        return [f"{number}/{count}" for count, number in sorted(parts)]
+
+    def require_idle(self) -> None:
+        """Raise a BusyError if parts are running."""
+        if running := self.running():
+            raise BusyError(f"{self._out}: {are_running(running)}; wait for the end")
+
+
+def are_running(parts: list[str]) -> str:
+    """Say that some parts are running.
+
+    >>> are_running(["3/16", "4/16"])
+    'parts 3/16, 4/16 are still running'
+    """
+    subject = f"part {parts[0]} is" if len(parts) == 1 else f"parts {', '.join(parts)} are"
+    return f"{subject} still running"
 
 
 def _lock_path(out: Path) -> Path:

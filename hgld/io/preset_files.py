@@ -63,13 +63,7 @@ def comparison_file(name: str | Path) -> Path:
 
 
 def rejection_file(name: str | Path) -> Path:
-    """Return the settings file of a comparison of rejection scores.
-
-    Args:
-        name: Name of a file in ``pipelines/rejection``, such as ``washington``; or path of a file.
-
-    Raises:
-        InputError: There is neither.
+    """Return the settings file of a comparison of rejection scores, by its name in ``pipelines/rejection`` or path.
 
     >>> rejection_file("washington").name
     'washington.yaml'

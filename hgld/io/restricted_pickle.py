@@ -27,10 +27,6 @@ _PLAIN_DTYPE = re.compile(r"[biufSU][0-9]{1,6}")
 def read_pickle(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
     """Return the content of a pickle file of any protocol, including those of Python 2 with arrays of numpy 1.
 
-    Args:
-        path: File to read.
-        max_bytes: Limit of its size.
-
     Returns:
         Lists, tuples, dicts, sets, texts, bytes, numbers, None, and numpy scalars. An array is an object that
         :func:`as_array` converts. Texts of Python 2 are decoded as Latin-1.
@@ -59,11 +55,7 @@ def read_pickle(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def as_array(value: object) -> npt.NDArray[Any] | None:
-    """Return ``value`` from :func:`read_pickle` as an array; None if it is not an array.
-
-    Raises:
-        ValueError: The pickle names an array without values.
-    """
+    """Return ``value`` from :func:`read_pickle` as an array; None if it is not an array."""
     return value.array if isinstance(value, _Array) else None
 
 

@@ -68,14 +68,7 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
 def read_origins(path: Path) -> dict[str, tuple[Any, Path]]:
     """Return the values that a YAML file and those that it extends set, each with the file that sets it.
 
-    Args:
-        path: The YAML file.
-
-    Returns:
-        Values and files by keys joined with dots, such as ``loss.lambda``.
-
-    Raises:
-        InputError: See :func:`read_settings`.
+    Keys are joined with dots, such as ``loss.lambda``.
     """
     layer = _read_file(path, ())
     origins = {".".join(keys): Path(origin) for keys, origin in layer.origins.items()}

@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.io.cache import cache_folder
-from hgld.io.files import atomic_write
-from hgld.io.open_clip_weights import open_clip_weights, quiet_loading
+from hgld.io.files import atomic_write, cache_folder
+from hgld.io.hub import open_clip_weights, quiet_loading
 
 if TYPE_CHECKING:
     import torch

@@ -31,8 +31,6 @@ PACKAGED_WEIGHTS = {f"efficientnet-lite{size}": f"tf_efficientnet_lite{size}" fo
 #: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same.
 _FIT_OF_CROP_MODE: Mapping[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
 
-_Statistics = tuple[float, float, float]
-
 
 def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
     """Create the backbone with its weights.
@@ -57,18 +55,7 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         backbone = _create(settings, configuration)
         backbone.load_state_dict(_packaged_weights(str(settings.pretrained), settings.backbone, backbone))
     else:
-        file = Path(str(settings.pretrained))
-        if settings.pretrained is True:
-            file = _hub_weights(settings.backbone, configuration)
-        elif not file.exists() and timm.is_model(str(settings.pretrained)):
-            file = _hub_weights(str(settings.pretrained), _timm_configuration(str(settings.pretrained)))
-        elif not file.is_file():
-            raise ConfigurationError(
-                f"`pretrained` is {settings.pretrained}, but there is no such file; expected weights of "
-                f"{settings.backbone} (.safetensors, .pth), the name of a timm model, or those of a package: "
-                f"{', '.join(PACKAGED_WEIGHTS)}"
-            )
-        backbone = _create(settings, configuration, file)
+        backbone = _create(settings, configuration, _weights_file(settings, configuration))
     if settings.small_images:
         _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -99,15 +86,19 @@ def image_settings_for(
         ConfigurationError: timm or open_clip does not know the backbone, or the settings do not go together.
     """
     given = image_settings.model_dump(exclude_unset=True)
+    defaults: dict[str, Any] = {}
     if model.backbone.startswith(OPEN_CLIP):
         defaults = tower_image_settings(model)
         defaults["resize"] = given.get("size", defaults["size"])
-    else:
-        mean, std = _normalisation(model)
-        defaults = {"mean": mean, "std": std}
+    elif model.backbone != FEATURES:
+        configuration = _timm_configuration(model.backbone).to_dict()
+        defaults = {name: tuple(configuration[name]) for name in ("mean", "std")}
         if timm_transform:
-            configuration = _timm_configuration(model.backbone).to_dict()
-            defaults = timm_image_settings(model.backbone, configuration, given.get("size")) | defaults
+            defaults = timm_image_settings(model.backbone, configuration, given.get("size"))
+        if model.pretrained in PACKAGED_WEIGHTS:
+            # MEAN_RGB 127 and STDDEV_RGB 128 for values from 0 to 255, in efficientnet_lite_builder.py of
+            # https://github.com/tensorflow/tpu; timm's own conversion of the weights has 127.5 for both.
+            defaults |= {"mean": (127 / 255,) * 3, "std": (128 / 255,) * 3}
     return valid_image_settings(defaults | given)
 
 
@@ -117,7 +108,7 @@ def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int |
     Args:
         name: Name of the model in messages.
         configuration: ``pretrained_cfg`` of the model.
-        size: Input size in pixels. Default: that of the configuration.
+        size: Input size in pixels, if not that of the configuration.
 
     Raises:
         ConfigurationError: The images are not square.
@@ -137,11 +128,7 @@ def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int |
 
 
 def valid_image_settings(values: Mapping[str, Any]) -> ImageSettings:
-    """Return image settings with these values.
-
-    Raises:
-        ConfigurationError: A value is invalid, or they do not go together.
-    """
+    """Return image settings with these values, or raise a ConfigurationError that names what is invalid."""
     try:
         return ImageSettings.model_validate(values)
     except ValidationError as error:
@@ -149,19 +136,6 @@ def valid_image_settings(values: Mapping[str, Any]) -> ImageSettings:
             f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip() for problem in error.errors()
         )
         raise ConfigurationError(f"unusable image settings: {problems}; set `size`, `resize` or `fit`") from error
-
-
-def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
-    """Return the mean and standard deviation of the training images, for values from 0 to 1."""
-    if settings.backbone == FEATURES:  # there are no images
-        default = ImageSettings()
-        return default.mean, default.std
-    if settings.pretrained in PACKAGED_WEIGHTS:
-        # MEAN_RGB 127 and STDDEV_RGB 128 for values from 0 to 255, in efficientnet/lite/efficientnet_lite_builder.py
-        # of https://github.com/tensorflow/tpu; timm's own conversion of the weights has 127.5 for both.
-        return (127 / 255,) * 3, (128 / 255,) * 3
-    configuration = _timm_configuration(settings.backbone)
-    return tuple(configuration.mean), tuple(configuration.std)
 
 
 def _timm_configuration(name: str) -> Any:
@@ -193,9 +167,13 @@ def _create(settings: ModelSettings, configuration: Any, weights: Path | None = 
             # With no classifier configured, timm checks all keys strictly; otherwise it would accept any file.
             overlay = {"state_dict": _backbone_weights(weights, configuration), "classifier": None}
             arguments |= {"pretrained": True, "pretrained_cfg_overlay": overlay}
+        backbone: nn.Module | None = None
         with warnings.catch_warnings():  # from the code of models
             warnings.simplefilter("ignore")
-            return _create_timm_model(settings.backbone, arguments, any_size=configuration.fixed_input_size)
+            if configuration.fixed_input_size:
+                with suppress(TypeError):  # not every model has the argument that allows images of any size
+                    backbone = timm.create_model(settings.backbone, dynamic_img_size=True, **arguments)
+            return backbone or timm.create_model(settings.backbone, **arguments)
     except Exception as error:  # models raise many types for bad arguments, and torch for bad files
         source = f"with the weights of {weights} " if weights else ""
         raise ConfigurationError(
@@ -210,39 +188,32 @@ def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tens
     prefixes = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
     state = load_state_dict(str(weights), weights_only=True)
     if "dist_token" in state and "distilled" not in configuration.architecture:
-        state = _without_distillation(state)
+        prefixes += ("dist_token", "head_dist.")
+        position = state["pos_embed"]  # that of the class token, then that of the distillation token
+        state["pos_embed"] = torch.cat([position[:, :1], position[:, 2:]], dim=1)
     return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
 
-def _without_distillation(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Drop the distillation token of DeiT, its position after that of the class token, and its classifier."""
-    kept = {key: value for key, value in state.items() if key != "dist_token" and not key.startswith("head_dist.")}
-    kept["pos_embed"] = torch.cat([kept["pos_embed"][:, :1], kept["pos_embed"][:, 2:]], dim=1)
-    return kept
-
-
-def _create_timm_model(name: str, arguments: dict[str, Any], *, any_size: bool) -> nn.Module:
-    """Create a timm model; with ``any_size``, for images of any size if the model supports it."""
-    backbone: nn.Module
-    if any_size:
-        with suppress(TypeError):  # not every model has this argument
-            backbone = timm.create_model(name, dynamic_img_size=True, **arguments)
-            return backbone
-    backbone = timm.create_model(name, **arguments)
-    return backbone
-
-
-def _hub_weights(name: str, configuration: Any) -> Path:
-    """Download the weights of a model from timm's hub, or find them in the cache."""
+def _weights_file(settings: ModelSettings, configuration: Any) -> Path:
+    """Return the file of weights that the settings name."""
+    name = settings.backbone
+    if settings.pretrained is not True:
+        name = str(settings.pretrained)
+        if Path(name).is_file():
+            return Path(name)
+        if Path(name).exists() or not timm.is_model(name):
+            raise ConfigurationError(
+                f"`pretrained` is {name}, but there is no such file; expected weights of {settings.backbone} "
+                "(.safetensors, .pth), the name of a timm model, or those of a package: "
+                f"{', '.join(PACKAGED_WEIGHTS)}"
+            )
+        configuration = _timm_configuration(name)
     if not configuration.hf_hub_id:
         raise ConfigurationError(
             f"timm's hub has no weights of {name}; set `pretrained` to false, or to the path of a file"
         )
-    names = (
-        [configuration.hf_hub_filename]
-        if configuration.hf_hub_filename
-        else ["model.safetensors", "pytorch_model.bin"]
-    )
+    named = configuration.hf_hub_filename
+    names = [named] if named else ["model.safetensors", "pytorch_model.bin"]
     try:
         return hub_file(configuration.hf_hub_id, names)
     except SourceError as error:
@@ -269,10 +240,8 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
         ) from error
     (file,) = Path(str(module.__file__)).parent.glob("models/*.pth")
     packaged = torch.load(file, map_location="cpu", weights_only=True)
-    expected = backbone.state_dict()
-    n_classifier = 2  # weight and bias, which come last and are dropped
-    assert len(packaged) == len(expected) + n_classifier
+    *names, _, _ = packaged  # the weight and bias of the classifier come last and are dropped
+    expected = list(backbone.state_dict())
     # Shapes alone would not detect a bias in place of a mean.
-    kinds, packaged_kinds = ([key.rpartition(".")[2] for key in state] for state in (expected, packaged))
-    assert kinds == packaged_kinds[:-n_classifier]
-    return dict(zip(expected, packaged.values(), strict=False))
+    assert [name.rpartition(".")[2] for name in names] == [name.rpartition(".")[2] for name in expected]
+    return {ours: packaged[theirs] for ours, theirs in zip(expected, names, strict=True)}

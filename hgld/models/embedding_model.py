@@ -1,4 +1,4 @@
-"""The embedding model: backbone, pooling, projection."""
+"""The embedding model: a backbone, pooling from features at positions to one vector per image, and a projection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,62 @@ from hgld.datasets.batch import Images, map_images
 from hgld.errors import ConfigurationError
 from hgld.models.backbones import create_backbone
 from hgld.models.model_settings import ModelSettings
-from hgld.models.pooling import AveragePooling, GeM, MaxPooling, generalised_mean
 
 #: Convolutions are a quarter faster with channels last, also on CPUs.
 MEMORY_FORMAT = torch.channels_last
+#: Least value of features in :class:`GeM`.
+_EPS = 1e-6
+
+
+class AveragePooling(nn.Module):
+    """The mean over positions."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Pool features: float, shape (B, C, n) -> (B, C)."""
+        return features.mean(-1)
+
+
+class MaxPooling(nn.Module):
+    """The maximum over positions."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Pool features: float, shape (B, C, n) -> (B, C)."""
+        return features.amax(-1)
+
+
+class GeM(nn.Module):
+    """The generalised mean over positions, (1/n sum x^p)^(1/p), of features clamped to at least 1e-6.
+
+    From Radenovic et al., TPAMI 2018. Computed in float32, or float64 for float64 features, regardless of autocast:
+    third powers overflow in 16 bits.
+
+    Args:
+        p: Exponent, or its initial value if it is learnt; 1 is the mean, infinity the maximum.
+        learnt: Whether p is a parameter; otherwise it is a buffer.
+
+    >>> GeM(p=2.0, learnt=False)(torch.tensor([[[1.0, 7.0]]]))
+    tensor([[5.]])
+    """
+
+    p: torch.Tensor
+
+    def __init__(self, p: float = 3.0, *, learnt: bool = True) -> None:
+        super().__init__()
+        if learnt:
+            self.p = nn.Parameter(torch.tensor(p))
+        else:
+            self.register_buffer("p", torch.tensor(p))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Pool features: float, shape (B, C, n) -> float32 or float64, shape (B, C)."""
+        with torch.autocast(features.device.type, enabled=False):
+            features = at_least_float32(features).clamp(min=_EPS)
+            return generalised_mean(features, self.p)
+
+
+def generalised_mean(values: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """Return the generalised mean of positive values over the last dimension, shape (..., n) -> (...)."""
+    return values.pow(p).mean(-1).pow(1 / p)
 
 
 class EmbeddingModel(nn.Module):
@@ -27,9 +79,9 @@ class EmbeddingModel(nn.Module):
     Everything after the backbone is computed in float32, regardless of autocast.
 
     Args:
-        backbone: Backbone; see :func:`hgld.models.backbones.create_backbone`.
-        n_channels: Number of channels of the features of the backbone.
-        settings: Settings of the layers after the backbone.
+        backbone: Backbone, as :func:`hgld.models.backbones.create_backbone` returns it.
+        n_channels: Number of channels of its features.
+        settings: Settings of the layers after it.
 
     Raises:
         ConfigurationError: The projection would have more dimensions than the features.
@@ -41,11 +93,20 @@ class EmbeddingModel(nn.Module):
         #: Number of dimensions of the embeddings, d.
         self.dim = settings.dim or n_channels
         self.backbone = backbone
-        self.pooling = _pooling(settings)
+        self.pooling: AveragePooling | MaxPooling | GeM | None = None
+        if settings.pooling == "gem":
+            self.pooling = GeM(settings.gem_p, learnt=settings.gem_learnt)
+        elif settings.pooling != "own":
+            self.pooling = AveragePooling() if settings.pooling == "average" else MaxPooling()
         self.layer_norm = (
             nn.LayerNorm(n_channels, elementwise_affine=settings.layer_norm_learnt) if settings.layer_norm else None
         )
-        self.projection = _projection(n_channels, settings)
+        if self.dim > n_channels:
+            raise ConfigurationError(
+                f"`dim` is {self.dim:,}, but the features of {settings.backbone} have {n_channels:,} numbers; a "
+                "projection cannot have more"
+            )
+        self.projection = nn.Linear(n_channels, self.dim) if settings.dim else None
         self._n_channels = n_channels
         self._frozen = False
         # A model of features without projection has no parameter with a device.
@@ -74,9 +135,6 @@ class EmbeddingModel(nn.Module):
 
         Maps of a transformer are the grids of its patch tokens. Standard deviations are those of samples, over n - 1.
 
-        Args:
-            images: As in :meth:`forward`.
-
         Returns:
             Embeddings, float32, shape (B, d), and deviations, float32, shape (B, c).
 
@@ -101,14 +159,7 @@ class EmbeddingModel(nn.Module):
         return embeddings, positions.std(dim=2)
 
     def features(self, images: Images) -> torch.Tensor:
-        """Compute the input of the projection: pooled and, by the settings, normalised features.
-
-        Args:
-            images: As in :meth:`forward`.
-
-        Returns:
-            float32, shape (B, C).
-        """
+        """Compute the input of the projection, float32, shape (B, C): pooled and maybe normalised features."""
         if not isinstance(images, torch.Tensor):
             return _by_shape(self.features, images)
         return self._normalised(self._run(self.backbone, images))
@@ -120,7 +171,7 @@ class EmbeddingModel(nn.Module):
         negative, are combined by the generalised mean with GeM's p instead. The result is normalised.
 
         Args:
-            images: As in :meth:`forward`.
+            images: Images of any of the forms that :meth:`forward` takes.
             scales: Factors of height and width, such as (1, 2 ** -0.5, 2 ** 0.5).
 
         Returns:
@@ -144,20 +195,19 @@ class EmbeddingModel(nn.Module):
 
     def to_device(self, images: Images) -> Images:
         """Move images or features to the device of the model, in its memory format."""
-        return map_images(self._to_device, images)
 
-    def _to_device(self, images: torch.Tensor) -> torch.Tensor:
-        memory_format = MEMORY_FORMAT if images.ndim == 4 else torch.preserve_format
-        return images.to(self.device, non_blocking=True, memory_format=memory_format)
+        def move(images: torch.Tensor) -> torch.Tensor:
+            memory_format = MEMORY_FORMAT if images.ndim == 4 else torch.preserve_format
+            return images.to(self.device, non_blocking=True, memory_format=memory_format)
+
+        return map_images(move, images)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return all parameters in two groups: ``backbone``, and ``head`` for all others."""
-        backbone = list(self.backbone.parameters())
-        backbone_ids = {id(parameter) for parameter in backbone}
-        return {
-            "backbone": backbone,
-            "head": [parameter for parameter in self.parameters() if id(parameter) not in backbone_ids],
-        }
+        groups: dict[str, list[nn.Parameter]] = {"backbone": [], "head": []}
+        for name, parameter in self.named_parameters():
+            groups["backbone" if name.startswith("backbone.") else "head"].append(parameter)
+        return groups
 
     def freeze_backbone(self, frozen: bool) -> None:
         """Freeze or unfreeze the parameters of the backbone and its batch-norm statistics."""
@@ -205,8 +255,7 @@ class EmbeddingModel(nn.Module):
         features = at_least_float32(features)
         if self.layer_norm is not None:
             with torch.autocast(features.device.type, enabled=False):
-                normalised: torch.Tensor = self.layer_norm(features)
-            return normalised
+                return self.layer_norm(features)  # type: ignore[no-any-return]
         return functional.normalize(features, dim=1) if self.settings.l2_norm else features
 
     def _projected(self, features: torch.Tensor) -> torch.Tensor:
@@ -236,23 +285,6 @@ def build_model(settings: ModelSettings) -> EmbeddingModel:
     """
     backbone, n_channels = create_backbone(settings)
     return EmbeddingModel(backbone, n_channels, settings)
-
-
-def _pooling(settings: ModelSettings) -> AveragePooling | MaxPooling | GeM | None:
-    if settings.pooling == "gem":
-        return GeM(settings.gem_p, learnt=settings.gem_learnt)
-    return {"own": None, "average": AveragePooling(), "max": MaxPooling()}[settings.pooling]
-
-
-def _projection(n_channels: int, settings: ModelSettings) -> nn.Linear | None:
-    if settings.dim is None:
-        return None
-    if settings.dim > n_channels:
-        raise ConfigurationError(
-            f"`dim` is {settings.dim:,}, but the features of {settings.backbone} have {n_channels:,} numbers; a "
-            "projection cannot have more"
-        )
-    return nn.Linear(n_channels, settings.dim)
 
 
 def _scaled(images: torch.Tensor, scale: float) -> torch.Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import overload
 
@@ -13,17 +14,99 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from hgld.datasets.batch import Batch, Images, SkippedImage
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_list import AnyImage, ImageList, as_picture
 from hgld.datasets.image_sources import open_images
+from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import Box
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
-from hgld.models.inference import embed_rows, report_unreadable
 from hgld.models.model_settings import ModelSettings
-from hgld.progress import Progress
+from hgld.progress import NoProgress, Progress
 from hgld.tables.embeddings import Embeddings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingShard:
+    """The embeddings of some images of a manifest.
+
+    Args:
+        vectors: float32, shape (n, d).
+        rows: int64, shape (n,): rows of the images in the manifest.
+        skipped: The images that could not be read.
+        deviations: float32, shape (n, c): standard deviations of the feature maps, if they were asked for.
+    """
+
+    vectors: torch.Tensor
+    rows: torch.Tensor
+    skipped: list[SkippedImage]
+    deviations: torch.Tensor | None = None
+
+
+def embed_batches(
+    model: EmbeddingModel,
+    batches: Iterable[Batch],
+    *,
+    scales: Sequence[float] = (1.0,),
+    half: bool = False,
+    with_deviations: bool = False,
+    progress: Progress | None = None,
+) -> EmbeddingShard:
+    """Embed batches of images in their order, skipping images that cannot be read.
+
+    Args:
+        model: Model in evaluation mode, on its device.
+        batches: Batches, possibly empty, of :mod:`hgld.datasets.loading`.
+        scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
+        half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
+        with_deviations: Whether to compute standard deviations of the feature maps too, at one scale only; see
+            :meth:`EmbeddingModel.embed_with_deviations`.
+        progress: Reporter of the number of images done.
+
+    Raises:
+        InputError: A tar file cannot be read, or embeddings are not finite.
+        ConfigurationError: A batch does not fit into the memory of the device, or the model has no feature maps.
+    """
+    progress = progress or NoProgress()
+    is_scaled = tuple(scales) != (1,)
+
+    def embed(images: Images) -> tuple[torch.Tensor, ...]:
+        if with_deviations:
+            return model.embed_with_deviations(images)
+        return (model.multi_scale(images, scales) if is_scaled else model(images),)
+
+    rows, skipped = [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
+    vectors, deviations = [torch.empty(0, model.dim)], list[torch.Tensor]()
+    for batch in batches:
+        if len(batch):
+            outputs = _outputs(model, embed, batch, half, is_scaled)
+            for column, output in zip((vectors, deviations), outputs, strict=False):
+                column.append(output)
+            rows.append(batch.rows)
+        skipped += batch.skipped
+        progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
+    return EmbeddingShard(torch.cat(vectors), torch.cat(rows), skipped, torch.cat(deviations) if deviations else None)
+
+
+def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
+    """Log images that could not be read as a warning.
+
+    Args:
+        embedded: Embeddings of all images of a source.
+        source: Where the images are, for messages.
+
+    Raises:
+        InputError: No image could be read.
+    """
+    reasons = [image.reason for image in embedded.skipped]
+    if not len(embedded.rows):
+        raise InputError(f"{source}: none of the {len(reasons):,} images can be read:\n{indented_list(reasons)}")
+    if reasons:
+        log.warning("%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons))
 
 
 @dataclass(frozen=True)
@@ -90,7 +173,7 @@ class ImageEmbedder:
         It applies the EXIF orientation, converts to RGB, resizes and crops as ``image_settings`` say, and normalises.
         Height and width are ``size``, unless ``fit`` is ``longest``.
         """
-        return _Preprocess(evaluation_transform(self.image_settings))
+        return partial(_preprocess, evaluation_transform(self.image_settings))
 
     def to(self, device: str | torch.device) -> ImageEmbedder:
         """Move the network to a device, and return this model.
@@ -154,8 +237,7 @@ class ImageEmbedder:
             logged as a warning.
 
         Raises:
-            InputError: An image of the list cannot be read, or none below the path; or see
-                :func:`~hgld.models.inference.embed_rows`.
+            InputError: An image of the list cannot be read, or none below the path, or embeddings are not finite.
             ConfigurationError: A batch does not fit into the memory of the device.
         """
         network = self.network.eval().to(memory_format=MEMORY_FORMAT)
@@ -167,10 +249,10 @@ class ImageEmbedder:
             raise ConfigurationError(f"`images` is one {type(images).__name__}; expected a list of images, or a path")
         else:
             dataset = ImageList(images, evaluation_transform(self.image_settings))
-        rows = np.arange(len(dataset))
         if progress:
-            progress.start(len(rows))
-        embedded = embed_rows(network, dataset, rows, batch_size=batch_size, workers=workers, progress=progress)
+            progress.start(len(dataset))
+        batches = evaluation_batches(dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers)
+        embedded = embed_batches(network, batches, progress=progress)
         if isinstance(dataset, ImageList):
             return embedded.vectors.numpy()
         report_unreadable(embedded, str(images))
@@ -179,11 +261,33 @@ class ImageEmbedder:
         return Embeddings(embedded.vectors, ids, manifest.landmark_ids(), Path(str(images)))
 
 
-@dataclass(frozen=True)
-class _Preprocess:
-    """Transform of pictures of any mode, which worker processes can receive."""
+def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+    return transform(as_picture(image), box)
 
-    transform: Transform
 
-    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
-        return self.transform(as_picture(image), box)
+def _outputs(
+    model: EmbeddingModel,
+    embed: Callable[[Images], Sequence[torch.Tensor]],
+    batch: Batch,
+    half: bool,
+    is_scaled: bool,
+) -> Sequence[torch.Tensor]:
+    """Compute outputs of a model for a batch of images, checked, in main memory."""
+    device = model.device
+    half_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+    # Images that are scaled first are scaled in float32.
+    images = batch.images_on(device, half_dtype if half and not is_scaled else torch.float32)
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, half_dtype, enabled=half):
+            outputs = embed(images)
+    except torch.cuda.OutOfMemoryError as error:
+        size = " x ".join(map(str, reversed(max(images, key=torch.numel).shape[1:])))
+        raise ConfigurationError(
+            f"{len(images)} images of {size} do not fit into the memory of {device}; choose a smaller `batch_size`"
+        ) from error
+    if not all(output.isfinite().all() for output in outputs):
+        raise InputError(
+            "the model outputs numbers that are not finite; check its weights"
+            + (", or embed without `half`" if half else "")
+        )
+    return [output.cpu() for output in outputs]

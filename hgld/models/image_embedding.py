@@ -7,24 +7,150 @@ One run does all of it (:func:`embed_images`), or the jobs of an array do a part
 (:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards know
 nothing of parts: what one division into parts has left, a run with another one, or with none, completes.
 
-Locks settle who may write when, see :class:`hgld.io.part_locks.PartLocks`.
+Locks settle who may write when, see :class:`hgld.io.locks.PartLocks`.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
-from contextlib import ExitStack, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
-from hgld.compute.part import Part
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from hgld.compute.part import Part, format_numbers
 from hgld.compute.processes import Processes
-from hgld.io.locks import exclusive_lock
-from hgld.io.part_locks import OPENING_WAIT_S
-from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
-from hgld.models.embedding_job import EmbeddingJob
-from hgld.models.embedding_output import skipped_path
-from hgld.models.image_embedder import ImageEmbedder
-from hgld.progress import Progress
+from hgld.datasets.batch import SkippedImage
+from hgld.datasets.image_sources import open_images
+from hgld.datasets.loading import BatchReader
+from hgld.datasets.transforms import evaluation_transform
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.files import atomic_write
+from hgld.io.locks import OPENING_WAIT_S, PartLocks, are_running, exclusive_lock
+from hgld.models.embedding_files import (
+    EmbeddingSources,
+    images_digest,
+    output_is_up_to_date,
+    skipped_path,
+    weights_digest,
+    write_output,
+)
+from hgld.models.embedding_model import MEMORY_FORMAT
+from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
+from hgld.progress import NoProgress, Progress
+from hgld.tables import Provenance
+from hgld.tables.embeddings import check_suffix
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class EmbedImagesConfig:
+    """Settings of embedding images.
+
+    Args:
+        split: Split of the manifest to embed. Default: all images.
+        scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
+        half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
+        center: Whether to subtract the mean of all embeddings and normalise them again. Features of a backbone that
+            was not trained for retrieval share a large, uninformative component. Not for queries and a gallery in
+            separate files, which would lose different means.
+        with_std: Whether to write standard deviations of the feature maps too, which
+            :func:`hgld.tables.embeddings.read_deviations` reads; at one scale only.
+        device: A torch device.
+        batch_size: Number of images embedded at once.
+        shard_size: Number of images per shard.
+        workers: Number of processes that read images; 0 reads them in this one.
+
+    Raises:
+        ConfigurationError: A value is out of range, or there is no such kind of device.
+    """
+
+    split: str | None = None
+    scales: Sequence[float] = (1.0,)
+    half: bool = False
+    center: bool = False
+    with_std: bool = False
+    device: str = "cpu"
+    batch_size: int = 32
+    shard_size: int = 1024
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.scales or min(self.scales) <= 0:
+            raise ConfigurationError(f"`scales` is {list(self.scales)}; expected at least one number, all above 0")
+        if self.with_std and tuple(self.scales) != (1,):
+            raise ConfigurationError(
+                f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "
+                "those of one scale, 1"
+            )
+        if min(self.batch_size, self.shard_size) < 1 or self.workers < 0:
+            raise ConfigurationError(
+                f"`batch_size` is {self.batch_size}, `shard_size` {self.shard_size}, `workers` {self.workers}; "
+                "expected at least 1, 1 and 0"
+            )
+        try:
+            torch.device(self.device)
+        except RuntimeError as error:
+            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
+
+
+@dataclass(frozen=True)
+class EmbedImagesSummary:
+    """Counts of a finished run.
+
+    Args:
+        images: Number of images in the output.
+        dim: Number of dimensions of the embeddings.
+        skipped: Ids of the images that could not be read.
+        zeros: Ids of the images whose embedding is zero, such as blank ones whose features all are.
+        embedded: Number of images processed by this run, as opposed to an interrupted one before it.
+        seconds: Duration of this run.
+        waiting_share: Share of the time of embedding that the first process has waited for images to be read; None
+            if nothing was left to embed.
+        skipped_file: File that lists the images that could not be read.
+    """
+
+    images: int
+    dim: int
+    skipped: tuple[str, ...]
+    zeros: tuple[str, ...]
+    embedded: int
+    seconds: float
+    waiting_share: float | None
+    skipped_file: Path
+
+
+@dataclass(frozen=True)
+class EmbedPartSummary:
+    """Counts of a finished part.
+
+    Args:
+        part: The part.
+        images: Number of images in the part.
+        skipped: Number of images in the part that could not be read.
+        embedded: Number of images processed by this run, as opposed to an interrupted one before it.
+        seconds: Duration of this run.
+        waiting_share: Share of the time of embedding that this process has waited for images to be read; None if
+            nothing was left to embed.
+    """
+
+    part: Part
+    images: int
+    skipped: int
+    embedded: int
+    seconds: float
+    waiting_share: float | None
 
 
 def embed_images(
@@ -62,25 +188,16 @@ def embed_images(
             available.
         BusyError: Another run is writing ``out``, or a part of it.
     """
-    start = time.monotonic()
-    config, processes = config or EmbedImagesConfig(), processes or Processes()
-    config.require_device()
-    job = EmbeddingJob(images, out, model, config, root)
-    if processes.gather(not force and job.is_up_to_date())[0]:
+    job = _Job(images, out, model, config, root, processes)
+    if job.first_answer(not force and job.is_up_to_date()):
         return None
-    job.require_readable()
-    is_first = processes.rank == 0
-    with exclusive_lock(out) if is_first else nullcontext():
-        if is_first:
-            job.shards.locks.require_idle()
-            job.shards.open(discard=force)
-        embedded, waiting_share = job.embed(job.shards.numbers, processes, progress)
-        joined = job.join() if is_first else None
-        n_images, skipped, zeros = processes.gather(joined)[0] or (0, (), ())
-    seconds = time.monotonic() - start
-    return EmbedImagesSummary(
-        n_images, model.dim, skipped, zeros, embedded, seconds, waiting_share, skipped_path(out)
-    )
+    job.require_usable()
+    with exclusive_lock(out) if job.is_first else nullcontext():
+        if job.is_first:
+            job.locks.require_idle()
+            job.open_shards(discard=force)
+        embedded, waiting_share = job.embed(job.shards, progress)
+        return job.first_answer(job.join(embedded, waiting_share) if job.is_first else None)
 
 
 def embed_part(
@@ -97,42 +214,23 @@ def embed_part(
     """Embed a part of the images; other parts may run at the same time, also on other computers.
 
     A part that was interrupted, or is run again, embeds what is missing. When all parts are done, :func:`merge_parts`
-    writes the output.
-
-    Args:
-        images: See :func:`embed_images`, as for the other arguments.
-        out: File that all parts are going to be merged into.
-        model: The model.
-        part: Part of the shards to embed. A part without any does nothing.
-        config: Settings, the same for all parts.
-        root: Folder that the paths of the table are relative to.
-        processes: Processes that share the shards of this part.
-        progress: Reporter of the number of images done by this process.
+    writes the output. Arguments and errors are those of :func:`embed_images`, and the same for all parts but for
+    ``part``, the part of the shards to embed. A part without any does nothing.
 
     Returns:
         Counts of the part, or None if ``out`` was up to date.
-
-    Raises:
-        InputError: See :func:`embed_images`.
-        ConfigurationError: See :func:`embed_images`.
-        BusyError: Another run is embedding this part, or is writing ``out``.
     """
-    start = time.monotonic()
-    config, processes = config or EmbedImagesConfig(), processes or Processes()
-    config.require_device()
-    job = EmbeddingJob(images, out, model, config, root)
-    if processes.gather(job.is_up_to_date())[0]:
+    job = _Job(images, out, model, config, root, processes)
+    if job.first_answer(job.is_up_to_date()):
         return None
-    job.require_readable()
-    numbers = part.of(job.shards.numbers)
+    job.require_usable()
+    shards = part.of(job.shards)
     with ExitStack() as lock:
-        is_needed = _claim(job, part, lock) if processes.rank == 0 else None
-        if not processes.gather(is_needed)[0]:
+        if not job.first_answer(job.is_first and job.claim(part, lock)):
             return None
-        embedded, waiting_share = job.embed(numbers, processes, progress)
-        skipped = processes.gather(job.shards.n_skipped(numbers) if processes.rank == 0 else 0)[0]
-    seconds = time.monotonic() - start
-    return EmbedPartSummary(part, job.n_images(numbers), skipped, embedded, seconds, waiting_share)
+        embedded, waiting_share = job.embed(shards, progress)
+        skipped = job.first_answer(job.n_skipped(shards) if job.is_first else 0)
+    return EmbedPartSummary(part, job.n_images(shards), skipped, embedded, job.seconds(), waiting_share)
 
 
 def merge_parts(
@@ -145,14 +243,8 @@ def merge_parts(
 ) -> EmbedImagesSummary | None:
     """Join the embeddings of all parts into the output, with the bytes that :func:`embed_images` would write.
 
-    No image is read and nothing is computed on the device of the settings, which need not be there.
-
-    Args:
-        images: See :func:`embed_images`, as for the other arguments.
-        out: File to write.
-        model: The model that the parts were embedded by.
-        config: Settings of the parts.
-        root: Folder that the paths of the table are relative to.
+    Arguments are those of the parts. No image is read and nothing is computed on the device of the settings, which
+    need not be there.
 
     Returns:
         Counts of the output, or None if ``out`` was up to date.
@@ -162,23 +254,234 @@ def merge_parts(
         ConfigurationError: The parts have other settings.
         BusyError: Parts are still running, or another run is writing ``out``.
     """
-    start = time.monotonic()
-    config = config or EmbedImagesConfig()
-    job = EmbeddingJob(images, out, model, config, root)
+    job = _Job(images, out, model, config, root)
     with exclusive_lock(out, wait_s=OPENING_WAIT_S):
         if job.is_up_to_date():
             return None
-        job.shards.require_complete()
-        n_images, skipped, zeros = job.join()
-    seconds = time.monotonic() - start
-    return EmbedImagesSummary(n_images, model.dim, skipped, zeros, 0, seconds, None, skipped_path(out))
+        job.require_complete()
+        return job.join()
 
 
-def _claim(job: EmbeddingJob, part: Part, lock: ExitStack) -> bool:
-    """Lock a part until ``lock`` is closed; returns False, without a lock, if the output is up to date."""
-    with exclusive_lock(job.out, wait_s=OPENING_WAIT_S):
-        if job.is_up_to_date():
-            return False
-        job.shards.open(discard=False, n_parts=part.count)
-        lock.enter_context(job.shards.locks.held(str(part)))
-    return True
+class _Job:
+    """The images, the model, and the folder of shards beside the output, with a record of what they are made from."""
+
+    def __init__(
+        self,
+        images: Path,
+        out: Path,
+        model: ImageEmbedder,
+        config: EmbedImagesConfig | None,
+        root: Path | None,
+        processes: Processes | None = None,
+    ) -> None:
+        self._start, config = time.monotonic(), config or EmbedImagesConfig()
+        check_suffix(out)
+        dataset = open_images(images, evaluation_transform(model.image_settings), root=root, split=config.split)
+        self._out, self._model, self._config, self._dataset = out, model, config, dataset
+        self._processes = processes or Processes()
+        #: Whether this is the first process, which alone writes anything but shards.
+        self.is_first = self._processes.rank == 0
+        # Read early: what is wrong with them should not show itself after the work.
+        self._landmark_ids = None if out.suffix == ".npy" else dataset.manifest.landmark_ids()
+        parameters = {
+            "model": model.settings.model_dump(mode="json"),
+            "image": model.image_settings.evaluation_values,
+            "split": config.split,
+            "scales": list(config.scales),
+            "half": config.half,
+            "center": config.center,
+            "with_std": config.with_std,
+            # The last bits depend on these.
+            "device": torch.device(config.device).type,
+            "batch_size": config.batch_size,
+            "part_size": config.shard_size,
+        }
+        inputs = {
+            "images": images_digest(images, dataset.manifest, dataset.root),
+            "weights": weights_digest(model.network),
+        }
+        self._provenance = Provenance("embed-images", parameters, inputs)
+        self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
+        self._folder = out.with_name(f".{out.name}.parts")
+        self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
+        self.shards = range(-(-len(dataset) // config.shard_size))
+        self.locks = PartLocks(self._folder, out)
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def first_answer(self, value: T) -> T:
+        """Return the value of the first process to all of them, which wait for each other."""
+        return self._processes.gather(value)[0]
+
+    def is_up_to_date(self) -> bool:
+        """Return whether the output is complete and made from the same settings and inputs."""
+        return output_is_up_to_date(self._out, self._provenance)
+
+    def require_usable(self) -> None:
+        """Check, before any work, that the device is available and that some image can be read."""
+        self._model.to(self._config.device)
+        self._dataset.require_readable()
+
+    def claim(self, part: Part, lock: ExitStack) -> bool:
+        """Lock a part until ``lock`` is closed; return False, without a lock, if the output is up to date."""
+        with exclusive_lock(self._out, wait_s=OPENING_WAIT_S):
+            if self.is_up_to_date():
+                return False
+            self.open_shards(n_parts=part.count)
+            lock.enter_context(self.locks.held(str(part)))
+        return True
+
+    def open_shards(self, *, discard: bool = False, n_parts: int = 1) -> None:
+        """Create the folder of shards, or reuse the shards in it; ``n_parts`` is for messages about missing ones."""
+        # Shards without a record are what is left of a folder whose removal was interrupted.
+        if discard or not self._record.is_file():
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
+            self._check_provenance()
+        for path, text in ((self._n_parts, f"{n_parts}\n"), (self._record, self._provenance.to_json())):
+            with atomic_write(path) as draft:
+                draft.write_text(text)
+
+    def require_complete(self) -> None:
+        """Raise if shards are missing or parts are running."""
+        if not self._record.is_file():
+            raise InputError(f"{self._out}: no part of it has been run; run all of them (`part`), then merge")
+        self._check_provenance()
+        missing, running = set(self._missing(self.shards)), self.locks.running()
+        count = int(self._n_parts.read_text())
+        parts = [part for part in (Part(n, count) for n in range(1, count + 1)) if str(part) not in running]
+        to_run = [part.number for part in parts if not missing.isdisjoint(part.of(self.shards))]
+        if not to_run:
+            return self.locks.require_idle()
+        also = f" ({are_running(running)})" if running else ""
+        raise InputError(
+            f"{self._out}: {len(missing):,} of {len(self.shards):,} shards are missing; run `part` N/{count} again "
+            f"for N = {format_numbers(to_run)}, then merge{also}"
+        )
+
+    def embed(self, shards: Sequence[int], progress: Progress | None) -> tuple[int, float | None]:
+        """Write those of some shards that are missing, shared between processes.
+
+        Returns:
+            Number of images in the missing shards; and share of this process's time that it waited for images.
+        """
+        config, progress = self._config, progress or NoProgress()
+        # All use the first process's list: a slow process would not list shards that another has written since.
+        missing = self.first_answer(self._missing(shards) if self.is_first else [])
+        share = missing[self._processes.rank :: self._processes.count]
+        progress.start(self.n_images(share))
+        waiting_share = None
+        if share:
+            network = self._model.network.to(memory_format=MEMORY_FORMAT).eval()
+            started = time.perf_counter()
+            with closing(BatchReader(self._dataset, config.workers)) as reader:
+                # In one go, so that images of a shard are read while the model embeds those before.
+                batches = reader.evaluation(map(self._rows, share), batch_size=config.batch_size)
+                for number in share:
+                    shard = embed_batches(
+                        network,
+                        islice(batches, -(-len(self._rows(number)) // config.batch_size)),
+                        scales=config.scales,
+                        half=config.half,
+                        with_deviations=config.with_std,
+                        progress=progress,
+                    )
+                    self._write(number, shard)
+            waiting_share = reader.waited_s / (time.perf_counter() - started)
+        self.first_answer(None)  # wait until every process has written its shards
+        return self.n_images(missing), waiting_share
+
+    def join(self, embedded: int = 0, waiting_share: float | None = None) -> EmbedImagesSummary:
+        """Turn the shards, which are all there, into the output, and remove them."""
+        joined, manifest = self._joined(), self._dataset.manifest
+        mean = tuple(_center(joined.vectors).tolist()) if self._config.center else None
+        write_output(self._out, joined, manifest, self._landmark_ids, self._provenance, self._sources, mean)
+        zeros = joined.rows[torch.linalg.vector_norm(joined.vectors, dim=1) == 0]
+        skipped = [image.row for image in joined.skipped]
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return EmbedImagesSummary(
+            len(joined.rows),
+            self._model.dim,
+            tuple(manifest.ids[skipped]),
+            tuple(manifest.ids[zeros.numpy()]),
+            embedded,
+            self.seconds(),
+            waiting_share,
+            skipped_path(self._out),
+        )
+
+    def n_images(self, shards: Sequence[int]) -> int:
+        """Return the number of images of some shards."""
+        return sum(len(self._rows(number)) for number in shards)
+
+    def n_skipped(self, shards: Sequence[int]) -> int:
+        """Return the number of images that could not be read, of some shards that exist."""
+        n_skipped = 0
+        for path in map(self._path, shards):
+            with safe_open(path, framework="pt") as file:
+                n_skipped += len(json.loads(file.metadata()["skipped"]))
+        return n_skipped
+
+    def _missing(self, shards: Sequence[int]) -> list[int]:
+        """Return those of some shards that do not exist yet."""
+        # A listing is fresh where other computers write: a network file system may remember that a file was absent.
+        existing = {path.name for path in self._folder.iterdir()}
+        return [number for number in shards if self._path(number).name not in existing]
+
+    def _write(self, number: int, shard: EmbeddingShard) -> None:
+        """Write a shard atomically."""
+        skipped = json.dumps([[image.row, image.reason] for image in shard.skipped])
+        tensors = {"vectors": shard.vectors, "rows": shard.rows, "deviations": shard.deviations}
+        with atomic_write(self._path(number)) as draft:
+            save_file({key: t for key, t in tensors.items() if t is not None}, draft, metadata={"skipped": skipped})
+
+    def _joined(self) -> EmbeddingShard:
+        """Join all shards in order; vectors and deviations are in memory-mapped files in the folder."""
+        rows, skipped, shapes = [], [], dict[str, tuple[int, ...]]()
+        for path in map(self._path, self.shards):
+            with safe_open(path, framework="pt") as file:
+                rows.append(file.get_tensor("rows"))
+                skipped += [SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])]
+                # A shard without readable images has no deviations, whose number of channels it cannot know.
+                shapes |= {name: file.get_slice(name).get_shape() for name in {*file.keys()} - {"rows"}}
+        ends = np.cumsum([len(shard_rows) for shard_rows in rows])
+        joined = {name: self._join_tensor(name, ends, shape[1]) for name, shape in shapes.items()}
+        return EmbeddingShard(joined["vectors"], torch.cat(rows), skipped, joined.get("deviations"))
+
+    def _join_tensor(self, name: str, ends: NDArray[np.int64], dim: int) -> torch.Tensor:
+        """Join a tensor of all shards; ``ends`` are the numbers of rows up to the end of each."""
+        shape = (int(ends[-1]), dim)
+        if not shape[0]:  # an empty file cannot be memory-mapped
+            return torch.empty(shape)
+        joined = torch.from_numpy(np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape))
+        for start, end, path in zip([0, *ends], ends, map(self._path, self.shards), strict=False):
+            if start < end:
+                with safe_open(path, framework="pt") as file:
+                    joined[start:end] = file.get_tensor(name)
+        return joined
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"part_{number:06}.safetensors"
+
+    def _rows(self, number: int) -> NDArray[np.int64]:
+        start = number * self._config.shard_size
+        return np.arange(start, min(start + self._config.shard_size, len(self._dataset)))
+
+    def _check_provenance(self) -> None:
+        """Raise if existing shards are made from something else."""
+        recorded = Provenance.from_json(self._record.read_text())
+        if not recorded.same_work(self._provenance):
+            changes = indented_list(recorded.changes(self._provenance))
+            raise ConfigurationError(
+                f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume "
+                f"it, or discard it with `force`, or remove the folder:\n{changes}"
+            )
+
+
+def _center(vectors: torch.Tensor) -> torch.Tensor:
+    """Subtract the mean of unit vectors, shape (N, d), and normalise them again, in place; return the mean."""
+    mean = vectors.mean(0, dtype=torch.float64).float()
+    vectors -= mean
+    torch.nn.functional.normalize(vectors, dim=1, out=vectors)
+    return mean

@@ -136,12 +136,17 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
     if training is None:
         return "The weights are those that the model came with; see its authors for their training and licence."
     settings = training["settings"]
+    split_rows = []
+    if split := settings["data"]["random_split"]:
+        level = f"level `{split['level']}`" if split["level"] else "finest level"
+        share = f"{split['test_share']:.4g} of the classes of the {level} for testing, seed {split['seed']}"
+        split_rows.append(["random split", share])
     rows = [
         ["loss", f"`{settings['loss']['name']}`"],
         ["batch size", str(settings["batch_size"])],
         ["epochs, steps", f"{training['epoch']}, {training['step']:,} ({_selection_text(training)})"],
         ["seed", str(settings["seed"])],
-        *_split_rows(settings["data"]["random_split"]),
+        *split_rows,
         *([f"version of {name}", version] for name, version in training["versions"].items()),
     ]
     digests = [[f"`{settings['data'][name]}`", f"`{digest}`"] for name, digest in training["digests"].items()]
@@ -156,16 +161,6 @@ def _selection_text(training: Mapping[str, Any]) -> str:
         return f"`{training['checkpoint']}`"
     settings = training["settings"]
     return f"selected by {settings['evaluation']['best']} on the split `{settings['data']['val'] or 'val'}`"
-
-
-def _split_rows(split: Mapping[str, Any] | None) -> list[list[str]]:
-    """Return the rows of the table about a random split of the images."""
-    if split is None:
-        return []
-    level = f"level `{split['level']}`" if split["level"] else "finest level"
-    return [
-        ["random split", f"{split['test_share']:.4g} of the classes of the {level} for testing, seed {split['seed']}"]
-    ]
 
 
 def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:

@@ -16,10 +16,9 @@ from hgld.datasets.transforms import Fit, ImageSettings
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.hub import hub_snapshot
 from hgld.models.backbones import image_settings_for, valid_image_settings
-from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
-from hgld.models.model_folder import CONFIG_FILES, is_model_folder, read_model, weights_name
+from hgld.models.model_files import CONFIG_FILES, is_model_folder, read_checkpoint, read_model, weights_name
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 
 #: Before the name of a repository of the Hugging Face hub.
@@ -117,7 +116,7 @@ def load_checkpoint_model(path: Path) -> ImageEmbedder:
         The model in evaluation mode on the CPU, with the image settings that it was trained with.
 
     Raises:
-        InputError: See :func:`~hgld.models.checkpoint_files.read_checkpoint`; or the settings and weights of the
+        InputError: See :func:`~hgld.models.model_files.read_checkpoint`; or the settings and weights of the
             checkpoint do not fit together.
         ConfigurationError: timm no longer has the backbone.
     """

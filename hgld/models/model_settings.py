@@ -99,25 +99,13 @@ class ModelSettings(Settings):
 
     def without_head(self) -> ModelSettings:
         """Return settings with the same backbone and pooling, but no norm and projection after them."""
-        return self.model_copy(
-            update={
-                "layer_norm": False,
-                "layer_norm_learnt": False,
-                "l2_norm": False,
-                "dim": None,
-                "projection": "random",
-            },
-        )
+        head = {"layer_norm", "layer_norm_learnt", "l2_norm", "dim", "projection"}
+        return ModelSettings(**self.model_dump(exclude=head))
 
 
 _RESNET50 = {"backbone": "resnet50.tv_in1k", "pooling": "average", "dim": 512, "frozen_batch_norm": True}
-_GEM_PCA = {
-    "pooling": "gem",
-    "l2_norm": True,
-    "dim": 2048,
-    "projection": "whitening",
-    "frozen_batch_norm": True,
-}
+_GEM_PCA = {"pooling": "gem", "l2_norm": True, "dim": 2048, "projection": "whitening", "frozen_batch_norm": True}
+_RESNET34 = {"backbone": "resnet34.tv_in1k", "pretrained": False, "pooling": "average"}
 _RECALL = {"layer_norm": True, "layer_norm_learnt": True, "dim": 512}
 _VIT_BASE = "vit_base_patch16_224.augreg_in21k"
 
@@ -134,28 +122,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     # resnet.yaml of ROADMAP, src/netlib.py of Smooth-AP
     "resnet50-plain": _RESNET50,
     # DyML-Vehicle and -Animal: dyml_resnet34.yaml of SupRank, trained from scratch
-    "resnet34": {
-        "backbone": "resnet34.tv_in1k",
-        "pretrained": False,
-        "pooling": "average",
-        "layer_norm": True,
-        "dim": 512,
-    },
+    "resnet34": {**_RESNET34, "layer_norm": True, "dim": 512},
     # DyML-Product: dyml_resnet34_product.yaml of SupRank
-    "resnet34-pretrained": {
-        "backbone": "resnet34.tv_in1k",
-        "pooling": "average",
-        "layer_norm": True,
-        "dim": 512,
-        "frozen_batch_norm": True,
-    },
+    "resnet34-pretrained": {**_RESNET50, "backbone": "resnet34.tv_in1k", "layer_norm": True},
     # CIFAR-10 and -100: resnet34 with the first layer of heat/ebm/create_backbone.py of heatood, from scratch
-    "resnet34-small": {
-        "backbone": "resnet34.tv_in1k",
-        "pretrained": False,
-        "pooling": "average",
-        "small_images": True,
-    },
+    "resnet34-small": {**_RESNET34, "small_images": True},
     # faces: SE-ResNet-50 with 256 dimensions, senet50_256 of VGGFace2, here with the weights of ImageNet
     "seresnet50-face": {"backbone": "legacy_seresnet50.in1k", "dim": 256},
     # H-GLDv2: resnet_101_LM.yaml of SupRank

@@ -12,17 +12,11 @@ from torch import nn
 
 from hgld.datasets.transforms import Fit
 from hgld.errors import ConfigurationError
-from hgld.io.open_clip_weights import (
-    open_clip_weights,
-    quiet_loading,
-    require_open_clip_model,
-    tag_configuration,
-    tags_of,
-)
+from hgld.io.hub import open_clip_architecture, open_clip_weights, quiet_loading, tag_configuration, tags_of
 from hgld.models.model_settings import OPEN_CLIP, ModelSettings
 
 #: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by the names that open_clip gives to the same.
-FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
+_FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
 
 _QUICK_GELU = "-quickgelu"
 
@@ -33,7 +27,7 @@ class ImageTower(nn.Module):
     Args:
         visual: The tower as open_clip builds it.
         name: Name of the backbone, for messages.
-        size: Height and width of the images that it takes, in pixels.
+        size: Height and width of the images in pixels.
     """
 
     def __init__(self, visual: nn.Module, name: str, size: int) -> None:
@@ -42,11 +36,7 @@ class ImageTower(nn.Module):
         self._name, self._size = name, size
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Compute features: float, shape (B, 3, size, size) -> (B, C).
-
-        Raises:
-            ConfigurationError: The images have another size.
-        """
+        """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
         if images.shape[2:] != (self._size, self._size):
             raise ConfigurationError(
                 f"{self._name} takes no images of {images.shape[3]} x {images.shape[2]}; set `size` to {self._size}"
@@ -56,10 +46,7 @@ class ImageTower(nn.Module):
 
 
 def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
-    """Create the image tower with its weights.
-
-    Returns:
-        The tower, and the number of its features.
+    """Create the image tower with its weights; returns it with the number of its features.
 
     Raises:
         ConfigurationError: open_clip has no such model or weights, or a file does not hold them.
@@ -67,7 +54,8 @@ def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
     """
     import open_clip
 
-    model = _model_name(settings)
+    model = settings.backbone.removeprefix(OPEN_CLIP)
+    architecture = open_clip_architecture(model)
     weights = _weights(model, settings)
     with quiet_loading():
         try:
@@ -77,25 +65,29 @@ def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
             raise ConfigurationError(
                 f"{settings.backbone} cannot be created{source}: {shorten(str(error), 500)}"
             ) from error
-    configuration = open_clip.get_model_config(model)
-    return ImageTower(clip.visual, settings.backbone, _size(configuration)), int(configuration["embed_dim"])
+    size = int(architecture["vision_cfg"]["image_size"])
+    return ImageTower(clip.visual, settings.backbone, size), int(architecture["embed_dim"])
 
 
-def tower_image_settings(settings: ModelSettings) -> dict[str, Any]:
+def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the settings of images, by name, that the tower was trained with.
+
+    Args:
+        settings: Settings of the model.
+        preprocess: open_clip's configuration of the transform. Default: that of the tag of the weights.
 
     Raises:
         ConfigurationError: open_clip has no such model or weights.
     """
-    import open_clip
     from open_clip.transform import PreprocessCfg
 
-    model = _model_name(settings)
-    size = _size(open_clip.get_model_config(model))
-    expected = vars(PreprocessCfg())
-    if isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
-        expected = expected | tag_configuration(model, settings.pretrained)
-    if expected["resize_mode"] not in FIT_OF_RESIZE_MODE:
+    model = settings.backbone.removeprefix(OPEN_CLIP)
+    size = int(open_clip_architecture(model)["vision_cfg"]["image_size"])
+    if preprocess is None and isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
+        preprocess = tag_configuration(model, settings.pretrained)
+    expected = {**vars(PreprocessCfg()), **(preprocess or {})}
+    fit = _FIT_OF_RESIZE_MODE.get(expected["resize_mode"])
+    if fit is None:
         raise ConfigurationError(f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot')
     return {
         "size": size,
@@ -103,7 +95,7 @@ def tower_image_settings(settings: ModelSettings) -> dict[str, Any]:
         "mean": tuple(expected["mean"]),
         "std": tuple(expected["std"]),
         "interpolation": expected["interpolation"],
-        "fit": FIT_OF_RESIZE_MODE[expected["resize_mode"]],
+        "fit": fit,
     }
 
 
@@ -119,12 +111,6 @@ def tower_of_configuration(configuration: dict[str, Any]) -> str:
         if open_clip.get_model_config(model) == configuration:
             return f"{OPEN_CLIP}{model}"
     raise ConfigurationError("open_clip knows no model of this architecture by name; update open_clip_torch")
-
-
-def _model_name(settings: ModelSettings) -> str:
-    model = settings.backbone.removeprefix(OPEN_CLIP)
-    require_open_clip_model(model)
-    return model
 
 
 def _weights(model: str, settings: ModelSettings) -> Path | None:
@@ -143,7 +129,3 @@ def _weights(model: str, settings: ModelSettings) -> Path | None:
             f"{settings.backbone}{_QUICK_GELU}"
         )
     return weights
-
-
-def _size(configuration: dict[str, Any]) -> int:
-    return int(configuration["vision_cfg"]["image_size"])

@@ -56,7 +56,7 @@ class Moments:
         return cls(len(vectors), mean, (vectors - mean).T @ (vectors - mean))
 
     def to(self, device: torch.device | str) -> Moments:
-        """Copy to a device."""
+        """Return a copy on a device."""
         return Moments(self.count, self.mean.to(device), self.scatter.to(device))
 
     def __add__(self, other: Moments) -> Moments:
@@ -71,11 +71,6 @@ def pca(moments: Moments, dim: int, *, whitened: bool) -> tuple[torch.Tensor, to
     """Compute the weight and bias of the projection by the formulas of this module.
 
     The sign of each eigenvector is chosen so that its entry of largest magnitude is positive.
-
-    Args:
-        moments: Moments of the features.
-        dim: Number of output dimensions d, at most C.
-        whitened: Whether to scale directions to unit variance.
 
     Returns:
         Weight and bias, float64, shapes (d, C) and (d,).

@@ -28,8 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, HgldError, InputError
-from hgld.io.files import atomic_write
-from hgld.io.folders import folder_draft, replace_folder
+from hgld.io.files import atomic_write, folder_draft, replace_folder
 from hgld.io.locks import exclusive_lock
 from hgld.io.settings import Settings
 from hgld.rejection.detector import Detector

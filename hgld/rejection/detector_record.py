@@ -17,7 +17,7 @@ class DetectorModel(Settings):
 
     Args:
         name: Name of the model, or of its file.
-        weights_sha256: SHA-256 of its weights; see :func:`hgld.models.embedding_output.weights_digest`.
+        weights_sha256: SHA-256 of its weights; see :func:`hgld.models.embedding_files.weights_digest`.
         settings: Other settings on which embeddings depend, such as the size of the images.
     """
 

@@ -19,8 +19,7 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
 from hgld.hierarchy.official import OFFICIAL_FILES, write_official
-from hgld.io.files import sha256_of
-from hgld.io.folders import folder_draft, replace_folder
+from hgld.io.files import folder_draft, replace_folder, sha256_of
 from hgld.io.locks import exclusive_lock
 from hgld.release.checksums import files_in, require_replaceable, same_checksums, write_checksums
 from hgld.release.croissant import croissant_metadata, validate_croissant

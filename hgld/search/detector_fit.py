@@ -26,7 +26,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.open_set import rank_answers
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_votes import vote
-from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.rejection import Detector, DetectorModel, DetectorRecord, build_detector, save_detector
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, check_replaceable_folder

@@ -21,7 +21,7 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
 from hgld.inspection.photos import FindImage, images_of_manifest, label_name
 from hgld.io.files import atomic_write
-from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.tables import Provenance, with_provenance
 from hgld.tables.embeddings import Embeddings, read_embeddings
 from hgld.tables.schemas import TEXTS

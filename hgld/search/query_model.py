@@ -12,13 +12,12 @@ import torch
 from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.image_list import AnyImage, ImageList
 from hgld.datasets.image_sources import open_images
+from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, HgldError
+from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record, weights_digest
 from hgld.models.embedding_model import MEMORY_FORMAT
-from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record, weights_digest
-from hgld.models.embedding_shards import EmbeddingShard
-from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.inference import embed_rows, report_unreadable
+from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, report_unreadable
 from hgld.models.model_loading import load_model
 from hgld.progress import Progress
 
@@ -77,15 +76,9 @@ class QueryModel:
         self, dataset: ExampleDataset, batch_size: int, workers: int = 0, progress: Progress | None = None
     ) -> EmbeddingShard:
         """Embed a dataset as the gallery was."""
-        embedded = embed_rows(
-            self.embedder.network,
-            dataset,
-            np.arange(len(dataset)),
-            batch_size=batch_size,
-            workers=workers,
-            scales=self.scales,
-            half=self.half,
-            progress=progress,
+        batches = evaluation_batches(dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers)
+        embedded = embed_batches(
+            self.embedder.network, batches, scales=self.scales, half=self.half, progress=progress
         )
         if self.mean is None:
             return embedded

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.folders import folder_draft, replace_folder
+from hgld.io.files import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, repository_files, require_repository_name, upload_folder
 from hgld.io.locks import exclusive_lock
-from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_card import CardFacts, ModelEvaluation, model_card
-from hgld.models.model_folder import CARD, CONFIG, TRAINING, WEIGHTS, is_written_by_hgld, write_model
+from hgld.models.model_files import CARD, CONFIG, TRAINING, WEIGHTS, is_written_by_hgld, read_checkpoint, write_model
 from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
 from hgld.training.run_folder import RunFolder
 from hgld.training.run_identity import result_affecting

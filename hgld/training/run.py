@@ -22,8 +22,8 @@ from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
 from hgld.losses.registry import build_loss
 from hgld.models.backbones import image_settings_for
-from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel, build_model
+from hgld.models.model_files import read_checkpoint
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
 from hgld.training.loggers import require_loggers

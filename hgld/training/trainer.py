@@ -29,8 +29,8 @@ from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.gathering import gather_embeddings
 from hgld.losses.kernels.batches import EmbeddingsError
-from hgld.models.checkpoint_files import save_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_files import save_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate
 from hgld.training.freezing import freeze_parameters, require_trainable

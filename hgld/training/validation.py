@@ -11,6 +11,7 @@ import torch
 
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import ExampleDataset, SkippedImage
+from hgld.datasets.loading import evaluation_batches
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
@@ -18,7 +19,7 @@ from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import split_task
 from hgld.hierarchy.label_sets import take_images
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.inference import embed_rows
+from hgld.models.image_embedder import embed_batches
 from hgld.progress import NoProgress, Progress
 
 
@@ -97,7 +98,8 @@ def embed_dataset(
     share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
     progress = progress or NoProgress()
     progress.start(len(share))
-    own = embed_rows(model.eval(), dataset, share, batch_size=batch_size, workers=workers, progress=progress)
+    batches = evaluation_batches(dataset, share, batch_size=batch_size, workers=workers)
+    own = embed_batches(model.eval(), batches, progress=progress)
     shares = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
     vectors = np.concatenate([vectors for vectors, _, _ in shares])
     rows = np.concatenate([rows for _, rows, _ in shares])

@@ -1,12 +1,18 @@
-"""Facts from the JSON documents of the action APIs of Wikidata and Commons."""
+"""Facts from the JSON documents of the action APIs of Wikidata and Commons.
+
+Readers of entities raise ValueError if an entity has another shape. A response to ``action=query`` of Commons, and
+even a page, may come in several parts, which are collected first.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from sys import intern
 from typing import Any, Literal, NamedTuple
 
+from hgld.errors import SourceError
 from hgld.wikimedia.api_documents import (
     LANGUAGE,
     ClassEntity,
@@ -14,6 +20,8 @@ from hgld.wikimedia.api_documents import (
     ItemId,
     MissingEntity,
     Page,
+    PageTitle,
+    QueryDocument,
     Revision,
     RevisionEntity,
     SitelinkEntity,
@@ -21,10 +29,12 @@ from hgld.wikimedia.api_documents import (
     Text,
     read_document,
 )
-from hgld.wikimedia.api_query import QueryResult
-from hgld.wikimedia.source import ClassFact
+from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.source import ClassFact, best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
 
+#: Limit of the parts of one response, far above what fifty pages need.
+_MAX_PARTS = 500
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TEMPLATE = re.compile(r"\{\{\s*([^{}|]+?)\s*\|([^{}]*)\}\}")
 #: The template of soft redirects on Commons and its aliases, without spaces and hyphens, in lower case; most
@@ -35,6 +45,84 @@ _REDIRECT_TEMPLATES = frozenset(
         *("redirectcategory", "redirectcat", "redircat", "seecategory", "seecat"),
     )
 )
+
+
+class QueryResult:
+    """The response to ``action=query``, collected from all its parts."""
+
+    def __init__(self) -> None:
+        self._normalized: dict[str, str] = {}
+        #: Targets of hard redirects by title; None for a redirect to another wiki.
+        self._redirects: dict[str, str | None] = {}
+        self._pages: dict[str, Page] = {}
+        #: Titles of pages that had another shape in one of the parts.
+        self._malformed: set[str] = set()
+
+    def add(self, document: QueryDocument) -> None:
+        """Add a part of the response; if no page in it has the shape of a page, raise ValueError and add nothing."""
+        pages, malformed = [], dict[str, str]()
+        for value in document.query.pages:
+            try:
+                pages.append(read_document(Page, value))
+            except ValueError as error:
+                malformed[read_document(PageTitle, value).title] = str(error)
+        if malformed and not pages:
+            raise ValueError(f"query.pages: {next(iter(malformed.values()))}")
+        self._malformed |= malformed.keys()
+        query = document.query
+        self._normalized.update((row.source, row.target) for row in query.normalized)
+        self._redirects.update((row.source, None if row.interwiki else row.target) for row in query.redirects)
+        for page in pages:
+            known = self._pages.get(page.title)
+            self._pages[page.title] = known.merged(page) if known else page
+
+    def page(self, title: str) -> Page | None:
+        """Return a page, or None if the response does not contain it, or not all of it."""
+        return None if title in self._malformed else self._pages.get(title)
+
+    def follow(self, requested: str) -> tuple[str, Literal["redirect_loop", "redirect_unresolved"] | None, bool]:
+        """Follow normalisation and hard redirects from a requested title.
+
+        Returns:
+            The title where they end; ``redirect_loop`` or ``redirect_unresolved`` if that is no page of this wiki,
+            else None; and whether a redirect was followed.
+        """
+        title = self._normalized.get(requested, requested)
+        visited: set[str] = set()
+        while title in self._redirects:
+            if title in visited:
+                return title, "redirect_loop", True
+            visited.add(title)
+            target = self._redirects[title]
+            if target is None:
+                return title, "redirect_unresolved", True
+            title = target
+        return title, None, bool(visited)
+
+
+def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]) -> QueryResult:
+    """Call ``action=query`` of Commons for up to fifty titles until all parts of the response are there.
+
+    Raises:
+        SourceError: The call failed, or its response has too many parts.
+    """
+    result = QueryResult()
+    continuation: dict[str, str] = {}
+
+    def read_part(value: dict[str, Any]) -> dict[str, str]:
+        document = read_document(QueryDocument, value)
+        following = {name: str(text) for name, text in (document.continuation or {}).items()}
+        if following and following == continuation:
+            raise ValueError(f"it continues where it began: {following}")
+        result.add(document)
+        return following
+
+    for _ in range(_MAX_PARTS):
+        call = {"action": "query", "titles": "|".join(titles), **parameters, **continuation}
+        continuation = client.commons(call, read_part)
+        if not continuation:
+            return result
+    raise SourceError(f"a response of Commons has more than {_MAX_PARTS} parts")
 
 
 class ItemFact(NamedTuple):
@@ -86,22 +174,13 @@ class PageFact(NamedTuple):
 
 
 def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
-    """Return the item ids of the best-rank statements, in order.
-
-    These are the preferred statements if there are any, else the normal ones, never the deprecated ones. "No value"
-    and "some value" are dropped after the rank is chosen.
-    """
-    rank = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
-    values = (statement.mainsnak.datavalue for statement in statements if statement.rank == rank)
+    """Return the item ids of the best-rank statements, in order."""
+    values = (statement.mainsnak.datavalue for statement in best_rank(statements, attrgetter("rank")))
     return tuple(intern(value.value.id) for value in values if value is not None)
 
 
 def item_fact(entity: Any) -> ItemFact | None:
-    """Return the fact about an item from an entity with the props ``info`` and ``claims``; None if it was deleted.
-
-    Raises:
-        ValueError: The entity has another shape.
-    """
+    """Return the fact about an item from an entity with the props ``info`` and ``claims``; None if it was deleted."""
     if _missing(entity):
         return None
     return _item_fact(read_document(ItemEntity, entity))
@@ -111,9 +190,6 @@ def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
     """Return the title on Commons and the fact from an entity with the props ``info``, ``claims`` and ``sitelinks``.
 
     The fact is None for a title without an item.
-
-    Raises:
-        ValueError: The entity has another shape.
     """
     if missing := _missing(entity):
         return missing.title or "", None
@@ -124,11 +200,7 @@ def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
 
 
 def revision_fact(entity: Any) -> RevisionFact:
-    """Return the fact from an entity with the props ``info`` and ``sitelinks``.
-
-    Raises:
-        ValueError: The entity has another shape.
-    """
+    """Return the fact from an entity with the props ``info`` and ``sitelinks``."""
     if missing := _missing(entity):
         return RevisionFact(None, None, missing.title)
     item = read_document(RevisionEntity, entity)
@@ -136,14 +208,9 @@ def revision_fact(entity: Any) -> RevisionFact:
 
 
 def class_fact(key: str, entity: Any) -> ClassFact:
-    """Return the fact about a class.
+    """Return the fact about the class with a requested id.
 
-    Args:
-        key: Requested id.
-        entity: JSON of the entity with the props ``info``, ``labels``, ``descriptions`` and ``claims``.
-
-    Raises:
-        ValueError: The entity has another shape.
+    The entity has the props ``info``, ``labels``, ``descriptions`` and ``claims``.
     """
     if _missing(entity):
         return ClassFact(key, key, None, None, (), None)
@@ -169,11 +236,7 @@ def _item_fact(item: ItemEntity) -> ItemFact:
 
 
 def page_fact(requested: str, query: QueryResult) -> PageFact | None:
-    """Follow a requested title through the response: normalisation, hard redirects, the page.
-
-    Returns:
-        The fact; None if the response does not contain the title.
-    """
+    """Follow a requested title through the response to its page; None if the response does not contain it."""
     title, problem, redirected = query.follow(requested)
     if problem is not None:
         return PageFact(problem, title, None, redirected, False)

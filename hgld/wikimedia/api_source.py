@@ -23,22 +23,18 @@ from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, ItemId, Rev
 from hgld.wikimedia.api_facts import (
     ItemFact,
     PageFact,
+    RevisionFact,
     class_fact,
     item_fact,
     page_fact,
+    query_titles,
+    revision_fact,
     sitelink_fact,
     soft_redirect_target,
 )
-from hgld.wikimedia.api_query import query_titles
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
-from hgld.wikimedia.source import (
-    ClassFact,
-    FactStore,
-    InstanceOfValue,
-    Resolution,
-    route_of,
-    unique_values,
-)
+from hgld.wikimedia.scrape_files import EarlierScrape
+from hgld.wikimedia.source import ClassFact, FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
 
 log = logging.getLogger(__name__)
@@ -68,11 +64,7 @@ _REDIRECT_TEMPLATE = "Template:Category redirect"
 
 
 class ApiSource:
-    """See :class:`hgld.wikimedia.source.Source`.
-
-    Args:
-        client: Client of both APIs.
-    """
+    """The APIs as a :class:`hgld.wikimedia.source.Source`."""
 
     kinds: tuple[str, ...] = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
@@ -93,7 +85,7 @@ class ApiSource:
         return self._batch_size
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """See :class:`Source`; keys that a response lacks are asked for again, in halves if it has none of them.
+        """Return facts by key; keys that a response lacks are asked for again, in halves if it has none of them.
 
         If the server refuses a list as too long, batches are halved from then on. Truncated responses do not shorten
         later batches: each holds as many entities as a shorter batch would.
@@ -137,7 +129,7 @@ class ApiSource:
         return _SHAPES[kind].validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
-        """See :class:`Source`; the item of a Wikimedia category gives way to its main topic, once, if it has one."""
+        """Return the result for a landmark, or raise MissingFactsError."""
         if not is_sendable(title):
             return Resolution("invalid_title")
         outcome = _find_item(title, facts)
@@ -169,10 +161,7 @@ class ApiSource:
     def _get_entities_by_id(
         self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]
     ) -> dict[str, Any]:
-        """Return what ``read`` makes of each entity that the response contains.
-
-        Entity redirects are followed, and the key stays the requested id.
-        """
+        """Return what ``read`` makes of each entity in the response, by requested id, also of a redirect."""
 
         def read_all(entities: dict[str, Any], is_complete: bool) -> _Answer:
             return read_each({key: entities[key] for key in ids if key in entities}, read)
@@ -182,16 +171,10 @@ class ApiSource:
     def _get_entities(
         self, parameters: dict[str, str], props: str, read: Callable[[dict[str, Any], bool], _Answer]
     ) -> dict[str, Any]:
-        """Call ``wbgetentities``.
+        """Call ``wbgetentities`` and return facts by key, of those entities that fit into the response.
 
-        Args:
-            parameters: Parameters of the call.
-            props: Parts of the entities to request.
-            read: Returns facts by key and the description of an odd entity; takes the entities of a response and
-                whether it is complete.
-
-        Returns:
-            Facts by key; only those that fit into the response, and none of odd entities.
+        ``read`` takes the entities of a response and whether it is complete, and returns facts by key and the
+        description of a malformed entity.
         """
 
         def read_response(value: dict[str, Any]) -> dict[str, Any]:
@@ -242,18 +225,10 @@ def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Ans
 
 
 def resolve_item(page_title: str, item: ItemFact, redirects: list[RouteStep], facts: FactStore) -> Resolution:
-    """Return the result for a landmark whose item is known.
+    """Return the result for a landmark whose item is known, or raise MissingFactsError.
 
-    The item of a Wikimedia category gives way to its main topic, once, if it has one.
-
-    Args:
-        page_title: Title after all redirects.
-        item: Item of the page.
-        redirects: Redirects that were followed.
-        facts: Facts known so far, of the kinds :data:`ITEM` and :data:`CLASS`.
-
-    Raises:
-        MissingFactsError: Facts must be fetched first.
+    The item of a Wikimedia category gives way to its main topic, once, if it has one. ``page_title`` is the title
+    after all ``redirects``; ``facts`` are of the kinds :data:`ITEM` and :data:`CLASS`.
     """
     if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
         topic: ItemFact | None = facts.get(ITEM, item.main_topic)
@@ -261,7 +236,7 @@ def resolve_item(page_title: str, item: ItemFact, redirects: list[RouteStep], fa
             item = topic
             redirects = [*redirects, "topic"]
     classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
-    values = unique_values(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
+    values = tuple(dict.fromkeys(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes))
     status: ScrapeStatus = "ok" if values else "no_instance_of"
     return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 
@@ -305,3 +280,110 @@ def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact
     if item is None:
         return Resolution("item_missing", page.title, page.item, route_of(redirects))
     return page.title, item, redirects
+
+
+class UpdateSource(ApiSource):
+    """The APIs as a source that asks what has changed since an earlier scrape, and fetches only that.
+
+    Statements, labels and the link to a Commons category are all part of an item: with the same revision it is the
+    same. ``wbgetentities`` takes fifty ids and, in the same call, fifty titles, so that a request checks a hundred
+    landmarks. Only Commons knows what became of redirects and of pages without an item, which are requested again.
+
+    The tables hold classes after redirects. Where statements may name an item that redirects to the class, which the
+    revision of neither would show, the landmark or class is requested again.
+    """
+
+    kinds = (*ApiSource.kinds, REVISION)
+
+    def __init__(self, client: WikimediaClient, earlier: EarlierScrape) -> None:
+        super().__init__(client)
+        self._rows, self._classes = earlier.rows, earlier.classes
+        self._redirected = set(earlier.redirects.values())
+        self._plain_classes = self._classes.keys() - self._redirected - {WIKIMEDIA_CATEGORY}
+        self._fetchers[REVISION] = self._fetch_revisions
+
+    def batch_size(self, kind: str) -> int:
+        """See :class:`Source`."""
+        return super().batch_size(kind) * (2 if kind == REVISION else 1)
+
+    def resolve(self, title: str, facts: FactStore) -> Resolution:
+        """Return the result for a landmark; what its revision implies is added to the facts."""
+        row = self._row(title)
+        if row is not None and (facts.has(REVISION, title) or not facts.has(SITELINK, title)):
+            current: tuple[str, int] | tuple[()] | None = facts.get(REVISION, title)
+            if not facts.has(SITELINK, title) and (current is None or current == (row.item, row.revision)):
+                # Its time is that of the revision, which was just read.
+                facts.add(SITELINK, {title: None if current is None else _item_fact(row)}, 0)
+        return super().resolve(title, facts)
+
+    def _row(self, title: str) -> Resolution | None:
+        """Return the earlier result if it says which item, if any, was linked to the title."""
+        row = self._rows[title][0] if title in self._rows and is_sendable(title) else None
+        return row if row is not None and (self._had_link(row, title) or _had_no_link(row)) else None
+
+    def _had_link(self, row: Resolution, title: str) -> bool:
+        """Return whether the item of a landmark was that of its category, and its revision tells all about it.
+
+        That of a category item does not tell about its topic.
+        """
+        classes = {value.item for value in row.instance_of if value.item}
+        return (
+            row.route == "direct"
+            and row.resolved_title == title
+            and row.revision is not None
+            and classes <= self._plain_classes
+        )
+
+    def _fetch_revisions(self, titles: Sequence[str]) -> dict[str, Any]:
+        """Ask by title first where there was no item, then as well as by id for the others."""
+        item_of = {title: row.item for title in titles if (row := self._row(title)) and self._had_link(row, title)}
+        limit = super().batch_size(REVISION)
+        by_title = sorted(titles, key=lambda title: title in item_of)
+        by_id = [by_title.pop() for _ in range(min(len(item_of), len(titles) // 2))]
+        linked: dict[str, tuple[str, int] | None] = {}
+        for start in range(0, max(len(by_title), len(by_id)), limit):
+            some = by_title[start : start + limit]
+            parameters = (
+                {"sites": "commonswiki", "titles": "|".join(some), "sitefilter": "commonswiki"} if some else {}
+            )
+            if ids := [item_of[title] for title in by_id[start : start + limit]]:
+                parameters["ids"] = "|".join(dict.fromkeys(filter(None, ids)))
+            for fact in self._get_revisions(parameters).values():
+                if fact.title is not None:
+                    linked[fact.title] = (fact.item, fact.revision) if fact.item and fact.revision else None
+        return {title: linked.get(title, ()) for title in titles}
+
+    def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
+        known = [
+            item
+            for item in ids
+            if item in self._classes and self._redirected.isdisjoint(self._classes[item].subclass_of)
+        ]
+        entities = self._get_revisions({"ids": "|".join(known)}) if known else {}
+        unchanged = {
+            item: self._classes[item]
+            for item in known
+            if item in entities
+            and (entities[item].item or item, entities[item].revision) == (item, self._classes[item].revision)
+        }
+        changed = [item for item in ids if item not in unchanged]
+        return unchanged | (super()._fetch_classes(changed) if changed else {})
+
+    def _get_revisions(self, parameters: dict[str, str]) -> dict[str, RevisionFact]:
+        """Return what the response tells by id, or by another key for titles without an item."""
+        return self._get_entities(
+            parameters,
+            "info|sitelinks",
+            lambda entities, _: read_each(entities, lambda _, entity: revision_fact(entity)),
+        )
+
+
+def _had_no_link(row: Resolution) -> bool:
+    """Return whether no item was linked to the title itself: there was no page or no item, or a redirect."""
+    return row.revision is None or "_redirect" in (row.route or "")
+
+
+def _item_fact(row: Resolution) -> ItemFact:
+    assert row.item is not None
+    assert row.revision is not None
+    return ItemFact(row.item, row.revision, tuple(value.item for value in row.instance_of if value.item), None)

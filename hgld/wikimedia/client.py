@@ -45,7 +45,7 @@ WIKIDATA_URL = "https://www.wikidata.org"
 #: Limit for clients that name themselves and their operator, since 2026; it is 10 for others.
 WIKIMEDIA_REQUESTS_PER_MINUTE = 200
 _MAXLAG_S = 5
-_MAX_PAGE_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 #: Largest response, unpacked; the API's own limit is 12 MB.
 _MAX_BYTES = 2**25
 
@@ -152,13 +152,7 @@ class UnknownEntityError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class HtmlResponse:
-    """A complete response to a request for a page.
-
-    Args:
-        url: Address of the page.
-        status: HTTP status: 200, 400 or 404.
-        html: The document, which need not be MediaWiki's, nor HTML.
-    """
+    """A complete response with status 200, 400 or 404; the document need not be MediaWiki's, nor HTML."""
 
     url: str
     status: int
@@ -166,21 +160,12 @@ class HtmlResponse:
 
 
 class WikimediaClient:
-    """Client of Commons and Wikidata; safe to use from several threads.
-
-    Args:
-        config: Addresses of the servers, and limits on requests to them.
-    """
+    """Client of Commons and Wikidata; safe to use from several threads."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
-        headers = {
-            "User-Agent": config.user_agent,
-            "Accept-Encoding": "gzip",
-            "Accept-Language": "en",
-        }
         self._http = RetryingSession(
-            headers,
+            {"User-Agent": config.user_agent, "Accept-Encoding": "gzip", "Accept-Language": "en"},
             max_retries=config.max_retries,
             backoff_s=config.backoff_s,
             rate_per_minute=config.rate_per_minute,
@@ -222,50 +207,27 @@ class WikimediaClient:
     def page(self, title: str, read: Callable[[HtmlResponse], T]) -> T:
         """Request a page of Commons in English and read it.
 
-        HTTP redirects to the server's spelling of the title are followed.
-
-        Args:
-            title: Title of the page.
-            read: Reads the document. If it raises ValueError, the request is repeated.
-
-        Returns:
-            What ``read`` returns.
+        HTTP redirects to the server's spelling of the title are followed. If ``read`` raises ValueError, the request
+        is repeated; else what it returns is returned.
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
             ConfigurationError: The server refuses this client (403) or has never answered.
         """
         root = f"{self.config.commons_url}/wiki/"
-        url = root + title_path(title)
-        for _ in range(_MAX_PAGE_REDIRECTS):
-            outcome = self._http.retry(partial(self._get_page, url, read))
-            if not isinstance(outcome, _Redirect):
-                return outcome
-            url = outcome.target
-            if not url.startswith(root):
-                raise SourceError(f"{title}: redirected to {url}, which is not below {root}")
-        raise SourceError(f"{title}: redirected more than {_MAX_PAGE_REDIRECTS} times, last to {url}")
+        return self._get(root + title_path(title), partial(_read_page, read), root)
 
     def file(self, url: str, read: Callable[[bytes], T]) -> T | None:
-        """Request a file, such as a thumbnail, and read it.
+        """Request a file at the address that the API names, such as a thumbnail, and read it.
 
-        Args:
-            url: Address of the file, as the API names it.
-            read: Reads the content. If it raises ValueError, the request is repeated.
-
-        Returns:
-            What ``read`` returns; None if there is no such file (404 or 410).
+        If ``read`` raises ValueError, the request is repeated; else what it returns is returned, or None if there is
+        no such file (404 or 410).
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects do not end.
             ConfigurationError: The server refuses this client (403) or has never answered.
         """
-        for _ in range(_MAX_PAGE_REDIRECTS):
-            outcome = self._http.retry(partial(self._get_file, url, read))
-            if not isinstance(outcome, _Redirect):
-                return outcome
-            url = outcome.target
-        raise SourceError(f"{url}: redirected more than {_MAX_PAGE_REDIRECTS} times")
+        return self._get(url, partial(_read_file, read))
 
     def close(self) -> None:
         """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
@@ -278,20 +240,25 @@ class WikimediaClient:
             lambda session: _read_call(self._send(session, "POST", url, data=data, headers=_READ_ONLY_HEADER), read)
         )
 
-    def _get_page(self, url: str, read: Callable[[HtmlResponse], T], session: Session) -> T | _Redirect:
-        return _read_page(self._send(session, "GET", url), read)
+    def _get(self, url: str, read: Callable[[Response], T], root: str = "") -> T:
+        """Request a document and follow redirects, each of which is a request of its own, below ``root``."""
 
-    def _get_file(self, url: str, read: Callable[[bytes], T], session: Session) -> T | _Redirect | None:
-        response = self._send(session, "GET", url)
-        _check_status(response)
-        if response.is_redirect:
-            return _Redirect(urljoin(response.url, response.headers["Location"]))
-        if response.status_code in (404, 410):
-            return None
-        if response.status_code != 200:
-            text = " ".join(response.text.split())[:200]
-            raise SourceError(f"{response.url} answered {response.status_code}: {text!r}")
-        return _retry_unexpected(response, lambda: read(response.content))
+        def attempt(session: Session) -> T | _Redirect:
+            response = self._send(session, "GET", target)
+            _check_status(response)
+            if response.is_redirect:
+                return _Redirect(urljoin(response.url, response.headers["Location"]))
+            return read(response)
+
+        target = url
+        for _ in range(_MAX_REDIRECTS):
+            outcome = self._http.retry(attempt)
+            if not isinstance(outcome, _Redirect):
+                return outcome
+            target = outcome.target
+            if not target.startswith(root):
+                raise SourceError(f"{url}: redirected to {target}, which is not below {root}")
+        raise SourceError(f"{url}: redirected more than {_MAX_REDIRECTS} times, last to {target}")
 
     def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
         """Return a response with its body."""
@@ -368,11 +335,8 @@ def _api_error(error: Any, response: Response) -> Exception:
     return SourceError(f"the API refused the call: {message}")
 
 
-def _read_page(response: Response, read: Callable[[HtmlResponse], T]) -> T | _Redirect:
-    """Read a page, or return where it redirects to; raise unless it is complete."""
-    _check_status(response)
-    if response.is_redirect:
-        return _Redirect(urljoin(response.url, response.headers["Location"]))
+def _read_page(read: Callable[[HtmlResponse], T], response: Response) -> T:
+    """Read a page; raise unless it is complete."""
     if response.status_code not in (200, 400, 404):
         raise SourceError(f"{response.url} answered {response.status_code}")
     response.encoding = "utf-8"
@@ -382,6 +346,16 @@ def _read_page(response: Response, read: Callable[[HtmlResponse], T]) -> T | _Re
         message = f"{response.url} answered {response.status_code} with a truncated page"
         raise TransientError(message, retry_after_s(response))
     return _retry_unexpected(response, lambda: read(HtmlResponse(response.url, response.status_code, html)))
+
+
+def _read_file(read: Callable[[bytes], T], response: Response) -> T | None:
+    """Read a file; None if there is none."""
+    if response.status_code in (404, 410):
+        return None
+    if response.status_code != 200:
+        text = " ".join(response.text.split())[:200]
+        raise SourceError(f"{response.url} answered {response.status_code}: {text!r}")
+    return _retry_unexpected(response, lambda: read(response.content))
 
 
 def _retry_unexpected(response: Response, parse: Callable[[], T]) -> T:

@@ -28,6 +28,7 @@ class FactCollector:
     is written to the journal when it arrives.
 
     Attributes:
+        source: Source of the facts.
         failed_classes: Number of classes that could not be fetched.
         class_redirects: By id of an item that statements name, the class to which it redirects.
 
@@ -56,7 +57,7 @@ class FactCollector:
         journal: Journal | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._source, self._client, self._facts, self._journal = source, client, facts, journal
+        self.source, self._client, self._facts, self._journal = source, client, facts, journal
         self._clock = clock or (lambda: time.time())
         self._titles, self._known, self._statuses, self._progress = titles, known, statuses, progress
         #: By kind: the keys to request, each with the positions of the landmarks that wait for it.
@@ -111,7 +112,7 @@ class FactCollector:
             return self._known[title]
         self._facts.latest = 0
         try:
-            resolution = self._source.resolve(title, self._facts)
+            resolution = self.source.resolve(title, self._facts)
         except MissingFactsError:
             return Resolution("error"), 1000 * int(self._clock())
         return resolution, 1000 * (self._facts.latest or int(self._clock()))
@@ -124,7 +125,7 @@ class FactCollector:
                 batch = self._full_batch(landmarks) or (None if requests else self._largest_batch())
                 if batch is None:
                     break
-                requests[executor.submit(self._source.fetch, *batch)] = batch
+                requests[executor.submit(self.source.fetch, *batch)] = batch
             if not requests:
                 return
             for future in wait(requests, return_when=FIRST_COMPLETED).done:
@@ -133,8 +134,8 @@ class FactCollector:
     def _full_batch(self, landmarks: Iterator[int]) -> tuple[str, list[str]] | None:
         """Return keys that fill a request; start new landmarks only while the waiting ones do not fill one."""
         while True:
-            for kind in self._source.kinds:
-                size = self._source.batch_size(kind)
+            for kind in self.source.kinds:
+                size = self.source.batch_size(kind)
                 if len(self._queued[kind]) >= size:
                     return self._take_batch(kind, size)
             position = next(landmarks, None)
@@ -145,7 +146,7 @@ class FactCollector:
 
     def _largest_batch(self) -> tuple[str, list[str]] | None:
         kind = max(self._queued, key=lambda kind: len(self._queued[kind]))
-        return self._take_batch(kind, self._source.batch_size(kind)) if self._queued[kind] else None
+        return self._take_batch(kind, self.source.batch_size(kind)) if self._queued[kind] else None
 
     def _take_batch(self, kind: str, size: int) -> tuple[str, list[str]]:
         queued = self._queued[kind]
@@ -180,7 +181,7 @@ class FactCollector:
     def _advance(self, position: int) -> None:
         """Resolve a landmark, or queue the facts that it lacks and let it wait for the first of them."""
         try:
-            status = self._source.resolve(self._titles[position], self._facts).status
+            status = self.source.resolve(self._titles[position], self._facts).status
         except MissingFactsError as missing:
             kind, keys = missing.kind, missing.keys
             if self._failed[kind].isdisjoint(keys):
@@ -199,7 +200,7 @@ class FactCollector:
 
     def _fetch_ancestors(self, executor: ThreadPoolExecutor, workers: int, depth: int) -> dict[str, ClassFact]:
         """Fetch the classes of all landmarks and their ancestors, one step of "subclass of" after the other."""
-        kind = self._source.class_kind
+        kind = self.source.class_kind
         if kind is None:
             return {}
         classes: dict[str, ClassFact] = {}

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
 
+from hgld.wikimedia.source import best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title
 
 #: Names that lines of items contain which may be landmarks, categories, topics or classes. An expression that begins
@@ -76,14 +78,9 @@ class ReadLine(NamedTuple):
 
 
 def read_line(line: bytes, languages: Sequence[str]) -> ReadLine:
-    """Read the line of an entity, without the comma at its end.
+    """Read the line of an entity, without the comma at its end, or raise ValueError if it is not one.
 
-    Args:
-        line: JSON of an entity.
-        languages: Languages of labels and descriptions, in order of preference.
-
-    Raises:
-        ValueError: The line is not the JSON of an entity.
+    Languages of labels and descriptions are in order of preference.
     """
     if len(line) > _LONGEST_REDIRECT and not _may_be_linked(line):
         unlinked = _read_unlinked(line, languages)
@@ -135,11 +132,7 @@ def _read_unlinked(line: bytes, languages: Sequence[str]) -> ReadLine | None:
 
 
 def _find_term(line: bytes, start: int, end: int, languages: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the text in the first of the languages that has one, and that language, from a range of bytes.
-
-    Raises:
-        ValueError: A text is not written as usual.
-    """
+    """Return the text in the first of the languages that has one, and that language, from a range of bytes."""
     for language in languages:
         code = language.encode()
         key = b'"%b":{"language":"%b","value":"' % (code, code)
@@ -155,11 +148,7 @@ def _find_term(line: bytes, start: int, end: int, languages: Sequence[str]) -> t
 
 
 def _statements(line: bytes, key: bytes, start: int) -> Any:
-    """Return the statements of a property in a range of bytes: up to the next property, or the end of all.
-
-    Raises:
-        ValueError: They are not written as usual.
-    """
+    """Return the statements of a property in a range of bytes: up to the next property, or the end of all."""
     begin = line.index(key + _FIRST_STATEMENT, start) + len(key) + 1
     following = line.find(b'"' + _FIRST_STATEMENT, begin)
     end = line.rindex(b',"', begin, following) if following >= 0 else line.index(b'},"sitelinks":', begin)
@@ -219,10 +208,9 @@ def _read_item(number: int, entity: Mapping[str, Any], languages: Sequence[str],
 
 
 def _best_values(statements: Sequence[Mapping[str, Any]]) -> Iterable[Any]:
-    """Yield the values of the best-rank statements, as :func:`hgld.wikimedia.api_facts.best_rank_items` does."""
-    rank = "preferred" if any(statement["rank"] == "preferred" for statement in statements) else "normal"
-    for statement in statements:
-        if statement["rank"] == rank and (value := statement["mainsnak"].get("datavalue")) is not None:
+    """Yield the values of the best-rank statements."""
+    for statement in best_rank(statements, itemgetter("rank")):
+        if (value := statement["mainsnak"].get("datavalue")) is not None:
             yield value["value"]
 
 

@@ -15,8 +15,15 @@ until the end (about 40 bytes an item with zstd), and then of those that are nam
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -30,15 +37,13 @@ from numpy.typing import NDArray
 
 from hgld.compute.machine import usable_cores
 from hgld.compute.part import Part
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import atomic_write
-from hgld.io.locks import exclusive_lock
-from hgld.io.part_locks import OPENING_WAIT_S, PartLocks
+from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables.provenance import Provenance, read_provenance, with_provenance
-from hgld.wikimedia.dump_files import DAMAGED, DumpFile, divide, find_dump_files
+from hgld.wikimedia.dump_files import DAMAGED, divide, find_dump_files
 from hgld.wikimedia.dump_part import ITEM_SCHEMA, ROWS_PER_GROUP, DumpPart, PartRecord
-from hgld.wikimedia.dump_workers import make_parts
 
 _COMMAND = "extract-dump"
 _SCHEMA_ID = "wikidata_items/1"
@@ -71,13 +76,7 @@ class ExtractConfig:
 
 @dataclass(frozen=True)
 class ExtractProgress:
-    """How much of an extract there is.
-
-    Args:
-        parts: Number of parts.
-        parts_done: Number of parts that are made.
-        complete: Whether the extract is complete.
-    """
+    """How much of an extract there is: number of parts, of those that are made, and whether it is complete."""
 
     parts: int
     parts_done: int
@@ -108,25 +107,32 @@ def extract_dump(
 
     Raises:
         InputError: There is no dump, it is not one of Wikidata, or it is damaged; parts that were made are kept.
+        SourceError: A process was killed, such as for want of memory.
         ConfigurationError: ``folder`` is the extract of another dump.
         BusyError: Another run completes this extract, or makes parts that this one is to make.
     """
     config, progress = config or ExtractConfig(), progress or NoProgress()
     files = find_dump_files(dump)
-    source = {"files": [[file.path.name, file.size] for file in files], "languages": list(config.languages)}
+    sizes = [[path.name, path.stat().st_size] for path in files]
+    source: dict[str, object] = {"files": sizes, "languages": list(config.languages)}
     if items_path(folder).exists():
-        _check_source(items_path(folder), source)
+        made = read_provenance(items_path(folder))
+        if made.command != _COMMAND or {key: made.parameters.get(key) for key in source} != source:
+            raise ConfigurationError(
+                f"{items_path(folder)} is not an extract of this dump; choose another `extract`, or remove it to "
+                "make it again"
+            )
         shutil.rmtree(folder / _PARTS, ignore_errors=True)  # left if a run was killed after it wrote the table
         return ExtractProgress(0, 0, True)
-    parts = _divide(files, folder / _PARTS, config)
+    ranges = enumerate(divide(files, config.bytes_per_part))
+    parts = [DumpPart(number, one, config.languages, folder / _PARTS) for number, one in ranges]
     share = list(parts if part is None else part.of(parts))
     with _locked(folder, part):
         if not items_path(folder).exists():
             missing = [one for one in share if one.read_record() is None]
-            n_bytes = sum(one.range.end - one.range.start for one in share)
-            todo = sum(one.range.end - one.range.start for one in missing)
+            n_bytes, todo = (sum(len(one.range) for one in some) for some in (share, missing))
             progress.start(n_bytes, done=n_bytes - todo)
-            make_parts(missing, config.workers or usable_cores(), progress)
+            _make_parts(missing, config.workers or usable_cores(), progress)
             if part is None:
                 _complete(parts, dump, folder, source)
     done = sum(one.read_record() is not None for one in parts)
@@ -166,20 +172,45 @@ def _locked(folder: Path, part: Part | None) -> Iterator[None]:
         yield
 
 
-def _divide(files: list[DumpFile], folder: Path, config: ExtractConfig) -> list[DumpPart]:
-    sizes = {file.path: file.size for file in files}
-    return [
-        DumpPart(number, part, sizes[part.path], config.languages, folder)
-        for number, part in enumerate(divide(files, config.bytes_per_part))
-    ]
+def _make_parts(parts: Sequence[DumpPart], workers: int, progress: Progress) -> None:
+    """Make parts in parallel processes, or in the calling process if there is only one worker or part."""
+    if min(workers, len(parts)) <= 1:
+        for part in parts:
+            part.make()
+            progress.advance(len(part.range))
+        return
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(min(workers, len(parts)), context, _end_with_parent)
+    try:
+        futures = {executor.submit(part.make): part for part in parts}
+        for future in as_completed(futures):
+            future.result()
+            progress.advance(len(futures[future].range))
+    except BrokenProcessPool:
+        raise SourceError(
+            "a worker process was killed, perhaps because memory ran out; the parts that were made are kept: run the "
+            "same command again, with fewer `workers`"
+        ) from None
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _check_source(path: Path, source: dict[str, object]) -> None:
-    made = read_provenance(path)
-    if made.command != _COMMAND or {key: made.parameters.get(key) for key in source} != source:
-        raise ConfigurationError(
-            f"{path} is not an extract of this dump; choose another `extract`, or remove it to make it again"
-        )
+def _end_with_parent() -> None:
+    """Leave Ctrl-C to the parent process, and end when it does, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _complete(parts: Sequence[DumpPart], dump: Path, folder: Path, source: dict[str, object]) -> None:
@@ -196,15 +227,11 @@ def _complete(parts: Sequence[DumpPart], dump: Path, folder: Path, source: dict[
 
 
 def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
-    """Return the date of a dump.
-
-    Raises:
-        InputError: It is truncated, or has no items.
-    """
-    opened, closed = sum(record.opened for record in records), sum(record.closed for record in records)
+    """Return the date of a dump, which must be complete and have items."""
+    opened, closed, items = (sum(getattr(record, key) for record in records) for key in ("opened", "closed", "items"))
     if opened != closed:
         raise InputError(f"{dump}: {opened} lines are [ and {closed} are ], so a part is missing; {DAMAGED}")
-    if not sum(record.items for record in records):
+    if not items:
         raise InputError(f"{dump}: no item in it; expected a JSON dump of all entities of Wikidata")
     modified = max(record.modified for record in records)
     if not modified:
@@ -215,8 +242,7 @@ def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
 def _check_boundaries(records: Sequence[PartRecord]) -> None:
     """Check that each range was entered where the one before it was left, so that no line is lost or read twice.
 
-    Raises:
-        InputError: A range was entered elsewhere, because something in the middle of a member looks like a member.
+    It may be entered elsewhere because something in the middle of a member looks like a member.
     """
     reached: int | None = None
     for record in records:

@@ -7,10 +7,11 @@ one of all other items, and a JSON file that says what was read and is written l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -74,16 +75,6 @@ class PartRecord:
     reached: int | None = None
     modified: str = ""
 
-    def is_same_range(self, other: PartRecord) -> bool:
-        """Return whether both are of the same range, read in the same way."""
-        return (self.file, self.size, self.start, self.end, self.languages) == (
-            other.file,
-            other.size,
-            other.start,
-            other.end,
-            other.languages,
-        )
-
 
 @dataclass(frozen=True)
 class DumpPart:
@@ -92,14 +83,12 @@ class DumpPart:
     Args:
         number: Number of the range within the dump, from 0.
         range: The range of bytes.
-        size: Size of its file in bytes.
         languages: Languages of labels and descriptions, in order of preference.
         folder: Folder of all parts.
     """
 
     number: int
     range: DumpRange
-    size: int
     languages: tuple[str, ...]
     folder: Path
 
@@ -123,19 +112,15 @@ class DumpPart:
         try:
             values = json.loads(self.record.read_text(encoding="utf-8"))
             record = PartRecord(**values | {"languages": tuple(values["languages"])})
+            return record if asdict(record).items() >= self._identity.items() else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return record if record.is_same_range(self._expected) else None
 
     def make(self) -> None:
-        """Read the range, and write the files.
-
-        Raises:
-            InputError: The range is not one of a dump of Wikidata, or it is damaged.
-        """
+        """Read the range, and write the files; raise InputError if it is damaged or not of a dump of Wikidata."""
         lines = items = opened = closed = 0
         modified = ""
-        with _rows_writer(self.linked) as linked, _rows_writer(self.unlinked) as unlinked:
+        with _item_writer(self.linked) as write_linked, _item_writer(self.unlinked) as write_unlinked:
             blocks = RangeLines(self.range)
             for block in blocks:
                 for raw in block:
@@ -156,9 +141,9 @@ class DumpPart:
                     modified = max(modified, entity.modified)
                     if entity.item is not None:
                         items += 1
-                        (linked if entity.is_linked else unlinked).add(entity.item)
-        record = replace(
-            self._expected,
+                        (write_linked if entity.is_linked else write_unlinked)(entity.item)
+        record = PartRecord(
+            **self._identity,
             lines=lines,
             items=items,
             opened=opened,
@@ -171,8 +156,10 @@ class DumpPart:
             draft.write_text(json.dumps(asdict(record)), encoding="utf-8")
 
     @property
-    def _expected(self) -> PartRecord:
-        return PartRecord(self.range.path.name, self.size, self.range.start, self.range.end, self.languages)
+    def _identity(self) -> dict[str, Any]:
+        """The fields of the record that are known before anything is read."""
+        file = {"file": self.range.path.name, "size": self.range.size}
+        return {**file, "start": self.range.start, "end": self.range.end, "languages": self.languages}
 
     def _invalid(self, lines: int, line: bytes, reason: str) -> InputError:
         text = line[:40].decode(errors="replace")
@@ -182,29 +169,23 @@ class DumpPart:
         )
 
 
-class _RowsWriter:
-    """Writes items to a Parquet file, a row group at a time."""
-
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-        self._rows: list[DumpItem] = []
-
-    def add(self, item: DumpItem) -> None:
-        self._rows.append(item)
-        if len(self._rows) == ROWS_PER_GROUP:
-            self.flush()
-
-    def flush(self) -> None:
-        self._writer.write_table(items_table(self._rows))
-        self._rows.clear()
-
-
 @contextmanager
-def _rows_writer(path: Path) -> Iterator[_RowsWriter]:
+def _item_writer(path: Path) -> Iterator[Callable[[DumpItem], None]]:
+    """Yield a function that writes an item to a Parquet file, a row group at a time."""
+    rows: list[DumpItem] = []
+
+    def flush() -> None:
+        writer.write_table(items_table(rows))
+        rows.clear()
+
+    def write(item: DumpItem) -> None:
+        rows.append(item)
+        if len(rows) == ROWS_PER_GROUP:
+            flush()
+
     with atomic_write(path) as draft, pq.ParquetWriter(draft, ITEM_SCHEMA, compression="zstd") as writer:
-        rows = _RowsWriter(writer)
-        yield rows
-        rows.flush()
+        yield write
+        flush()
 
 
 def items_table(items: Sequence[DumpItem]) -> pa.Table:

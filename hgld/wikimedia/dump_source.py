@@ -34,11 +34,7 @@ _CLASS_COLUMNS = ("item", "redirect", "revision", "subclass_of", "label", "langu
 
 
 class DumpSource:
-    """See :class:`hgld.wikimedia.source.Source`; facts come from the extract of a dump, without any request.
-
-    Args:
-        extract: Folder of a complete extract.
-    """
+    """The folder of a complete extract as a :class:`hgld.wikimedia.source.Source`, without any request."""
 
     kinds: tuple[str, ...] = (CLASS, ITEM, COMMONS_CATEGORY, SITELINK)
     class_kind = CLASS
@@ -51,7 +47,7 @@ class DumpSource:
         self._last_items = np.array([group.max for group in groups], np.int64)
 
     def batch_size(self, kind: str) -> int:
-        """See :class:`Source`: everything at once, as each batch is a pass over the table."""
+        """Return a size for everything at once, as each batch is a pass over the table."""
         return 2**31
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from bs4 import BeautifulSoup
 
 from hgld.wikimedia.api_documents import FileVersion
-from hgld.wikimedia.api_query import QueryResult, query_titles
+from hgld.wikimedia.api_facts import QueryResult, query_titles
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.titles import is_sendable, normalise_title
 
@@ -70,15 +70,9 @@ def file_title_of_url(url: str) -> str:
 
 
 def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: int) -> dict[str, FileFact]:
-    """Ask Commons for facts about files.
+    """Ask Commons for facts about up to fifty files by title; those that the response lacks are left out.
 
-    Args:
-        client: Client of Commons.
-        titles: Titles of up to fifty files.
-        width: Width of the thumbnails in pixels, one of :data:`THUMBNAIL_WIDTHS`.
-
-    Returns:
-        Facts by title; those that the response lacks are left out.
+    The width of thumbnails is one of :data:`THUMBNAIL_WIDTHS` in pixels.
 
     Raises:
         SourceError: The request failed after the last repetition.

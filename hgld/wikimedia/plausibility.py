@@ -40,6 +40,8 @@ SERVER_ADVICE = (
     "pages: open one of them in a browser. No table was written. When the cause is removed, run the same command "
     "again: it asks again about landmarks without a value, and keeps the others"
 )
+#: The same for a dump.
+DUMP_ADVICE = "The dump may be a part or a sample of Wikidata, or the list one of other pages. No table was written"
 
 
 class UnlikelyStatusError(SourceError):
@@ -47,11 +49,7 @@ class UnlikelyStatusError(SourceError):
 
 
 def check_allowed(statuses: Iterable[str]) -> None:
-    """Check statuses that are allowed to be frequent.
-
-    Raises:
-        ConfigurationError: One of them is never unlikely, or no status.
-    """
+    """Raise a ConfigurationError if one of the statuses that may be frequent is never unlikely, or no status."""
     if unknown := set(statuses) - set(UNLIKELY_SHARES):
         raise ConfigurationError(
             f'`allow_frequent` is "{min(unknown)}"; expected some of {", ".join(sorted(UNLIKELY_SHARES))}'
@@ -80,11 +78,7 @@ class StatusCheck:
         self._started[self._block(position)] += 1
 
     def end(self, position: int, status: str) -> None:
-        """Count the status of a landmark that was started.
-
-        Raises:
-            UnlikelyStatusError: The status has become too frequent.
-        """
+        """Count the status of a landmark that was started; raise UnlikelyStatusError if it became too frequent."""
         if status in self._shares:
             block = self._block(position)
             self._positions.setdefault((block, status), []).append(position)
@@ -92,11 +86,7 @@ class StatusCheck:
                 self._check(block, status)
 
     def finish(self) -> None:
-        """Judge all blocks, small ones as well.
-
-        Raises:
-            UnlikelyStatusError: A status is too frequent.
-        """
+        """Judge all blocks, small ones as well; raise UnlikelyStatusError if a status is too frequent."""
         for block, status in self._positions:
             self._check(block, status)
 
@@ -121,12 +111,6 @@ def forget_landmarks_without_value(titles: Iterable[str], source: Source, facts:
     """Forget the facts behind landmarks without a value, and classes without a label; they are fetched again.
 
     Not only those with the status that stopped the run: a server that fails does so in several ways.
-
-    Args:
-        titles: Category titles of the landmarks.
-        source: Source of the facts.
-        facts: Facts known so far.
-        journal: Journal of the facts.
     """
     keys: dict[str, set[str]] = {}
     for title in titles:

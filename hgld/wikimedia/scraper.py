@@ -1,8 +1,11 @@
 """Scrape the landmarks of GLDv2's category lists into the tables ``scraped`` and ``classes``.
 
-All responses go to a journal, from which an interrupted run resumes. When nothing is left to fetch, the tables are
-computed from the facts and from the rows that an earlier scrape left in the output, and the journal is removed if no
-row failed.
+:func:`scrape_file` asks servers. All responses go to a journal, from which an interrupted run resumes. When nothing
+is left to fetch, the tables are computed from the facts and from the rows that an earlier scrape left in the output,
+and the journal is removed if no row failed.
+
+:func:`scrape_dump` looks up the landmarks in the extract of a dump, without any request. The tables have the source
+``dump`` and, as ``fetched_at``, the date of the dump: when the entity in it that changed last did so.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,29 +22,30 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
-from hgld.tables import (
-    SPLITS,
-    Provenance,
-    classes_path,
-    input_digests,
-    is_up_to_date,
-    read_provenance,
-)
-from hgld.wikimedia.api_source import ApiSource
-from hgld.wikimedia.categories import LandmarkCategory, read_categories
+from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
+from hgld.wikimedia.api_source import ApiSource, UpdateSource
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.collector import FactCollector
-from hgld.wikimedia.earlier import NO_SCRAPE, EarlierScrape, read_earlier
+from hgld.wikimedia.dump_extract import items_path, read_extract
+from hgld.wikimedia.dump_source import DumpSource
 from hgld.wikimedia.html_source import HtmlSource
 from hgld.wikimedia.plausibility import (
+    DUMP_ADVICE,
     StatusCheck,
     UnlikelyStatusError,
     check_allowed,
     forget_landmarks_without_value,
 )
-from hgld.wikimedia.scraped_tables import write_classes, write_scraped
+from hgld.wikimedia.scrape_files import (
+    NO_SCRAPE,
+    EarlierScrape,
+    LandmarkCategory,
+    read_categories,
+    read_earlier,
+    write_classes,
+    write_scraped,
+)
 from hgld.wikimedia.source import FactStore, Source
-from hgld.wikimedia.update_source import UpdateSource
 
 SourceName = Literal["api", "html"]
 MAX_WORKERS = 3
@@ -69,15 +73,19 @@ class ScrapeConfig:
     allow_frequent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ConfigurationError(f'`split` is "{self.split}"; expected {" or ".join(SPLITS)}')
+        _check_landmark_settings(self.split, self.class_depth, self.allow_frequent)
         if self.source not in get_args(SourceName):
             raise ConfigurationError(f'`source` is "{self.source}"; expected api or html')
         if not 1 <= self.workers <= MAX_WORKERS:
             raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
-        if self.class_depth < 0:
-            raise ConfigurationError(f"`class_depth` is {self.class_depth}; expected 0 or more")
-        check_allowed(self.allow_frequent)
+
+
+def _check_landmark_settings(split: str, class_depth: int, allow_frequent: Sequence[str]) -> None:
+    if split not in SPLITS:
+        raise ConfigurationError(f'`split` is "{split}"; expected {" or ".join(SPLITS)}')
+    if class_depth < 0:
+        raise ConfigurationError(f"`class_depth` is {class_depth}; expected 0 or more")
+    check_allowed(allow_frequent)
 
 
 @dataclass(frozen=True)
@@ -119,12 +127,12 @@ class ScrapeSummary:
     statuses: dict[str, int]
     routes: dict[str, int]
     classes: int
-    taken_over: int
-    changes: SnapshotChanges | None
-    errors: int
-    requests: int
-    retries: int
-    seconds: float
+    taken_over: int = 0
+    changes: SnapshotChanges | None = None
+    errors: int = 0
+    requests: int = 0
+    retries: int = 0
+    seconds: float = 0.0
     dump_date: datetime | None = None
 
 
@@ -172,6 +180,7 @@ def scrape_file(
         ConfigurationError: There is no connection to a server, it refuses this client or asks for a pause of more
             than an hour, or ``out`` or ``update`` is of another split, source or servers.
     """
+    start = time.monotonic()
     landmarks = read_categories(categories)
     origin = {
         "source": config.source,
@@ -197,7 +206,66 @@ def scrape_file(
             )
         if not summary.errors:
             path.unlink()
-    return summary
+    return replace(summary, seconds=time.monotonic() - start)
+
+
+def scrape_dump(
+    categories: Path,
+    out: Path,
+    extract: Path,
+    split: str,
+    *,
+    class_depth: int = 10,
+    allow_frequent: Sequence[str] = (),
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ScrapeSummary | None:
+    """Scrape the landmarks of a category list from the extract of a dump.
+
+    Args:
+        categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category.
+        out: Table ``scraped`` to write, with the table ``classes`` beside it.
+        extract: Folder of the complete extract (:func:`hgld.wikimedia.dump_extract.extract_dump`).
+        split: Split to scrape, train or index.
+        class_depth: Number of steps of "subclass of" (P279) to follow above the classes of landmarks.
+        allow_frequent: Statuses that may be frequent, as in :class:`ScrapeConfig`.
+        force: Write the tables even if they are up to date, or a scrape from another source.
+        progress: Receives the number of resolved landmarks.
+
+    Returns:
+        Contents of the tables; None if ``out`` is up to date.
+
+    Raises:
+        InputError: ``categories`` is invalid, or the extract is not complete.
+        BusyError: Another run is writing ``out``.
+        SourceError: So many landmarks end in the same status that something must be wrong.
+        ConfigurationError: A setting is invalid, or ``out`` is a scrape from another source.
+    """
+    start = time.monotonic()
+    _check_landmark_settings(split, class_depth, allow_frequent)
+    landmarks = read_categories(categories)
+    modified = str(read_extract(extract).parameters["modified"])
+    parameters = {"split": split, "class_depth": class_depth, "source": "dump", "modified": modified}
+    provenance = Provenance("scrape", parameters, input_digests(categories=categories, extract=items_path(extract)))
+    with exclusive_lock(out):
+        if not force:
+            if is_up_to_date(out, provenance):
+                return None
+            made = _provenance_of(out) if out.exists() else provenance
+            same = {"source": "dump", "split": split}
+            if made.command != "scrape" or {key: made.parameters.get(key) for key in same} != same:
+                raise ConfigurationError(
+                    f"{out} is not a scrape of this split from a dump; choose another output, or use `force` to "
+                    "replace it"
+                )
+        date = datetime.fromisoformat(modified.replace("Z", "+00:00"))
+        titles = [landmark.title for landmark in landmarks]
+        check = StatusCheck(titles, allow_frequent, DUMP_ADVICE)
+        collector = FactCollector(
+            DumpSource(extract), FactStore(), titles, {}, check, progress or NoProgress(), clock=date.timestamp
+        )
+        summary = _write_tables(landmarks, collector, 1, class_depth, out, provenance)
+    return replace(summary, seconds=time.monotonic() - start, dump_date=date)
 
 
 def _check_update(update: Path, out: Path, parameters: Mapping[str, Any]) -> None:
@@ -227,10 +295,7 @@ def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
     Raises:
         ConfigurationError: It is of another split, source or servers, an update of another table, or no scrape.
     """
-    try:
-        existing = read_provenance(out)
-    except InputError:
-        existing = Provenance("")
+    existing = _provenance_of(out)
     # A full scrape may use the rows of an update, but an update not those of a scrape that may be old.
     updated = provenance.inputs.get("earlier")
     if not _is_same_scrape(existing, provenance.parameters) or updated not in (None, existing.inputs.get("earlier")):
@@ -239,6 +304,14 @@ def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
             "choose another output, or use `force` to replace it"
         )
     return read_earlier(out)
+
+
+def _provenance_of(out: Path) -> Provenance:
+    """Return how a file was made; an empty provenance if it is no table of hgld."""
+    try:
+        return read_provenance(out)
+    except InputError:
+        return Provenance("")
 
 
 def _is_same_scrape(made: Provenance, parameters: Mapping[str, Any]) -> bool:
@@ -256,45 +329,48 @@ def _scrape(
     earlier: EarlierScrape | None,
     progress: Progress,
 ) -> ScrapeSummary:
-    start = time.monotonic()
     client = WikimediaClient(config.client)
-    source = _source(config, client, earlier)
+    source: Source = HtmlSource(client) if config.source == "html" else ApiSource(client)
+    if earlier is not None:
+        source = UpdateSource(client, earlier)
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
         facts.add(source.class_kind, existing.classes, 0)
         facts.add(source.class_kind, {item: existing.classes[goal] for item, goal in existing.redirects.items()}, 0)
-    _replay(journal, source, facts)
-    statuses_check = StatusCheck(titles, config.allow_frequent)
-    collector = FactCollector(
-        source, facts, titles, existing.rows, statuses_check, progress, client=client, journal=journal
-    )
+    for kind, at, batch in journal.batches(source.from_json):  # the facts that earlier runs received
+        facts.add(kind, batch, at)
+    check = StatusCheck(titles, config.allow_frequent)
+    collector = FactCollector(source, facts, titles, existing.rows, check, progress, client=client, journal=journal)
     try:
-        classes = collector.collect(config.workers, config.class_depth)
+        summary = _write_tables(landmarks, collector, config.workers, config.class_depth, out, provenance)
     except UnlikelyStatusError:
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
-    if source.class_kind is not None:
-        write_classes(classes, collector.class_redirects, classes_path(out), provenance)
-    statuses, routes = write_scraped(landmarks, collector, out, provenance)
-    return ScrapeSummary(
-        landmarks=len(landmarks),
-        statuses=dict(statuses),
-        routes=dict(routes),
-        classes=len(classes),
+    return replace(
+        summary,
         taken_over=sum(title in existing.rows for title in titles),
         changes=None if earlier is None else _compare(earlier, titles, collector),
-        errors=statuses["error"] + collector.failed_classes,
+        errors=summary.statuses.get("error", 0) + collector.failed_classes,
         requests=client.requests,
         retries=client.retries,
-        seconds=time.monotonic() - start,
     )
 
 
-def _source(config: ScrapeConfig, client: WikimediaClient, earlier: EarlierScrape | None) -> Source:
-    if earlier is not None:
-        return UpdateSource(client, earlier)
-    return ApiSource(client) if config.source == "api" else HtmlSource(client)
+def _write_tables(
+    landmarks: Sequence[LandmarkCategory],
+    collector: FactCollector,
+    workers: int,
+    class_depth: int,
+    out: Path,
+    provenance: Provenance,
+) -> ScrapeSummary:
+    """Collect what is missing, and write both tables."""
+    classes = collector.collect(workers, class_depth)
+    if collector.source.class_kind is not None:
+        write_classes(classes, collector.class_redirects, classes_path(out), provenance)
+    statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance)
+    return ScrapeSummary(len(landmarks), statuses, routes, len(classes))
 
 
 def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> SnapshotChanges:
@@ -308,9 +384,3 @@ def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactColle
     listed = set(titles)
     gone = sum(title not in listed for title in earlier.titles)
     return SnapshotChanges(counts["unchanged"], counts["changed"], counts["new"], gone)
-
-
-def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
-    """Add the facts that earlier runs received."""
-    for kind, at, batch in journal.batches(source.from_json):
-        facts.add(kind, batch, at)

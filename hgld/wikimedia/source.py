@@ -8,11 +8,13 @@ alone: the order, the batches and the number of runs in which the facts arrived 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hgld.tables.column_values import ROUTE_SEPARATOR, RouteStep, ScrapeStatus
 from hgld.wikimedia.api_documents import ItemId, Revision, Text
+
+S = TypeVar("S")
 
 
 class InstanceOfValue(NamedTuple):
@@ -60,13 +62,18 @@ class ClassFact(NamedTuple):
     revision: Revision | None
 
 
-class MissingFactsError(Exception):
-    """Raised while resolving: facts must be fetched first.
+def best_rank(statements: Sequence[S], rank_of: Callable[[S], str]) -> list[S]:
+    """Return the best-rank statements in order: the preferred ones, else the normal ones, never the deprecated ones.
 
-    Args:
-        kind: Kind of the missing facts.
-        keys: Keys of the missing facts.
+    Statements with the values "no value" and "some value" count, too; callers drop them afterwards.
     """
+    ranks = [rank_of(statement) for statement in statements]
+    best = "preferred" if "preferred" in ranks else "normal"
+    return [statement for statement, rank in zip(statements, ranks, strict=True) if rank == best]
+
+
+class MissingFactsError(Exception):
+    """Raised while resolving: the facts of a kind with these keys must be fetched first."""
 
     def __init__(self, kind: str, keys: Sequence[str]) -> None:
         super().__init__(kind, keys)
@@ -87,13 +94,7 @@ class FactStore:
         self.read: list[tuple[str, str]] | None = None
 
     def add(self, kind: str, facts: Mapping[str, Any], at: int) -> None:
-        """Store the facts of one response.
-
-        Args:
-            kind: Kind of the facts.
-            facts: Facts by key.
-            at: Time of the response.
-        """
+        """Store the facts of one response by key, with the time of the response."""
         self._facts.setdefault(kind, {}).update((key, (fact, at)) for key, fact in facts.items())
 
     def has(self, kind: str, key: str) -> bool:
@@ -105,19 +106,11 @@ class FactStore:
         return self._facts.get(kind, {}).keys()
 
     def get(self, kind: str, key: str) -> Any:
-        """Return one fact.
-
-        Raises:
-            MissingFactsError: The fact is not known yet.
-        """
+        """Return one fact, or raise MissingFactsError."""
         return self.get_all(kind, (key,))[0]
 
     def get_all(self, kind: str, keys: Sequence[str]) -> list[Any]:
-        """Return several facts of one kind, in the order of the keys.
-
-        Raises:
-            MissingFactsError: Facts are not known yet; it names all of them.
-        """
+        """Return several facts of one kind, in the order of the keys; a MissingFactsError names all that lack."""
         known = self._facts.get(kind, {})
         missing = [key for key in keys if key not in known]
         if missing:
@@ -155,16 +148,7 @@ class Source(Protocol):
         """Restore a fact that was stored as JSON; raise ValueError if it has another shape."""
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
-        """Return the result for the landmark whose category is ``title``.
-
-        Raises:
-            MissingFactsError: Facts must be fetched first.
-        """
-
-
-def unique_values(values: Iterable[InstanceOfValue]) -> tuple[InstanceOfValue, ...]:
-    """Return the values in order, without repetitions."""
-    return tuple(dict.fromkeys(values))
+        """Return the result for the landmark whose category is ``title``, or raise MissingFactsError."""
 
 
 def route_of(redirects: Sequence[RouteStep]) -> str:

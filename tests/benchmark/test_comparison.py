@@ -24,7 +24,7 @@ from hgld.cli import app
 from hgld.cli.summaries.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
-from hgld.models.checkpoint_files import read_checkpoint
+from hgld.models.model_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
 PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"

@@ -25,8 +25,8 @@ from hgld.cli.summaries.benchmark import format_cost
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_files import read_checkpoint
 from hgld.training.run import training_loss
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_settings import TrainingSettings

@@ -11,7 +11,7 @@ import pytest
 from hgld.demo.sample import Sample, SamplePage, read_sample
 from hgld.resources import sample_file
 from hgld.tables import SPLITS
-from hgld.wikimedia.categories import read_categories
+from hgld.wikimedia.scrape_files import read_categories
 from hgld.wikimedia.titles import normalise_title
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConflictError
-from hgld.io.folders import file_digests, finish_replacing, folder_draft, replace_folder, replace_together
+from hgld.io.files import file_digests, finish_replacing, folder_draft, replace_folder, replace_together
 from tests.child_processes import run_script
 
 NAMES = ("a.csv", "a.xlsx", "b.csv")
@@ -16,7 +16,7 @@ NAMES = ("a.csv", "a.xlsx", "b.csv")
 KILLED_FOLDERS = """
 import shutil, sys
 from pathlib import Path
-from hgld.io.folders import folder_draft, replace_folder
+from hgld.io.files import folder_draft, replace_folder
 from tests.kill_points import kill_points
 
 home = Path(sys.argv[1])
@@ -57,7 +57,7 @@ print(number, *sorted(seen))
 KILLED_SETS = """
 import shutil, sys
 from pathlib import Path
-from hgld.io.folders import file_digests, finish_replacing, replace_together
+from hgld.io.files import file_digests, finish_replacing, replace_together
 from tests.io.test_folders import NAMES, content
 from tests.kill_points import kill_points
 
@@ -151,7 +151,7 @@ def test_files_saved_meanwhile_are_kept(folder: Path) -> None:
 
 def test_files_saved_after_a_kill_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("hgld.io.folders.finish_replacing", interrupt)
+        patch.setattr("hgld.io.files.finish_replacing", interrupt)
         with pytest.raises(KeyboardInterrupt):
             replace(folder)
     (folder / "a.xlsx").write_text("mine")

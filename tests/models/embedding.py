@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from hgld.models.embed_images_config import EmbedImagesConfig
+from pathlib import Path
+from typing import Any
+
+from hgld.compute.part import Part
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.image_embedding import (
+    EmbedImagesConfig,
+    EmbedImagesSummary,
+    EmbedPartSummary,
+    embed_images,
+    embed_part,
+)
+from hgld.tables.embeddings import Embeddings, read_embeddings
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 #: Five shards.
@@ -27,3 +39,37 @@ class KillAfter:
         self._remaining -= units
         if self._remaining < 0:
             raise KilledError
+
+
+def embed(
+    images: Path, out: Path, model: ImageEmbedder, config: EmbedImagesConfig = CONFIG, **options: Any
+) -> EmbedImagesSummary:
+    """Embed images, and return the summary of a run that has something to do."""
+    summary = embed_images(images, out, model, config, **options)
+    assert summary is not None
+    return summary
+
+
+def embed_some(
+    images: Path, out: Path, model: ImageEmbedder, part: Part, config: EmbedImagesConfig = CONFIG, **options: Any
+) -> EmbedPartSummary:
+    """Embed a part of images, and return the summary of a run that has something to do."""
+    summary = embed_part(images, out, model, part, config, **options)
+    assert summary is not None
+    return summary
+
+
+def read_with_ids(path: Path) -> tuple[Embeddings, list[str]]:
+    """Return embeddings that have ids, and their ids."""
+    embeddings = read_embeddings(path)
+    assert embeddings.ids is not None
+    return embeddings, embeddings.ids.tolist()
+
+
+def assert_same_output(first: Path, second: Path) -> None:
+    """Compare the files of two outputs; the record holds the time of writing."""
+    names = sorted(path.name for path in first.parent.iterdir())
+    assert names == sorted(path.name for path in second.parent.iterdir()), "shards and locks are removed"
+    for name in names:
+        if not name.endswith("made.json"):
+            assert (first.parent / name).read_bytes() == (second.parent / name).read_bytes()

@@ -23,10 +23,9 @@ from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
@@ -34,7 +33,16 @@ from hgld.tables.embeddings import deviations_path, read_deviations, read_embedd
 from tests.child_processes import run_child, single_thread_environment
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
-from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError
+from tests.models.embedding import (
+    CONFIG,
+    MODEL_OPTIONS,
+    PATHS,
+    KillAfter,
+    KilledError,
+    assert_same_output,
+    embed,
+    read_with_ids,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,17 +65,15 @@ def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: ImageEmbedder, s
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
     out = tmp_path / "embeddings.parquet"
     arguments = (tmp_path / "manifest.parquet", out, loaded, EmbedImagesConfig("test", batch_size=2, workers=0))
-    summary = embed_images(*arguments, root=shared / "wa_gldv2")
-    embeddings = read_embeddings(out)
-    assert embeddings.ids is not None
+    summary = embed(*arguments, root=shared / "wa_gldv2")
+    embeddings, ids = read_with_ids(out)
     assert embeddings.landmark_ids is not None
-    assert embeddings.ids.tolist() == few["id"][4:]
+    assert ids == few["id"][4:]
     assert embeddings.landmark_ids.tolist() == [landmark_of[name] for name in few["id"][4:]]
-    assert summary is not None
     assert (summary.images, summary.dim, summary.skipped) == (3, 96, ())
     reader = ImageReader(index, shared / "wa_gldv2")
     with torch.no_grad():
-        for name, vector in zip(embeddings.ids, embeddings.vectors, strict=True):
+        for name, vector in zip(ids, embeddings.vectors, strict=True):
             alone = loaded.network(loaded.preprocess(reader.open(name))[None])[0]
             torch.testing.assert_close(vector, alone, atol=1e-6, rtol=1e-5)
 
@@ -86,14 +92,9 @@ def test_killed_run_resumes_and_writes_the_same_bytes(
     shards = {path: path.stat().st_mtime_ns for path in out.parent.glob(".*/part_*")}
     assert len(shards) == after // 5
     progress = KillAfter(100)
-    summary = embed_images(folder, out, loaded, CONFIG, progress=progress)
-    assert summary is not None
+    summary = embed(folder, out, loaded, CONFIG, progress=progress)
     assert progress.total == summary.embedded == 22 - 5 * len(shards)
-    files = sorted(path.name for path in undisturbed.parent.iterdir())
-    assert files == sorted(path.name for path in out.parent.iterdir()), "shards and locks are removed"
-    for name in files:
-        if not name.endswith("made.json"):
-            assert (out.parent / name).read_bytes() == (undisturbed.parent / name).read_bytes()
+    assert_same_output(undisturbed, out)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +110,12 @@ def test_deviations_are_resumed_and_aligned(folder: Path, tmp_path: Path, suffix
     with pytest.raises(KilledError):
         embed_images(folder, out, model, config, progress=KillAfter(12))
     embed_images(folder, out, model, config)
-    for path in undisturbed.parent.iterdir():
-        if not path.name.endswith("made.json"):
-            assert (out.parent / path.name).read_bytes() == path.read_bytes()
-    embeddings = read_embeddings(out)
-    assert embeddings.ids is not None
-    deviations = read_deviations(out, embeddings.ids)
+    assert_same_output(undisturbed, out)
+    _, ids = read_with_ids(out)
+    deviations = read_deviations(out, np.array(ids))
     assert deviations.shape == (16, 96)
     assert deviations.dtype == torch.float32
-    few = embeddings.ids[[9, 2]].tolist()
+    few = [ids[9], ids[2]]
     torch.testing.assert_close(read_deviations(out, few), deviations[[9, 2]])
     with torch.no_grad():
         for name, values in zip(few, deviations[[9, 2]], strict=True):
@@ -162,7 +160,7 @@ def test_several_processes_write_the_same_bytes_as_one(loaded: ImageEmbedder, fo
         "import sys\n"
         "from pathlib import Path\n"
         "from hgld.models.image_embedding import embed_images\n"
-        "from hgld.models.embed_images_config import EmbedImagesConfig\n"
+        "from hgld.models.image_embedding import EmbedImagesConfig\n"
         "from hgld.models.model_loading import load_model\n"
         "from hgld.compute.processes import joined_processes\n"
         "loaded = load_model('test_resnet', 'none', size=32, resize=32)\n"
@@ -187,8 +185,7 @@ def test_unreadable_images_are_skipped_and_listed(loaded: ImageEmbedder, folder:
     for path in broken:
         (folder / path).write_bytes(whole[: len(whole) // 2])
     out = tmp_path / "e.npy"
-    summary = embed_images(folder, out, loaded, CONFIG)
-    assert summary is not None
+    summary = embed(folder, out, loaded, CONFIG)
     assert (summary.images, summary.skipped) == (18, tuple(broken))
     assert (
         f"4 images could not be read and have no embedding, see {tmp_path / 'e.skipped.csv'}"
@@ -198,11 +195,9 @@ def test_unreadable_images_are_skipped_and_listed(loaded: ImageEmbedder, folder:
         listed = list(csv.DictReader(stream))
     assert [row["id"] for row in listed] == broken
     assert not any(row["reason"].startswith(row["id"]) for row in listed)
-    left, every = read_embeddings(out), read_embeddings(tmp_path / "all.npy")
-    assert left.ids is not None
-    assert every.ids is not None
-    assert left.ids.tolist() == [name for name in every.ids if name not in broken]
-    torch.testing.assert_close(left.vectors, every.vectors[~np.isin(every.ids, broken)], atol=1e-6, rtol=1e-5)
+    (left, ids), (every, every_id) = read_with_ids(out), read_with_ids(tmp_path / "all.npy")
+    assert ids == [name for name in every_id if name not in broken]
+    torch.testing.assert_close(left.vectors, every.vectors[~np.isin(every_id, broken)], atol=1e-6, rtol=1e-5)
 
 
 def test_nothing_is_written_without_readable_images(loaded: ImageEmbedder, tmp_path: Path) -> None:
@@ -246,9 +241,7 @@ def test_shards_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Pat
         ConfigurationError, match=r"other settings; run with those settings .*\n  batch_size: 3 then, 2 now$"
     ):
         embed_images(folder, out, loaded, other)
-    summary = embed_images(folder, out, loaded, other, force=True)
-    assert summary is not None
-    assert summary.embedded == 22
+    assert embed(folder, out, loaded, other, force=True).embedded == 22
 
 
 def test_concurrent_runs_on_the_same_output_are_refused(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
@@ -256,17 +249,12 @@ def test_concurrent_runs_on_the_same_output_are_refused(loaded: ImageEmbedder, f
         embed_images(folder, tmp_path / "e.npy", loaded, CONFIG)
 
 
-@pytest.mark.parametrize(
-    ("text", "scales"), [("1", (1.0,)), ("1,0.7071, 1.4142", (1.0, 0.7071, 1.4142)), ("2e0", (2.0,))]
-)
-def test_scales_are_numbers_separated_by_commas(text: str, scales: tuple[float, ...]) -> None:
-    assert parse_scales(text) == scales
-
-
-@pytest.mark.parametrize("text", ["", "1,", "1;2", "1,x"])
-def test_other_scales_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=f'`scales` is "{text}"; expected numbers such as'):
-        parse_scales(text)
+def test_scales_are_numbers_separated_by_commas() -> None:
+    for text, scales in (("1", (1.0,)), ("1,0.7071, 1.4142", (1.0, 0.7071, 1.4142)), ("2e0", (2.0,))):
+        assert parse_scales(text) == scales
+    for text in ("", "1,", "1;2", "1,x"):
+        with pytest.raises(ConfigurationError, match=f'`scales` is "{text}"; expected numbers such as'):
+            parse_scales(text)
 
 
 def test_half_precision_changes_embeddings_less_than_scales(
@@ -294,9 +282,8 @@ def test_pictures_of_unequal_shape_are_embedded_as_each_alone(folder: Path, tmp_
     result = CliRunner().invoke(app, ["embed-images", "--images", str(folder), *options, *scales, "-o", str(out)])
     assert result.exit_code == 0, result.output
     model = load_model("test_resnet", "none", size=48, fit="longest", interpolation="lanczos")
-    written = read_embeddings(out)
-    assert written.ids is not None
-    tensors = {name: model.preprocess(Image.open(folder / name)) for name in written.ids.tolist()}
+    written, ids = read_with_ids(out)
+    tensors = {name: model.preprocess(Image.open(folder / name)) for name in ids}
     assert {tensor.shape[1:] for tensor in tensors.values()} == {(32, 48), (48, 32), (48, 23), (16, 20)}
     for tensor, vector in zip(tensors.values(), written.vectors, strict=True):
         with torch.no_grad():
@@ -340,9 +327,7 @@ def test_image_index_is_relative_to_its_folder(loaded: ImageEmbedder, tmp_path: 
     write_tar(tmp_path / "1.tar", {f"{n}.jpg": picture(str(n), file_format="JPEG") for n in "ab"})
     index_images(tmp_path, tmp_path / "images.parquet")
     embed_images(tmp_path / "images.parquet", tmp_path / "e.npy", loaded, CONFIG)
-    embeddings = read_embeddings(tmp_path / "e.npy")
-    assert embeddings.ids is not None
-    assert embeddings.ids.tolist() == ["a", "b"]
+    assert read_with_ids(tmp_path / "e.npy")[1] == ["a", "b"]
 
 
 def test_missing_images_are_explained(loaded: ImageEmbedder, tmp_path: Path) -> None:
@@ -395,8 +380,7 @@ def test_summary_counts_unreadable_images_and_vectors_of_zeros(folder: Path, tmp
     Image.new("RGB", (40, 40)).save(folder / "black.png")
     model = load_model("test_resnet", "none", size=32)
     model = replace(model, image_settings=model.image_settings.model_copy(update={"mean": (0.0, 0.0, 0.0)}))
-    summary = embed_images(folder, tmp_path / "e.npy", model, EmbedImagesConfig(workers=0))
-    assert summary is not None
+    summary = embed(folder, tmp_path / "e.npy", model, EmbedImagesConfig(workers=0))
     assert (summary.images, summary.skipped, summary.zeros) == (23, ("damaged.png",), ("black.png",))
     text = format_embed_images(summary)
     assert "23 of 24 images embedded in 96 dimensions; 24 tried in this run" in text

@@ -13,28 +13,27 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.compute.part import Part, format_numbers
+from hgld.compute.part import Part
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images, embed_part, merge_parts
+from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images, embed_part, merge_parts
 from hgld.models.model_loading import load_model
 from tests.child_processes import single_thread_environment
-from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError
+from tests.models.embedding import (
+    CONFIG,
+    MODEL_OPTIONS,
+    PATHS,
+    KillAfter,
+    KilledError,
+    assert_same_output,
+    embed,
+    embed_some,
+)
 from tests.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def assert_same_output(first: Path, second: Path) -> None:
-    """Compare the files of two outputs; the record holds the time of writing."""
-    names = sorted(path.name for path in first.parent.iterdir())
-    assert names == sorted(path.name for path in second.parent.iterdir()), "shards and locks are removed"
-    for name in names:
-        if not name.endswith("made.json"):
-            assert (first.parent / name).read_bytes() == (second.parent / name).read_bytes()
 
 
 @pytest.mark.parametrize("settings", [{"center": True}, {"with_std": True}])
@@ -46,16 +45,11 @@ def test_killed_parts_in_any_order_are_merged_to_the_same_bytes(
         (folder / name).write_bytes(b"no picture")
     config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, **settings)
     undisturbed, out = tmp_path / "a" / "e.npy", tmp_path / "b" / "e.npy"
-    whole = embed_images(folder, undisturbed, model, config)
-    assert whole is not None
+    whole = embed(folder, undisturbed, model, config)
     with pytest.raises(KilledError):
         embed_part(folder, out, model, Part(3, 3), config, progress=KillAfter(6))
-    parts = [embed_part(folder, out, model, Part(number, 3), config) for number in (3, 1, 2)]
-    assert [(part.images, part.embedded, part.skipped) for part in parts if part is not None] == [
-        (7, 2, 0),
-        (5, 5, 1),
-        (10, 10, 6),
-    ]
+    parts = [embed_some(folder, out, model, Part(number, 3), config) for number in (3, 1, 2)]
+    assert [(part.images, part.embedded, part.skipped) for part in parts] == [(7, 2, 0), (5, 5, 1), (10, 10, 6)]
     assert not out.exists()
     merged = merge_parts(folder, out, model, config)
     assert merged is not None
@@ -71,13 +65,10 @@ def test_other_divisions_complete_what_one_has_left(loaded: ImageEmbedder, folde
     embed_images(folder, undisturbed, loaded, CONFIG)
     counts = []
     for part in (Part(2, 4), Part(1, 2), Part(8, 9), Part(1, 9)):  # shards 1; 0 and 1; 3; none of five
-        summary = embed_part(folder, out, loaded, part, CONFIG)
-        assert summary is not None
+        summary = embed_some(folder, out, loaded, part)
         counts.append((summary.images, summary.embedded))
     assert counts == [(5, 5), (10, 5), (5, 5), (0, 0)]
-    whole = embed_images(folder, out, loaded, CONFIG)
-    assert whole is not None
-    assert whole.embedded == 22 - 15
+    assert embed(folder, out, loaded).embedded == 22 - 15
     assert_same_output(undisturbed, out)
 
 
@@ -150,9 +141,7 @@ def test_parts_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Path
         with pytest.raises(ConfigurationError, match=r"other settings; .* remove the folder:\n  batch_size: 3"):
             run()
     (tmp_path / ".e.npy.parts" / "made_of.json").unlink()  # as if a kill had interrupted the removal of the folder
-    summary = embed_part(folder, out, loaded, Part(1, 2), other)
-    assert summary is not None
-    assert summary.embedded == 10
+    assert embed_some(folder, out, loaded, Part(1, 2), other).embedded == 10
 
 
 def test_parts_are_merged_where_their_device_is_absent(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
@@ -165,13 +154,6 @@ def test_parts_are_merged_where_their_device_is_absent(loaded: ImageEmbedder, fo
             run()
     with pytest.raises(InputError, match="no part of it has been run"):
         merge_parts(folder, tmp_path / "e.npy", loaded, config)
-
-
-def test_numbers_are_formatted_as_an_array() -> None:
-    for numbers in ([], [5], [1, 2], [1, 3, 4, 5, 9, 11, 12]):
-        text = format_numbers(numbers)
-        parsed = [range(int(run.split("-")[0]), int(run.split("-")[-1]) + 1) for run in text.split(",") if run]
-        assert [number for run in parsed for number in run] == numbers
 
 
 def test_command_embeds_parts_and_merges_them(folder: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_unusable_towers_are_explained(model: ImageEmbedder, weights: Path, tmp_
 def test_weights_of_another_activation_name_the_model_that_has_it(
     weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgld.io.open_clip_weights._download", lambda *_: weights)
+    monkeypatch.setattr("hgld.io.hub._download", lambda *_: weights)
     with pytest.raises(
         ConfigurationError, match="activation than ViT-B-32; the model is open_clip:ViT-B-32-quickgelu"
     ):

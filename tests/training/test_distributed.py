@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.models.checkpoint_files import read_checkpoint
+from hgld.models.model_files import read_checkpoint
 from hgld.training import run
 from tests.training import together, toy
 

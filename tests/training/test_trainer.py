@@ -25,8 +25,8 @@ from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
-from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_files import read_checkpoint
 from hgld.models.model_loading import find_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.progress import NoProgress

@@ -8,23 +8,13 @@ from typing import Any
 
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump
-from hgld.wikimedia.dump_scraper import DumpScrapeConfig, scrape_dump
-from hgld.wikimedia.scraper import ScrapeSummary, scrape_file
+from hgld.wikimedia.plausibility import UNLIKELY_SHARES
+from hgld.wikimedia.scraper import ScrapeSummary, scrape_dump, scrape_file
 from tests.scrapes import config_for
 
 Rows = dict[str, dict[str, Any]]
 #: Statuses that a small world may have many of.
-FREQUENT = (
-    *(
-        "missing",
-        "no_item",
-        "no_instance_of",
-        "redirect_loop",
-        "redirect_unresolved",
-        "invalid_title",
-        "item_missing",
-    ),
-)
+FREQUENT = tuple(UNLIKELY_SHARES.keys() - {"no_infobox"})
 
 
 def from_api(replica: Callable[..., Any], world: str, categories: Path, out: Path) -> Path:
@@ -40,7 +30,7 @@ def from_dump(
     """Scrape a dump, whose extract is made beside the output."""
     extract = out.with_suffix(".items")
     assert extract_dump(dump, extract, ExtractConfig(languages=tuple(languages), **settings)).complete
-    summary = scrape_dump(categories, out, extract, DumpScrapeConfig("train"))
+    summary = scrape_dump(categories, out, extract, "train")
     assert summary is not None
     return summary
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -151,14 +150,6 @@ def write_parts(folder: Path, lines: Sequence[bytes], suffixes: Sequence[str]) -
         first, end = (len(lines) * number // len(suffixes) for number in (index, index + 1))
         write_dump(folder / f"part-{index:03d}{suffix}", lines[first:end])
     return folder
-
-
-def read_dump(path: Path) -> list[Entity]:
-    """Return the entities of a dump by parsing the whole file: the slow and obvious way."""
-    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".json": io.open}[path.suffix]
-    with opened(path, "rt", encoding="utf-8") as stream:
-        entities: list[Entity] = json.load(stream)
-    return entities
 
 
 def _item_ids(world: Any) -> Iterator[str]:

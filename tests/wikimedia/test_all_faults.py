@@ -11,7 +11,7 @@ import pytest
 
 from hgld.tables import CLASSES, classes_path, read_table
 from hgld.wikimedia.scraper import scrape_file
-from tests.scrapes import config_for, untimed, write_categories
+from tests.scrapes import config_for, run_scrape, untimed, write_categories
 
 pytestmark = pytest.mark.slow
 
@@ -25,17 +25,9 @@ VARIANTS = {
 
 
 def faults(seed: int, markup: str) -> dict[str, Any]:
-    return {
-        **{
-            "seed": seed,
-            "soft_redirect_markup": markup,
-            "error_rate": 0.15,
-            "error_kinds": ALL_KINDS,
-            "lag_rate": 0.1,
-        },
-        **{"max_rps": 400, "rate_retry_after": 0.05, "retry_after": 0.05, "stall_seconds": 0.02},
-        **{"max_entities": 7, "force_continue": 5},
-    }
+    errors = {"seed": seed, "soft_redirect_markup": markup, "error_rate": 0.15, "error_kinds": ALL_KINDS}
+    waits = {"max_rps": 400, "rate_retry_after": 0.05, "retry_after": 0.05, "stall_seconds": 0.02}
+    return {**errors, **waits, "lag_rate": 0.1, "max_entities": 7, "force_continue": 5}
 
 
 def tables(out: Path) -> list[pa.Table]:
@@ -68,9 +60,8 @@ def test_all_faults_together_do_not_change_the_tables(
         out = tmp_path / f"{seed}_{markup}.parquet"
         with replica(world, port=port, **faults(seed, markup)) as server:
             config = config_for(server, name, workers=1 + seed % 3)
-            summary = scrape_file(lists[world], out, config, update=update)
+            summary = run_scrape(lists[world], out, config, update=update)
             stats = server.stats.snapshot()
-        assert summary is not None
         assert summary.errors == 0
         assert summary.retries > 0
         assert stats["http_403_sent"] == 0

@@ -55,6 +55,27 @@ class CannedClient:
     wikidata = commons
 
 
+class AnsweringClient(CannedClient):
+    """Answers calls by the keys that they ask for."""
+
+    def __init__(self, answer: Callable[[list[str]], dict[str, Any]]) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
+        self.documents = [self.answer(parameters["titles" if "titles" in parameters else "ids"].split("|"))]
+        return self.commons(parameters, read)
+
+
+def answering(answer: Callable[[list[str]], dict[str, Any]]) -> tuple[ApiSource, list[dict[str, str]]]:
+    """Return a source that a function answers, and the list of its calls."""
+    client = AnsweringClient(answer)
+    return ApiSource(client), client.calls  # type: ignore[arg-type]
+
+
+TRUNCATED = {"warnings": {"result": {"warnings": "truncated"}}}
+
+
 def source(*documents: dict[str, Any]) -> ApiSource:
     return ApiSource(CannedClient(*documents))  # type: ignore[arg-type]
 
@@ -145,12 +166,8 @@ def test_endless_continuation_is_an_error() -> None:
 
 def test_keys_that_a_response_lacks_are_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
     assert list(source(query({"title": "A"}), query({"title": "B"})).fetch(PAGE, ["A", "B"])) == ["A", "B"]
-    assert list(
-        source({"entities": {"Q1": item("Q1")}}, {"entities": {"Q2": item("Q2")}}).fetch(ITEM, ["Q1", "Q2"])
-    ) == [
-        "Q1",
-        "Q2",
-    ]
+    halves = source({"entities": {"Q1": item("Q1")}}, {"entities": {"Q2": item("Q2")}})
+    assert list(halves.fetch(ITEM, ["Q1", "Q2"])) == ["Q1", "Q2"]
     absent = source({"entities": {"Q1": item("Q1")}}, {"entities": {}})
     assert list(absent.fetch(ITEM, ["Q1", "Q2"])) == ["Q1"]
     assert "1 of 2 item facts could not be fetched: the response contains none of the entities" in caplog.text
@@ -161,73 +178,43 @@ def test_keys_that_a_response_lacks_are_asked_for_again(caplog: pytest.LogCaptur
 def test_truncated_responses_are_asked_for_again_until_all_entities_are_there(kind: str, limit: int) -> None:
     keys = [f"Q{n}" for n in range(1, 51)]
 
-    class Truncating(CannedClient):
-        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
-            self.calls.append(parameters)
-            asked = parameters["titles" if kind == SITELINK else "ids"].split("|")
-            entities = {
-                key: item(key) | {"labels": {}, "descriptions": {}, "sitelinks": {"commonswiki": {"title": key}}}
-                if int(key[1:]) % 3
-                else {"missing": "", "title": key}
-                for key in asked
-            }
-            warnings = {"warnings": {"result": {"warnings": "truncated"}}} if len(asked) > limit else {}
-            return read({"entities": dict(list(entities.items())[:limit]), **warnings})
+    def answer(asked: list[str]) -> dict[str, Any]:
+        terms: dict[str, Any] = {"labels": {}, "descriptions": {}}
+        entities = {
+            key: item(key) | terms | {"sitelinks": {"commonswiki": {"title": key}}}
+            if int(key[1:]) % 3
+            else {"missing": "", "title": key}
+            for key in asked[:limit]
+        }
+        return {"entities": entities, **(TRUNCATED if len(asked) > limit else {})}
 
-    client = Truncating()
-    api = ApiSource(client)  # type: ignore[arg-type]
+    api, calls = answering(answer)
     assert list(api.fetch(kind, keys)) == keys
-    assert len(client.calls) == -(-50 // limit)
+    assert len(calls) == -(-50 // limit)
     assert api.batch_size(ITEM) == 50
 
 
 def test_entity_that_is_larger_than_the_limit_fails_alone() -> None:
-    class Truncating(CannedClient):
-        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
-            keys = parameters["ids"].split("|")
-            before = keys[: keys.index("Q3")] if "Q3" in keys else keys
-            warnings = {} if before == keys else {"warnings": {"result": {"warnings": "truncated"}}}
-            return read({"entities": {key: item(key) for key in before}, **warnings})
+    def answer(keys: list[str]) -> dict[str, Any]:
+        before = keys[: keys.index("Q3")] if "Q3" in keys else keys
+        return {"entities": {key: item(key) for key in before}, **({} if before == keys else TRUNCATED)}
 
-    api = ApiSource(Truncating())  # type: ignore[arg-type]
+    api, _ = answering(answer)
     assert list(api.fetch(ITEM, ["Q3", "Q1", "Q2", "Q4", "Q5"])) == ["Q1", "Q2", "Q4", "Q5"]
     with pytest.raises(SourceError, match="the response does not contain Q3"):
         api.fetch(ITEM, ["Q3"])
 
 
+CLASS_Q2 = {**item("Q2"), "labels": {}, "descriptions": {}}
 ODD_ENTITIES: dict[str, Any] = {
-    "no labels": {"id": "Q2", "lastrevid": 1, "claims": {}, "descriptions": {}},
-    "no descriptions": {"id": "Q2", "lastrevid": 1, "claims": {}, "labels": {}},
-    "a label without a language": {
-        "id": "Q2",
-        "lastrevid": 1,
-        "claims": {},
-        "labels": {"en": {"value": "x"}},
-        "descriptions": {},
-    },
-    "a lone surrogate": {
-        "id": "Q2",
-        "lastrevid": 1,
-        "claims": {},
-        "labels": {"en": {"language": "en", "value": "\ud800"}},
-        "descriptions": {},
-    },
-    "values as texts": {"id": "Q2", "lastrevid": 1, "labels": {}, "descriptions": {}, "claims": {"P279": "Q5"}},
-    "no rank": {
-        "id": "Q2",
-        "lastrevid": 1,
-        "labels": {},
-        "descriptions": {},
-        "claims": {"P279": [{"mainsnak": {"snaktype": "somevalue"}}]},
-    },
-    "no datavalue": {
-        "id": "Q2",
-        "lastrevid": 1,
-        "labels": {},
-        "descriptions": {},
-        "claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value"}}]},
-    },
-    "another id": {"id": 2, "lastrevid": 1, "claims": {}, "labels": {}, "descriptions": {}},
+    "no labels": item("Q2") | {"descriptions": {}},
+    "no descriptions": item("Q2") | {"labels": {}},
+    "a label without a language": CLASS_Q2 | {"labels": {"en": {"value": "x"}}},
+    "a lone surrogate": CLASS_Q2 | {"labels": {"en": {"language": "en", "value": "\ud800"}}},
+    "values as texts": CLASS_Q2 | {"claims": {"P279": "Q5"}},
+    "no rank": CLASS_Q2 | {"claims": {"P279": [{"mainsnak": {"snaktype": "somevalue"}}]}},
+    "no datavalue": CLASS_Q2 | {"claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value"}}]}},
+    "another id": CLASS_Q2 | {"id": 2},
     "a text": "Q2",
     "null": None,
     "missing false": {"missing": False},
@@ -236,23 +223,13 @@ ODD_ENTITIES: dict[str, Any] = {
 
 @pytest.mark.parametrize("odd", ODD_ENTITIES.values(), ids=ODD_ENTITIES)
 def test_odd_entity_fails_alone(odd: Any) -> None:
-    class Odd(CannedClient):
-        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
-            self.documents = [
-                {
-                    "entities": {
-                        key: odd if key == "Q2" else item(key) | {"labels": {}, "descriptions": {}}
-                        for key in parameters["ids"].split("|")
-                    }
-                }
-            ]
-            return self.commons(parameters, read)
-
-    client = Odd()
-    assert list(ApiSource(client).fetch(CLASS, ["Q1", "Q2", "Q3"])) == ["Q1", "Q3"]  # type: ignore[arg-type]
-    assert len(client.calls) == 2
+    api, calls = answering(
+        lambda keys: {"entities": {key: odd if key == "Q2" else CLASS_Q2 | {"id": key} for key in keys}}
+    )
+    assert list(api.fetch(CLASS, ["Q1", "Q2", "Q3"])) == ["Q1", "Q3"]
+    assert len(calls) == 2
     with pytest.raises(SourceError, match=r"entities\.Q2: "):
-        ApiSource(client).fetch(CLASS, ["Q2"])  # type: ignore[arg-type]
+        api.fetch(CLASS, ["Q2"])
 
 
 @pytest.mark.parametrize("revision", [10**30, 0, -1, 1.5, True, "7", float("nan")])
@@ -262,14 +239,12 @@ def test_revision_that_no_column_can_hold_is_odd(revision: Any) -> None:
 
 
 def test_id_that_cannot_be_an_entity_fails_alone() -> None:
-    class Refusing(CannedClient):
-        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
-            keys = parameters["ids"].split("|")
-            if "Q9999999999" in keys:
-                raise UnknownEntityError("no-such-entity")
-            return read({"entities": {key: item(key) for key in keys}})
+    def answer(keys: list[str]) -> dict[str, Any]:
+        if "Q9999999999" in keys:
+            raise UnknownEntityError("no-such-entity")
+        return {"entities": {key: item(key) for key in keys}}
 
-    api = ApiSource(Refusing())  # type: ignore[arg-type]
+    api, _ = answering(answer)
     assert list(api.fetch(ITEM, ["Q1", "Q2", "Q9999999999", "Q4"])) == ["Q1", "Q2", "Q4"]
     assert api.batch_size(ITEM) == 50
 
@@ -301,15 +276,13 @@ def test_redirect_whose_target_is_not_in_the_response_is_an_error() -> None:
 def test_batch_size_is_halved_when_a_list_is_too_long() -> None:
     limit, lengths = 15, []
 
-    class Limited(CannedClient):
-        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
-            ids = parameters["ids"].split("|")
-            lengths.append(len(ids))
-            if len(ids) > limit:
-                raise TooManyValuesError("toomanyvalues")
-            return read({"entities": {key: {"missing": ""} for key in ids}})
+    def answer(ids: list[str]) -> dict[str, Any]:
+        lengths.append(len(ids))
+        if len(ids) > limit:
+            raise TooManyValuesError("toomanyvalues")
+        return {"entities": {key: {"missing": ""} for key in ids}}
 
-    api = ApiSource(Limited())  # type: ignore[arg-type]
+    api, _ = answering(answer)
     ids = [f"Q{n}" for n in range(1, 51)]
     assert list(api.fetch(ITEM, ids)) == ids
     assert lengths == [50, 25, 12, 13, 25, 12, 13]

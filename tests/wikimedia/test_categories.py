@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InputError
-from hgld.wikimedia.categories import read_categories
+from hgld.wikimedia.scrape_files import read_categories
 
 HEADER = "landmark_id,category\n"
 URL = "http://commons.wikimedia.org/wiki/Category:"

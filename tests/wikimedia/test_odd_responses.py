@@ -14,21 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISION, SITELINK, ApiSource
-from hgld.wikimedia.category_page import parse_page
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISION, SITELINK, ApiSource, UpdateSource
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.earlier import NO_SCRAPE
-from hgld.wikimedia.update_source import UpdateSource
+from hgld.wikimedia.html_source import parse_page
+from hgld.wikimedia.scrape_files import NO_SCRAPE
 from tests.scrapes import config_for
 
 KEYS = {
     SITELINK: ["Category:Edge plain", "Category:Edge no item"],
-    PAGE: [
-        "Category:Edge hard redirect",
-        "Category:Edge missing",
-        "Category:Edge soft redirect",
-        "Category:edge plain",
-    ],
+    PAGE: [f"Category:{name}" for name in ("Edge hard redirect", "Edge missing", "Edge soft redirect", "edge plain")],
     REDIRECT_TARGET: ["Category:Edge soft redirect", "Category:Edge missing"],
     ITEM: ["Q950000001", "Q969999999", "Q961000001"],
     CLASS: ["Q16970", "Q960000008", "Q960000009"],
@@ -43,22 +37,8 @@ READ = {
 }
 #: Values that replace others: wrong types, numbers that fit nowhere, texts that cannot be encoded.
 ODD_VALUES: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    10**30,
-    1.5,
-    float("inf"),
-    "",
-    "\ud800",
-    "Q0",
-    "x",
-    [],
-    [[]],
-    {},
-    {"x": 1},
-    ["\udfff"],
+    *(None, True, 0, -1, 10**30, 1.5, float("inf"), "", "\ud800", "Q0", "x"),
+    *([], [[]], {}, {"x": 1}, ["\udfff"]),
 ]
 
 

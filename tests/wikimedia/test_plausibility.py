@@ -13,7 +13,7 @@ from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.wikimedia.plausibility import StatusCheck, UnlikelyStatusError
 from hgld.wikimedia.scraper import journal_path, scrape_file
-from tests.scrapes import config_for, first_landmarks, interrupt_after, untimed
+from tests.scrapes import command, config_for, first_landmarks, interrupt_scrape, run_scrape, untimed
 
 Replica = Callable[..., Any]
 N_LANDMARKS = 150
@@ -96,10 +96,7 @@ def test_wrong_answers_are_asked_for_again_and_others_kept(
         port, config = server.port, config_for(server, source)
         scrape_file(categories, right, config)
         asked = server.stats.snapshot()["asked"][counter]
-        with pytest.MonkeyPatch.context() as patch:
-            interrupt_after(patch, 1 if source == "api" else n_kept)
-            with pytest.raises(KeyboardInterrupt):
-                scrape_file(categories, out, config)
+        interrupt_scrape(1 if source == "api" else n_kept, categories, out, config)
     with replica("edge_cases.json", port=port) as server:
         with pytest.raises(
             UnlikelyStatusError, match=r'landmarks ended as missing .*such as "Category:.*`commons_url`'
@@ -108,9 +105,8 @@ def test_wrong_answers_are_asked_for_again_and_others_kept(
         assert server.stats.snapshot()["requests"] < 100
         assert not out.exists()
     with replica("washington.json.gz", port=port) as server:
-        summary = scrape_file(categories, out, config)
+        summary = run_scrape(categories, out, config)
         assert server.stats.snapshot()["asked"][counter] == asked - n_kept
-    assert summary is not None
     assert summary.errors == 0
     assert untimed(out).equals(untimed(right))
     assert not journal_path(out).exists()
@@ -119,14 +115,13 @@ def test_wrong_answers_are_asked_for_again_and_others_kept(
 def test_command_stops_and_says_what_to_do(replica: Replica, categories: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     with replica("edge_cases.json") as server:
-        urls = ["--commons-url", f"{server.base_url}/commons", "--wikidata-url", f"{server.base_url}/wikidata"]
-        command = ["scrape", str(categories), "--split", "train", "-o", str(out), "--rate", "0", *urls]
-        stopped = CliRunner().invoke(app, command)
+        run = command(categories, out, server)[3:]
+        stopped = CliRunner().invoke(app, run)
         assert stopped.exit_code == 1
         assert "of 100 landmarks ended as missing (5" in stopped.stderr
         assert "the one that --commons-url should name" in stopped.stderr
         assert "allow it with --allow-frequent missing" in stopped.stderr
         assert not out.exists()
-        allowed = CliRunner().invoke(app, [*command, "--allow-frequent", "missing"])
+        allowed = CliRunner().invoke(app, [*run, "--allow-frequent", "missing"])
     assert allowed.exit_code == 0, allowed.stderr
     assert set(untimed(out)["status"].to_pylist()) == {"missing"}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from hgld import tables
-from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
-from tests.scrapes import config_for, write_categories
+from hgld.wikimedia.scraper import ScrapeConfig
+from tests.scrapes import config_for, run_scrape, write_categories
 from tests.wikimedia.mediawiki import MediaWiki, is_installed
 
 pytestmark = pytest.mark.slow
@@ -123,8 +123,7 @@ def config_of(wiki: MediaWiki, wikidata: Any, source: str) -> ScrapeConfig:
 def scrape(wiki: MediaWiki, wikidata: Any, source: str, folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
     urls = [f"https://commons.wikimedia.org/wiki/{case.path}" for case in cases]
     categories, out = write_categories(folder / f"{source}.csv", urls), folder / f"{source}.parquet"
-    summary = scrape_file(categories, out, config_of(wiki, wikidata, source))
-    assert summary is not None
+    summary = run_scrape(categories, out, config_of(wiki, wikidata, source))
     assert not summary.errors
     rows: list[dict[str, Any]] = tables.read_table(out, tables.SCRAPED).to_pylist()
     return rows

@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.scraper import journal_path, scrape_file
 from tests.child_processes import run_child
-from tests.scrapes import N_PAGES, command, config_for, first_landmarks, interrupt_after, untimed
+from tests.scrapes import N_PAGES, command, config_for, interrupt_scrape, run_scrape, untimed
 
 Replica = Callable[..., Any]
 
@@ -46,11 +46,10 @@ def test_finished_scrape_is_used_for_a_changed_list(
     with replica("washington.json.gz") as server:
         config = config_for(server, source)
         scrape_file(second, fresh, config)
-        assert scrape_file(first, out, config) is not None
+        run_scrape(first, out, config)
         server.stats.reset()
-        summary = scrape_file(second, out, config)
+        summary = run_scrape(second, out, config)
         asked = server.stats.snapshot()["asked"]
-        assert summary is not None
         assert (summary.landmarks, summary.taken_over) == (103, 90)
         assert asked["wikidata_titles" if source == "api" else "commons_pages"] == 12  # two of 13 have one category
         assert scrape_file(second, out, config) is None
@@ -62,21 +61,17 @@ def test_finished_scrape_is_used_for_a_changed_list(
 
 @pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_unfinished_scrape_is_used_for_a_changed_list(
-    replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
 ) -> None:
     second = changed_list(categories["api"], tmp_path / "second.csv")
     out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
     with replica("washington.json.gz") as server:
         config = config_for(server, source)
         scrape_file(second, fresh, config)
-        with monkeypatch.context() as patch:
-            interrupt_after(patch, 4 if source == "api" else 140)
-            with pytest.raises(KeyboardInterrupt):
-                scrape_file(categories["html"], out, config)
+        interrupt_scrape(4 if source == "api" else 140, categories["html"], out, config)
         server.stats.reset()
-        summary = scrape_file(second, out, config)
+        run_scrape(second, out, config)
         asked = server.stats.snapshot()["asked"]
-    assert summary is not None
     assert asked["wikidata_titles" if source == "api" else "commons_pages"] < 100
     assert untimed(out).equals(untimed(fresh))
 
@@ -91,17 +86,14 @@ def test_kill_of_a_scrape_of_a_changed_list_resumes(
         scrape_file(second, fresh, config)
         scrape_file(categories["html"], out, config)
         before = out.read_bytes()
-        with monkeypatch.context() as patch:
-            interrupt_after(patch, 1)
-            with pytest.raises(KeyboardInterrupt):
-                scrape_file(second, out, config)
+        interrupt_scrape(1, second, out, config)
         assert out.read_bytes() == before
         with monkeypatch.context() as patch:  # between the two tables
             patch.setattr("hgld.wikimedia.scraper.write_scraped", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 scrape_file(second, out, config)
         assert out.read_bytes() == before
-        assert scrape_file(second, out, config) is not None
+        run_scrape(second, out, config)
     assert untimed(out).equals(untimed(fresh))
     assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
 
@@ -133,26 +125,12 @@ def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, P
         with pytest.raises(ConfigurationError, match="is not a scrape"):
             scrape_file(categories["html"], tmp_path / "notes.parquet", config_for(server))
         server.stats.reset()
-        summary = scrape_file(categories["html"], out, config_for(server), force=True)
-    assert summary is not None
-    assert summary.taken_over == 0
-    assert summary.requests > 5
-    assert untimed(out).num_rows == N_PAGES
-
-
-def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
-    replica: Replica, categories: dict[str, Path], tmp_path: Path
-) -> None:
-    out, few = tmp_path / "out.parquet", first_landmarks(categories["html"], tmp_path / "few.csv", 20)
-    with replica("washington.json.gz") as server:
-        config = config_for(server)
-        assert scrape_file(few, out, config) is not None
-        server.stats.reset()
-        assert scrape_file(few, out, config) is None
+        assert scrape_file(categories["html"], out, config_for(server)) is None
         assert server.stats.snapshot()["requests"] == 0
-        with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
-            scrape_file(few, out, config_for(server, "html"))
-        assert scrape_file(few, out, config_for(server, "html"), force=True) is not None
+        summary = run_scrape(categories["html"], out, config_for(server), force=True)
+        assert (summary.taken_over, untimed(out).num_rows) == (0, N_PAGES)
+        assert summary.requests > 5
+        scrape_file(categories["html"], out, config_for(server, "html"), force=True)
     assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
 
 

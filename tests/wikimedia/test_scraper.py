@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -31,7 +30,8 @@ from tests.scrapes import (
     command,
     config_for,
     first_landmarks,
-    interrupt_after,
+    interrupt_scrape,
+    run_scrape,
     untimed,
     write_categories,
 )
@@ -79,8 +79,7 @@ def test_edge_cases(
     categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     out = tmp_path / "out.parquet"
     with replica("edge_cases.json", **faults) as server:
-        summary = scrape_file(categories, out, config_for(server, source))
-    assert summary is not None
+        summary = run_scrape(categories, out, config_for(server, source))
     assert summary.errors == 0
     rows = read_table(out, SCRAPED).to_pylist()
     assert len(rows) == len(edge_cases)
@@ -158,10 +157,9 @@ def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
 
     main(["--landmarks", "2500", "--csv", str(tmp_path / "in.csv"), "--classes", "200"])
     with replica("stress:landmarks=2500,classes=200") as server:
-        summary = scrape_file(tmp_path / "in.csv", tmp_path / "out.parquet", config_for(server, workers=3))
+        summary = run_scrape(tmp_path / "in.csv", tmp_path / "out.parquet", config_for(server, workers=3))
         stats = server.stats.snapshot()
         world = server.world
-    assert summary is not None
     assert summary.requests / summary.landmarks <= 0.03
     assert stats["requests"] == summary.requests
     assert stats["max_concurrent_requests"] <= 3
@@ -182,9 +180,8 @@ def test_faults_do_not_change_the_tables(
     manners = {"max_rps": 400, "rate_retry_after": 0.1, "retry_after": 0.1, "seed": seed}
     with replica("washington.json.gz", **faults, **manners) as server:
         out = tmp_path / "out.parquet"
-        summary = scrape_file(categories[source], out, config_for(server, source))
+        summary = run_scrape(categories[source], out, config_for(server, source))
         stats = server.stats.snapshot()
-    assert summary is not None
     assert summary.retries > 0
     assert stats["requests_before_retry_after"] == 0
     assert stats["http_403_sent"] == 0
@@ -198,8 +195,7 @@ def test_stall_longer_than_the_timeout_is_retried(
     replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path
 ) -> None:
     with replica("washington.json.gz", error_rate=0.2, error_kinds=("stall",), stall_seconds=1) as server:
-        summary = scrape_file(landmarks, tmp_path / "out.parquet", config_for(server, timeout_s=0.3))
-    assert summary is not None
+        summary = run_scrape(landmarks, tmp_path / "out.parquet", config_for(server, timeout_s=0.3))
     assert summary.retries > 0
     assert untimed(tmp_path / "out.parquet").equals(untimed(calm["api"]))
 
@@ -213,8 +209,7 @@ def test_failed_batches_become_error_rows_and_are_retried_alone(
     with replica("washington.json.gz", error_rate=0.3, error_kinds=(failure,), seed=3) as server:
         port = server.port
         config = config_for(server, max_retries=0)
-        summary = scrape_file(landmarks, out, config)
-    assert summary is not None
+        summary = run_scrape(landmarks, out, config)
     assert 0 < summary.statuses["error"] < N_LANDMARKS
     assert journal_path(out).exists()
     rows = untimed(out).to_pylist()
@@ -222,9 +217,8 @@ def test_failed_batches_become_error_rows_and_are_retried_alone(
     for row, right in zip(rows, untimed(calm["api"]).to_pylist(), strict=True):
         assert row == right or (row["status"], row["instance_of"], row["item"]) == ("error", [], None)
     with replica("washington.json.gz", port=port) as server:
-        again = scrape_file(landmarks, out, config)
+        again = run_scrape(landmarks, out, config)
         asked = server.stats.snapshot()["asked"].get("wikidata_titles", 0)
-    assert again is not None
     assert again.errors == 0
     assert asked < N_LANDMARKS
     assert untimed(out).equals(untimed(calm["api"]))
@@ -356,10 +350,7 @@ def test_interrupted_run_writes_the_same_bytes(
     with replica("washington.json.gz") as server:
         scrape_file(landmarks, tmp_path / "whole.parquet", config_for(server))
         for _ in range(4):
-            with monkeypatch.context() as patch:
-                interrupt_after(patch, 2)
-                with pytest.raises(KeyboardInterrupt):
-                    scrape_file(landmarks, out, config_for(server))
+            interrupt_scrape(2, landmarks, out, config_for(server))
         scrape_file(landmarks, out, config_for(server, workers=3))
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
@@ -371,15 +362,11 @@ def test_damaged_journal_does_not_change_the_tables(
     landmarks: Path,
     calm: dict[str, Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     damaged: int | str,
 ) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server:
-        with monkeypatch.context() as patch:
-            interrupt_after(patch, 8)
-            with pytest.raises(KeyboardInterrupt):
-                scrape_file(landmarks, out, config_for(server))
+        interrupt_scrape(8, landmarks, out, config_for(server))
         lines = journal_path(out).read_bytes().split(b"\n")
         if isinstance(damaged, int):
             lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
@@ -402,23 +389,6 @@ def test_output_that_is_locked_is_refused_before_any_request(
             scrape_file(landmarks, out, config_for(server))
         assert server.stats.snapshot()["requests"] == 0
     assert not out.exists()
-
-
-@pytest.mark.slow
-def test_concurrent_run_on_the_same_output_is_refused(
-    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out.parquet"
-    with replica("washington.json.gz", latency_ms=30) as server:
-        run = subprocess.Popen(command(landmarks, out, server), stdout=subprocess.DEVNULL)
-        while not journal_path(out).exists():
-            assert run.poll() is None
-            time.sleep(0.005)
-        with pytest.raises(BusyError, match="another run is writing"):
-            scrape_file(landmarks, out, config_for(server))
-        assert run.wait(timeout=30) == 0
-    assert untimed(out).equals(untimed(calm["api"]))
-    assert sorted(os.listdir(tmp_path)) == ["out.classes.parquet", "out.parquet"]  # noqa: PTH208
 
 
 def test_invalid_input_is_reported_before_any_request(replica: Replica, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -16,27 +18,28 @@ from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import CLASSES, classes_path, read_table
 from hgld.wikimedia.scraper import ScrapeSummary, SnapshotChanges, journal_path, scrape_file
-from tests.scrapes import N_LANDMARKS, config_for, interrupt_after, untimed, write_categories
+from tests.scrapes import N_LANDMARKS, command, config_for, interrupt_scrape, run_scrape, untimed, write_categories
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id, by_title
 
-Replica = Callable[..., Any]
 
+class Washington(NamedTuple):
+    """Washington before and after changes, served at one address, as the tables of a scrape name the servers."""
 
-@pytest.fixture(scope="module")
-def washington_world(shared: Path, replica: Replica) -> ChangingWorld:
-    return ChangingWorld(shared / "wikimedia_replica" / "worlds" / "washington.json.gz")
+    world: ChangingWorld
+    changed: Document
+    port: int
+    landmarks: Path
+    old: Path  # scraped before anything changed
+    whole: Path  # scraped in full after the changes
 
-
-@pytest.fixture(scope="module")
-def edge_world(shared: Path, replica: Replica) -> ChangingWorld:
-    return ChangingWorld(shared / "wikimedia_replica" / "worlds" / "edge_cases.json")
+    def serve(self, document: Document | None = None, **faults: Any) -> AbstractContextManager[Any]:
+        """Serve a document, such as that before the changes; by default the changed one."""
+        return self.world.serve(document or self.changed, port=self.port, **faults)
 
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """The port of all servers: the tables of a scrape name the servers."""
-    import socket
-
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]
@@ -44,14 +47,17 @@ def port() -> int:
 
 
 @pytest.fixture(scope="module")
-def old(
-    washington_world: ChangingWorld, port: int, landmarks: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """Washington, scraped before anything changed."""
-    out = tmp_path_factory.mktemp("old") / "old.parquet"
-    with washington_world.serve(washington_world.before, port=port) as server:
-        scrape_file(landmarks, out, config_for(server))
-    return out
+def here(
+    shared: Path, replica: Callable[..., Any], port: int, landmarks: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Washington:
+    world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "washington.json.gz")
+    folder = tmp_path_factory.mktemp("washington")
+    old, whole = folder / "old.parquet", folder / "whole.parquet"
+    here = Washington(world, world.changed(change_washington), port, landmarks, old, whole)
+    for document, out in ((world.before, old), (here.changed, whole)):
+        with here.serve(document) as server:
+            scrape_file(landmarks, out, config_for(server))
+    return here
 
 
 def change_washington(document: Document) -> None:
@@ -83,36 +89,14 @@ def change_washington(document: Document) -> None:
         document["items"] += [{"id": item, **redirect}] if redirect else []
 
 
-@pytest.fixture(scope="module")
-def changed_washington(washington_world: ChangingWorld) -> Document:
-    return washington_world.changed(change_washington)
-
-
-@pytest.fixture(scope="module")
-def whole(
-    washington_world: ChangingWorld,
-    changed_washington: Document,
-    port: int,
-    landmarks: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    """Washington after the changes, scraped in full."""
-    out = tmp_path_factory.mktemp("whole") / "whole.parquet"
-    with washington_world.serve(changed_washington, port=port) as server:
-        scrape_file(landmarks, out, config_for(server))
-    return out
-
-
 def both(
-    world: ChangingWorld, document: Document, port: int, categories: Path, old: Path, folder: Path
+    serve: Callable[[], AbstractContextManager[Any]], categories: Path, old: Path, folder: Path
 ) -> tuple[ScrapeSummary, ScrapeSummary]:
     """Update ``old`` and scrape all in the changed world; check that the tables are the same."""
     update, full = folder / "update.parquet", folder / "full.parquet"
-    with world.serve(document, port=port) as server:
-        updated = scrape_file(categories, update, config_for(server), update=old)
-        scraped = scrape_file(categories, full, config_for(server))
-    assert updated is not None
-    assert scraped is not None
+    with serve() as server:
+        updated = run_scrape(categories, update, config_for(server), update=old)
+        scraped = run_scrape(categories, full, config_for(server))
     assert untimed(update).to_pylist() == untimed(full).to_pylist()
     assert classes(update) == classes(full)
     return updated, scraped
@@ -123,48 +107,36 @@ def classes(scraped: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_update_equals_a_full_scrape(
-    washington_world: ChangingWorld,
-    changed_washington: Document,
-    port: int,
-    landmarks: Path,
-    old: Path,
-    tmp_path: Path,
-) -> None:
-    updated, _ = both(washington_world, changed_washington, port, landmarks, old, tmp_path)
+def test_update_equals_a_full_scrape(here: Washington, tmp_path: Path) -> None:
+    updated, _ = both(here.serve, here.landmarks, here.old, tmp_path)
     changes = updated.changes
     assert changes is not None
     assert changes.unchanged + changes.changed == N_LANDMARKS
     assert changes.new == changes.gone == 0
-    relabelled = sum("Q900000017" in str(row["instance_of"]) for row in untimed(old).to_pylist())
+    relabelled = sum("Q900000017" in str(row["instance_of"]) for row in untimed(here.old).to_pylist())
     assert changes.changed >= relabelled > 10
     statuses = updated.statuses
     assert (statuses["no_item"], statuses["item_missing"], statuses["missing"]) == (1, 1, 1)
     assert {"hard_redirect", "soft_redirect", "topic"} <= updated.routes.keys()
 
 
-def test_update_without_changes_asks_a_hundred_landmarks_at_a_time(
-    washington_world: ChangingWorld, port: int, landmarks: Path, old: Path, tmp_path: Path
-) -> None:
-    with washington_world.serve(washington_world.before, port=port) as server:
-        updated = scrape_file(landmarks, tmp_path / "out.parquet", config_for(server), update=old)
+def test_update_without_changes_asks_a_hundred_landmarks_at_a_time(here: Washington, tmp_path: Path) -> None:
+    with here.serve(here.world.before) as server:
+        updated = run_scrape(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old)
         asked = server.stats.snapshot()["asked"]
-        assert scrape_file(landmarks, tmp_path / "out.parquet", config_for(server), update=old) is None
-    assert updated is not None
+        assert scrape_file(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old) is None
     assert updated.changes == SnapshotChanges(N_LANDMARKS, 0, 0, 0)
     assert (asked["wikidata_titles"], asked.get("commons_titles", 0)) == (N_LANDMARKS // 2, 0)
     assert updated.requests == 8  # 11 for a full scrape
-    assert untimed(tmp_path / "out.parquet").equals(untimed(old))
+    assert untimed(tmp_path / "out.parquet").equals(untimed(here.old))
 
 
-def test_update_with_another_list(
-    washington_world: ChangingWorld, port: int, landmarks: Path, old: Path, tmp_path: Path
-) -> None:
-    header, *rows = landmarks.read_text(encoding="utf-8").splitlines(keepends=True)
+def test_update_with_another_list(here: Washington, tmp_path: Path) -> None:
+    header, *rows = here.landmarks.read_text(encoding="utf-8").splitlines(keepends=True)
     prefix = "https://commons.wikimedia.org/wiki/Category:"
     categories = tmp_path / "next.csv"
     categories.write_text("".join([header, *rows[5:], f"990001,{prefix}Nowhere\n", f"990002,{prefix}No_one\n"]))
-    updated, _ = both(washington_world, washington_world.before, port, categories, old, tmp_path)
+    updated, _ = both(partial(here.serve, here.world.before), categories, here.old, tmp_path)
     assert updated.changes == SnapshotChanges(unchanged=N_LANDMARKS - 5, changed=0, new=2, gone=5)
 
 
@@ -215,70 +187,50 @@ def change_at_random(document: Document, seed: int) -> None:
     "seeds", [range(8), pytest.param(range(8, 200), marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_random_changes(
-    edge_world: ChangingWorld, edge_cases: list[dict[str, Any]], port: int, tmp_path: Path, seeds: range
+    replica: Callable[..., Any],
+    shared: Path,
+    edge_cases: list[dict[str, Any]],
+    port: int,
+    tmp_path: Path,
+    seeds: range,
 ) -> None:
+    world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "edge_cases.json")
     categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
-    with edge_world.serve(edge_world.before, port=port) as server:
+    with world.serve(world.before, port=port) as server:
         scrape_file(categories, tmp_path / "old.parquet", config_for(server))
     for seed in seeds:
-        folder = tmp_path / str(seed)
-        document = edge_world.changed(partial(change_at_random, seed=seed))
-        both(edge_world, document, port, categories, tmp_path / "old.parquet", folder)
+        document = world.changed(partial(change_at_random, seed=seed))
+        serve = partial(world.serve, document, port=port)
+        both(serve, categories, tmp_path / "old.parquet", tmp_path / str(seed))
 
 
 # -- interruptions, faults and refusals --------------------------------------------------------------------------
 
 
-def test_interrupted_update_equals_an_uninterrupted_one(
-    washington_world: ChangingWorld,
-    changed_washington: Document,
-    port: int,
-    landmarks: Path,
-    old: Path,
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_interrupted_update_equals_an_uninterrupted_one(here: Washington, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
-    with washington_world.serve(changed_washington, port=port) as server:
-        uninterrupted = scrape_file(landmarks, tmp_path / "once.parquet", config_for(server), update=old)
+    with here.serve() as server:
+        uninterrupted = run_scrape(here.landmarks, tmp_path / "once.parquet", config_for(server), update=here.old)
         server.stats.reset()
         for batches in (1, 4, 3):
-            with monkeypatch.context() as patch:
-                interrupt_after(patch, batches)
-                with pytest.raises(KeyboardInterrupt):
-                    scrape_file(landmarks, out, config_for(server), update=old)
+            interrupt_scrape(batches, here.landmarks, out, config_for(server), update=here.old)
             assert not out.exists()
-        summary = scrape_file(landmarks, out, config_for(server), update=old)
-        assert uninterrupted is not None
-        assert summary is not None
+        summary = run_scrape(here.landmarks, out, config_for(server), update=here.old)
         assert server.stats.snapshot()["requests"] <= uninterrupted.requests + 3 * 2  # a batch of classes takes two
     assert summary.changes == uninterrupted.changes
-    assert untimed(out).equals(untimed(whole))
-    assert classes(out) == classes(whole)
+    assert untimed(out).equals(untimed(here.whole))
+    assert classes(out) == classes(here.whole)
     assert not journal_path(out).exists()
 
 
-def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(
-    washington_world: ChangingWorld,
-    changed_washington: Document,
-    port: int,
-    landmarks: Path,
-    old: Path,
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with washington_world.serve(changed_washington, port=port) as server:
-        for first, second in ((None, old), (old, None)):
+def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(here: Washington, tmp_path: Path) -> None:
+    with here.serve() as server:
+        for first, second in ((None, here.old), (here.old, None)):
             out = tmp_path / f"{first is None}.parquet"
-            with monkeypatch.context() as patch:
-                interrupt_after(patch, 8)
-                with pytest.raises(KeyboardInterrupt):
-                    scrape_file(landmarks, out, config_for(server), update=first)
-            scrape_file(landmarks, out, config_for(server), update=second)
-            assert untimed(out).equals(untimed(whole))
-            assert classes(out) == classes(whole)
+            interrupt_scrape(8, here.landmarks, out, config_for(server), update=first)
+            scrape_file(here.landmarks, out, config_for(server), update=second)
+            assert untimed(out).equals(untimed(here.whole))
+            assert classes(out) == classes(here.whole)
 
 
 @pytest.mark.parametrize(
@@ -289,78 +241,51 @@ def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(
     ],
     ids=["cut", "broken"],
 )
-def test_faults_do_not_change_an_update(
-    washington_world: ChangingWorld,
-    changed_washington: Document,
-    port: int,
-    landmarks: Path,
-    old: Path,
-    whole: Path,
-    tmp_path: Path,
-    faults: dict[str, Any],
-) -> None:
-    with washington_world.serve(changed_washington, port=port, seed=2, **faults) as server:
-        summary = scrape_file(landmarks, tmp_path / "out.parquet", config_for(server), update=old)
-    assert summary is not None
+def test_faults_do_not_change_an_update(here: Washington, tmp_path: Path, faults: dict[str, Any]) -> None:
+    with here.serve(seed=2, **faults) as server:
+        summary = run_scrape(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old)
     assert not summary.errors
-    assert untimed(tmp_path / "out.parquet").equals(untimed(whole))
-    assert classes(tmp_path / "out.parquet") == classes(whole)
+    assert untimed(tmp_path / "out.parquet").equals(untimed(here.whole))
+    assert classes(tmp_path / "out.parquet") == classes(here.whole)
 
 
-def test_failed_rows_of_an_update_are_tried_again(
-    washington_world: ChangingWorld,
-    changed_washington: Document,
-    port: int,
-    landmarks: Path,
-    old: Path,
-    whole: Path,
-    tmp_path: Path,
-) -> None:
+def test_failed_rows_of_an_update_are_tried_again(here: Washington, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
-    with washington_world.serve(
-        changed_washington, port=port, error_rate=0.4, error_kinds=("http500",), seed=4
-    ) as server:
-        failed = scrape_file(landmarks, out, config_for(server, max_retries=0), update=old)
-    assert failed is not None
+    with here.serve(error_rate=0.4, error_kinds=("http500",), seed=4) as server:
+        failed = run_scrape(here.landmarks, out, config_for(server, max_retries=0), update=here.old)
     assert failed.errors
-    with washington_world.serve(changed_washington, port=port) as server:
-        summary = scrape_file(landmarks, out, config_for(server), update=old)
-    assert summary is not None
+    with here.serve() as server:
+        summary = run_scrape(here.landmarks, out, config_for(server), update=here.old)
     assert summary.taken_over == N_LANDMARKS - failed.statuses["error"]
-    assert untimed(out).equals(untimed(whole))
-    assert classes(out) == classes(whole)
+    assert untimed(out).equals(untimed(here.whole))
+    assert classes(out) == classes(here.whole)
 
 
-def test_updates_that_cannot_be_made(
-    washington_world: ChangingWorld, port: int, landmarks: Path, old: Path, tmp_path: Path
-) -> None:
+def test_updates_that_cannot_be_made(here: Washington, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
-    with washington_world.serve(washington_world.before, port=port) as server:
+    with here.serve(here.world.before) as server:
         config = config_for(server)
         for other, update, message in (
-            (config_for(server, "html"), old, "category pages do not name revisions"),
-            (replace(config, split="index"), old, "not a scrape of this split, source and servers"),
-            (replace(config, client=replace(config.client, wikidata_url="http://127.0.0.1:1")), old, "servers"),
+            (config_for(server, "html"), here.old, "category pages do not name revisions"),
+            (replace(config, split="index"), here.old, "not a scrape of this split, source and servers"),
+            (replace(config, client=replace(config.client, wikidata_url="http://127.0.0.1:1")), here.old, "servers"),
         ):
             with pytest.raises(ConfigurationError, match=message):
-                scrape_file(landmarks, out, other, update=update)
+                scrape_file(here.landmarks, out, other, update=update)
         with pytest.raises(InputError, match="no such file"):
-            scrape_file(landmarks, out, config, update=tmp_path / "none.parquet")
+            scrape_file(here.landmarks, out, config, update=tmp_path / "none.parquet")
         with pytest.raises(ConfigurationError, match="to keep the earlier scrape"):
-            scrape_file(landmarks, old, config, update=old)
-        out.write_bytes(old.read_bytes())
+            scrape_file(here.landmarks, here.old, config, update=here.old)
+        out.write_bytes(here.old.read_bytes())
         with pytest.raises(ConfigurationError, match="is not an update of this table"):
-            scrape_file(landmarks, out, config, update=old)
+            scrape_file(here.landmarks, out, config, update=here.old)
         assert server.stats.snapshot()["requests"] == 0
 
 
-def test_update_command(
-    washington_world: ChangingWorld, port: int, landmarks: Path, old: Path, tmp_path: Path
-) -> None:
-    document = washington_world.changed(lambda world: by_title(world, "Illahee State Park").pop("item"))
-    with washington_world.serve(document, port=port) as server:
-        urls = ["--commons-url", f"{server.base_url}/commons", "--wikidata-url", f"{server.base_url}/wikidata"]
-        command = ["scrape", str(landmarks), "--split", "train", "-o", str(tmp_path / "new.parquet"), "--rate", "0"]
-        result = CliRunner().invoke(app, [*command, *urls, "--update", str(old)])
+def test_update_command(here: Washington, tmp_path: Path) -> None:
+    document = here.world.changed(lambda world: by_title(world, "Illahee State Park").pop("item"))
+    with here.serve(document) as server:
+        options = command(here.landmarks, tmp_path / "new.parquet", server, "--update", str(here.old))
+        result = CliRunner().invoke(app, options[3:])
     assert result.exit_code == 0, result.output
     assert "since the earlier scrape: 299 unchanged, 1 changed, 0 new, 0 gone" in result.output

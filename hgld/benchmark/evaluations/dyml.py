@@ -16,8 +16,7 @@ from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.image_files import image_file_manifest
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.results import RetrievalResult
-from hgld.models.embed_images_config import EmbedImagesConfig
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.training.run_folder import RunFolder

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from hgld.benchmark.rejection.comparison_settings import INDEX, EmbeddingSettings, for_split
 from hgld.benchmark.rejection.image_sets import ImageSet
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_files import read_checkpoint
 from hgld.models.model_loading import find_checkpoint, load_checkpoint_model
 from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings, rows_of
 from hgld.training.training_images import read_training_manifest

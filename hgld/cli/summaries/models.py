@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hgld.errors import indented_list
-from hgld.models.embed_images_config import EmbedImagesSummary, EmbedPartSummary
+from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
 from hgld.progress import byte_size
 from hgld.training.publish_model import PushSummary
 

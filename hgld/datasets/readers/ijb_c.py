@@ -17,8 +17,8 @@ from hgld.datasets.readers.base import ReaderResult
 from hgld.datasets.readers.face_boxes import PUBLISHED_MARGIN, check_margin, extended_box
 from hgld.datasets.readers.image_files import image_file_manifest
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.columns import read_text_columns
 from hgld.io.images import Box
-from hgld.io.text_columns import read_text_columns
 
 _BOX = ("FACE_X", "FACE_Y", "FACE_WIDTH", "FACE_HEIGHT")
 _METADATA = ("ijbc_metadata.csv", "ijbc_metadata_with_age.csv")

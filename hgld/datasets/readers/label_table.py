@@ -15,7 +15,7 @@ from hgld.datasets.readers.base import ReaderResult
 from hgld.datasets.readers.image_files import found_image_manifest
 from hgld.datasets.splits import check_split_settings, split_at_random
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.text_columns import read_text_columns
+from hgld.io.columns import read_text_columns
 from hgld.tables import MANIFEST
 
 #: Split of all images, where there is only one.
@@ -88,7 +88,7 @@ class LabelTable:
         """See :class:`~hgld.datasets.readers.base.Reader`.
 
         Raises:
-            InputError: Images are not there or named twice; also see :func:`hgld.io.text_columns.read_text_columns`
+            InputError: Images are not there or named twice; also see :func:`hgld.io.columns.read_text_columns`
                 and :meth:`hgld.datasets.manifest.Manifest.from_arrow`.
         """
         sources = [self.code] if self.code is not None else parse_levels(self.levels)

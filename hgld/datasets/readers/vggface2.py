@@ -13,8 +13,8 @@ from hgld.datasets.readers.face_boxes import PUBLISHED_MARGIN, check_margin, ext
 from hgld.datasets.readers.image_files import image_file_manifest
 from hgld.datasets.readers.text_lists import read_text_list
 from hgld.errors import InputError, indented_list
+from hgld.io.columns import read_text_columns
 from hgld.io.images import Box
-from hgld.io.text_columns import read_text_columns
 
 _SPLITS = ("train", "test")
 

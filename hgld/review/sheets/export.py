@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
-from hgld.io.folders import file_digests, finish_replacing, replace_together
+from hgld.io.files import file_digests, finish_replacing, replace_together
 from hgld.io.locks import exclusive_lock
 from hgld.review.inputs import find_inputs
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet

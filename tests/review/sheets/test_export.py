@@ -21,7 +21,7 @@ from hgld.review.sheets.rows import COLUMNS, label_rows
 from hgld.review.sheets.workbook import read_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
-from hgld.wikimedia.categories import read_categories
+from hgld.wikimedia.scrape_files import read_categories
 from tests.review.conftest import LABELS
 from tests.sheet_files import fill_csv, fill_workbook
 

@@ -1,6 +1,7 @@
-"""Folders of published models: those that hgld writes, and those of timm and open_clip on the Hugging Face hub.
+"""Files of models: checkpoints of a training, and folders of published models.
 
-::
+Checkpoints are one format for everything that training saves, readable without running code from it. Folders are
+those that hgld writes, and those of timm and open_clip on the Hugging Face hub::
 
     config.json        settings of the network and its images, SHA-256 of the weights
     model.safetensors  weights
@@ -15,12 +16,15 @@ has a ``config.json`` of another format, and one of open_clip the files ``open_c
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from sys import intern
 from textwrap import shorten
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -32,8 +36,10 @@ from hgld.models.backbones import timm_image_settings
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import FEATURES, ModelSettings
-from hgld.models.open_clip_towers import FIT_OF_RESIZE_MODE, tower_image_settings, tower_of_configuration
+from hgld.models.open_clip_towers import tower_image_settings, tower_of_configuration
 from hgld.version import __version__
+
+CHECKPOINT_FORMAT = "hgld.checkpoint/1"
 
 CONFIG, WEIGHTS, TRAINING, CARD = "config.json", "model.safetensors", "training.json", "README.md"
 _OPEN_CLIP_CONFIG, _OPEN_CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
@@ -41,17 +47,62 @@ _OPEN_CLIP_CONFIG, _OPEN_CLIP_WEIGHTS = "open_clip_config.json", "open_clip_mode
 CONFIG_FILES = (CONFIG, _OPEN_CLIP_CONFIG)
 
 
-class ModelConfig(Settings):
-    """Contents of ``config.json``.
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint atomically; the bytes depend on the values only, not on whether the run was resumed.
 
     Args:
-        format: Name and version of the format.
-        hgld_version: Version of hgld that wrote the folder.
-        model: Settings of the network; its weights are in the folder.
-        image: Transforms of its images.
-        dim: Number of dimensions of the embeddings.
-        weights_sha256: SHA-256 of the file of weights.
+        path: Path of the checkpoint.
+        state: Tensors, numbers and strings, and mappings and sequences of them.
     """
+    with atomic_write(path) as draft, draft.open("wb") as stream:  # torch writes the name of a path into the file
+        torch.save(_without_identity({"format": CHECKPOINT_FORMAT, **state}), stream)
+
+
+def _without_identity(value: Any) -> Any:
+    """Return a value in which equal strings are one object, and no two containers are.
+
+    Pickle writes an object that occurs again as a reference, and strings that a checkpoint was read from are other
+    objects than the equal ones of the program.
+    """
+    if type(value) is str:
+        return intern(value)
+    if type(value) is dict:
+        return {_without_identity(key): _without_identity(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_without_identity, value))
+    return value
+
+
+def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
+    """Read a checkpoint.
+
+    Only tensors and plain values are accepted, so a checkpoint cannot run code. The file is memory-mapped: tensors
+    that are never accessed are never read.
+
+    Raises:
+        InputError: The file does not exist, is incomplete, or is not a checkpoint of hgld.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected a checkpoint of hgld train")
+    try:
+        checkpoint = torch.load(path, map_location=device, weights_only=True, mmap=True)
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).partition(". ")[0]  # torch goes on for several sentences
+        raise InputError(
+            f"{path}: not a readable checkpoint, or an incomplete one ({reason}); copy it again, or train again"
+        ) from error
+    file_format = checkpoint.get("format") if isinstance(checkpoint, dict) else None
+    if file_format != CHECKPOINT_FORMAT:
+        raise InputError(
+            f'{path}: expected a checkpoint of hgld train, "{CHECKPOINT_FORMAT}", but '
+            + (f'its format is "{file_format}"' if file_format else "it names no format")
+        )
+    state: dict[str, Any] = checkpoint
+    return state
+
+
+class ModelConfig(Settings):
+    """Contents of ``config.json``."""
 
     format: Literal["hgld.model/1"]
     hgld_version: str
@@ -59,29 +110,6 @@ class ModelConfig(Settings):
     image: ImageSettings
     dim: int
     weights_sha256: str
-
-
-class _TimmConfig(BaseModel):
-    """The part of timm's ``config.json`` that hgld needs."""
-
-    architecture: str
-    pretrained_cfg: dict[str, Any]
-
-
-class _OpenClipImages(BaseModel):
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    interpolation: Literal["bilinear", "bicubic"] = "bicubic"
-    resize_mode: Literal["shortest", "squash"] = "shortest"
-
-
-class _OpenClipConfig(BaseModel):
-    """Contents of ``open_clip_config.json``."""
-
-    model_config = ConfigDict(protected_namespaces=())
-
-    model_cfg: dict[str, Any]
-    preprocess_cfg: _OpenClipImages
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -98,12 +126,7 @@ def is_written_by_hgld(folder: Path) -> bool:
 
 
 def write_model(model: ImageEmbedder, folder: Path) -> None:
-    """Write the configuration and the weights of a model to a folder.
-
-    Args:
-        model: The model.
-        folder: Existing folder.
-    """
+    """Write the configuration and the weights of a model to an existing folder."""
     state = {name: value.cpu().contiguous() for name, value in model.network.state_dict().items()}
     with atomic_write(folder / WEIGHTS) as draft:
         save_file(state, draft, metadata={"format": "pt"})
@@ -121,14 +144,7 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
 
 
 def read_model(folder: Path, name: str) -> ImageEmbedder:
-    """Load a published model.
-
-    Args:
-        folder: Folder of its files.
-        name: Name of the model in error messages, such as the path of the folder.
-
-    Returns:
-        The model in evaluation mode on the CPU.
+    """Load a published model, in evaluation mode on the CPU; ``name`` is its name in error messages.
 
     Raises:
         InputError: Files are missing, damaged or do not fit together, or are in another format.
@@ -141,12 +157,12 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
         )
     try:
         if weights.name == _OPEN_CLIP_WEIGHTS:
-            return _open_clip_model(_OpenClipConfig.model_validate(_read_json(folder / _OPEN_CLIP_CONFIG)), weights)
+            return _open_clip_model(_read_json(folder / _OPEN_CLIP_CONFIG), weights)
         values = _read_json(folder / CONFIG)
-        if "architecture" in values:
-            return _timm_model(_TimmConfig.model_validate(values), weights)
-        return _own_model(ModelConfig.model_validate(values), weights)
-    except (ValueError, SafetensorError, RuntimeError) as error:  # torch names the tensors that do not fit
+        return _timm_model(values, weights) if "architecture" in values else _own_model(values, weights)
+    except KeyError as error:
+        raise InputError(f"{name}: its configuration lacks {error}") from error
+    except (TypeError, ValueError, SafetensorError, RuntimeError) as error:  # torch names the tensors that do not fit
         raise InputError(
             f"{name}: does not fit this version of hgld, timm or open_clip, or is damaged: {shorten(str(error), 500)}"
         ) from error
@@ -154,10 +170,6 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
 
 def weights_name(folder: Path, name: str) -> str:
     """Return the name of the file of weights that belongs to the configuration in a folder.
-
-    Args:
-        folder: Folder with a configuration.
-        name: Name of the model in error messages.
 
     Raises:
         InputError: There is no configuration of hgld, timm or open_clip.
@@ -182,7 +194,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _own_model(config: ModelConfig, weights: Path) -> ImageEmbedder:
+def _own_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
+    config = ModelConfig.model_validate(values)
     if config.model.backbone == FEATURES:
         raise ValueError("a head of features takes no images")
     if sha256_of(weights) != config.weights_sha256:
@@ -193,18 +206,13 @@ def _own_model(config: ModelConfig, weights: Path) -> ImageEmbedder:
     return ImageEmbedder(network, config.image)
 
 
-def _timm_model(config: _TimmConfig, weights: Path) -> ImageEmbedder:
-    settings = ModelSettings(backbone=config.architecture, pretrained=str(weights))
-    image_settings = timm_image_settings(config.architecture, config.pretrained_cfg)
-    return ImageEmbedder(build_model(settings), ImageSettings.model_validate(image_settings))
+def _timm_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
+    settings = ModelSettings(backbone=values["architecture"], pretrained=str(weights))
+    image_settings = ImageSettings(**timm_image_settings(settings.backbone, values["pretrained_cfg"]))
+    return ImageEmbedder(build_model(settings), image_settings)
 
 
-def _open_clip_model(config: _OpenClipConfig, weights: Path) -> ImageEmbedder:
-    settings = ModelSettings(backbone=tower_of_configuration(config.model_cfg), pretrained=str(weights))
-    images = config.preprocess_cfg
-    image_settings = ImageSettings.model_validate(
-        tower_image_settings(settings)
-        | images.model_dump(include={"mean", "std", "interpolation"})
-        | {"fit": FIT_OF_RESIZE_MODE[images.resize_mode]}
-    )
+def _open_clip_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
+    settings = ModelSettings(backbone=tower_of_configuration(values["model_cfg"]), pretrained=str(weights))
+    image_settings = ImageSettings(**tower_image_settings(settings, values["preprocess_cfg"]))
     return ImageEmbedder(build_model(settings), image_settings)

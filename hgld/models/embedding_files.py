@@ -16,15 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from hgld.datasets.manifest import Manifest, StringArray
+from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.embedding_shards import EmbeddingShard
-from hgld.models.image_embedder import ModelSource
+from hgld.models.image_embedder import EmbeddingShard, ModelSource
 from hgld.tables import Provenance
 from hgld.tables.embeddings import deviations_path, remove_deviations, write_embeddings
 
@@ -52,11 +50,15 @@ class EmbeddingRecord:
         provenance: Settings, and digests of inputs.
         sources: Where images and model were.
         mean: The mean that was subtracted from the embeddings, d numbers; None if none was.
+        embeddings: Size in bytes and modification time in nanoseconds of the embeddings.
+        deviations: The same of the standard deviations; None if there are none.
     """
 
     provenance: Provenance
     sources: EmbeddingSources
-    mean: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None
+    embeddings: tuple[int, int]
+    deviations: tuple[int, int] | None
 
 
 def read_embedding_record(path: Path) -> EmbeddingRecord | None:
@@ -66,47 +68,52 @@ def read_embedding_record(path: Path) -> EmbeddingRecord | None:
         path: File of the embeddings.
     """
     try:
-        record = json.loads(_record_path(path).read_text())
-        if record["embeddings"][0] != path.stat().st_size:
-            return None
-        sources, mean = record["sources"], record["mean"]
-        return EmbeddingRecord(
-            Provenance(**record["provenance"]),
-            EmbeddingSources(
-                Path(sources["images"]),
-                Path(sources["root"]),
-                None if sources["model"] is None else ModelSource(**sources["model"]),
-            ),
+        values = json.loads(_record_path(path).read_text())
+        images, root, model = (values["sources"][name] for name in ("images", "root", "model"))
+        mean, deviations = values["mean"], values["deviations"]
+        record = EmbeddingRecord(
+            Provenance(**values["provenance"]),
+            EmbeddingSources(Path(images), Path(root), None if model is None else ModelSource(**model)),
             None if mean is None else tuple(mean),
+            tuple(values["embeddings"]),
+            None if deviations is None else tuple(deviations),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+        return record if record.embeddings[0] == path.stat().st_size else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
 
-def skipped_path(out: Path) -> Path:
-    """Return the path of the list of skipped images beside an output."""
-    return out.with_suffix(".skipped.csv")
+def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
+    """Return whether the output is complete and made from the same settings and inputs."""
+    record = read_embedding_record(out)
+    if record is None or not record.provenance.same_work(provenance):
+        return False
+    recorded = {out: record.embeddings}
+    if record.deviations is not None:
+        recorded[deviations_path(out)] = record.deviations
+    has_ids = out.suffix == ".parquet" or all(path.with_suffix(".ids.txt").is_file() for path in recorded)
+    is_unchanged = all(path.is_file() and _size_and_time(path) == recorded[path] for path in recorded)
+    return is_unchanged and has_ids and skipped_path(out).is_file()
 
 
 def write_output(
     out: Path,
     embeddings: EmbeddingShard,
-    ids: StringArray,
+    manifest: Manifest,
     landmark_ids: NDArray[np.int64] | None,
-    record: EmbeddingRecord,
+    provenance: Provenance,
+    sources: EmbeddingSources,
+    mean: tuple[float, ...] | None,
 ) -> None:
     """Write embeddings with their ids, deviations if there are any, the list of skipped images, and their record.
 
-    Args:
-        out: File of the embeddings.
-        embeddings: Embeddings of all readable images. Without deviations, those of an earlier run are removed.
-        ids: The id of each image of the manifest.
-        landmark_ids: int64, shape (N,): the landmark of each image of the manifest, if known.
-        record: What the embeddings are made from.
+    The embeddings are those of all readable images of the manifest. Without deviations, those of an earlier run are
+    removed.
 
     Raises:
         InputError: No image could be read.
     """
+    ids = manifest.ids
     if not len(embeddings.rows):
         reasons = [image.reason for image in embeddings.skipped]
         raise InputError(f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}")
@@ -117,62 +124,43 @@ def write_output(
         writer.writerow(["id", "reason"])
         for image in embeddings.skipped:
             writer.writerow([ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")])
-    write_embeddings(
-        out, embeddings.vectors, ids[rows].tolist(), None if landmark_ids is None else landmark_ids[rows]
-    )
-    deviations = deviations_path(out)
+    landmarks = None if landmark_ids is None else landmark_ids[rows]
+    write_embeddings(out, embeddings.vectors, ids[rows].tolist(), landmarks)
     remove_deviations(out)
+    deviations = None
     if embeddings.deviations is not None:
-        write_embeddings(deviations, embeddings.deviations, ids[rows].tolist())
-    content = {
-        **asdict(record),
-        "embeddings": _size_and_time(out),
-        "deviations": None if embeddings.deviations is None else _size_and_time(deviations),
-    }
+        write_embeddings(deviations_path(out), embeddings.deviations, ids[rows].tolist())
+        deviations = _size_and_time(deviations_path(out))
+    record = EmbeddingRecord(provenance, sources, mean, _size_and_time(out), deviations)
     with atomic_write(_record_path(out)) as draft:
-        draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
+        draft.write_text(json.dumps(asdict(record), indent=1, default=str) + "\n")
 
 
-def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
-    """Return whether the output is complete and made from the same settings and inputs."""
-    try:
-        record = json.loads(_record_path(out).read_text())
-        recorded = Provenance(**record["provenance"])
-        recorded_files = {out: record["embeddings"]}
-        if record["deviations"] is not None:
-            recorded_files[deviations_path(out)] = record["deviations"]
-        unchanged = recorded.same_work(provenance) and all(
-            _size_and_time(path) == size_and_time for path, size_and_time in recorded_files.items()
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    has_ids = out.suffix == ".parquet" or all(path.with_suffix(".ids.txt").is_file() for path in recorded_files)
-    return unchanged and has_ids and skipped_path(out).is_file()
+def skipped_path(out: Path) -> Path:
+    """Return the path of the list of skipped images beside an output."""
+    return out.with_suffix(".skipped.csv")
 
 
 def images_digest(images: Path, manifest: Manifest, root: Path) -> str:
     """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times."""
     if images.is_file():
         return sha256_of(images)
-    return _digest(f"{path} {_size_and_time(root / path)}\n".encode() for path in manifest.paths)
+    return _digest(f"{path} {list(_size_and_time(root / path))}\n".encode() for path in manifest.paths)
 
 
 def weights_digest(model: EmbeddingModel) -> str:
     """Return the SHA-256 of the names and values of a model's weights and buffers."""
-    return _digest(part for name, value in model.state_dict().items() for part in (name.encode(), _bytes(value)))
+    weights = ((name, value.cpu().contiguous().numpy()) for name, value in model.state_dict().items())
+    return _digest(part for name, values in weights for part in (name.encode(), values.tobytes()))
 
 
 def _record_path(out: Path) -> Path:
     return out.with_suffix(".made.json")
 
 
-def _size_and_time(path: Path) -> list[int]:
+def _size_and_time(path: Path) -> tuple[int, int]:
     stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns]
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.cpu().contiguous().numpy().tobytes()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _digest(parts: Iterator[bytes]) -> str:

@@ -1,0 +1,183 @@
+"""The files of a scrape: the lists of landmarks that are its input, and the tables ``scraped`` and ``classes``.
+
+GLDv2's lists ``train_label_to_category.csv`` and ``index_label_to_category.csv`` name each landmark by the URL of a
+category of Wikimedia Commons (columns ``landmark_id`` and ``category``). A scrape can use rows and classes of an
+earlier one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+import pyarrow as pa
+
+from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
+from hgld.wikimedia.source import ClassFact, InstanceOfValue, Resolution
+from hgld.wikimedia.titles import title_of_url
+
+log = logging.getLogger(__name__)
+
+_BOM = b"\xef\xbb\xbf"
+_ROWS_PER_BATCH = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class LandmarkCategory:
+    """One row of ``*_label_to_category.csv``.
+
+    Args:
+        landmark_id: Id of the landmark.
+        category: URL of the category as in the file.
+        title: Normalised title of the category.
+    """
+
+    landmark_id: int
+    category: str
+    title: str
+
+
+def read_categories(path: Path) -> list[LandmarkCategory]:
+    """Read and validate ``*_label_to_category.csv``.
+
+    Additional columns are ignored. A row that repeats an earlier one exactly counts once, and a UTF-8 byte order mark
+    is skipped; both are logged as warnings.
+
+    Returns:
+        The landmarks in the order of the file, with unique ids.
+
+    Raises:
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is not a whole number, its URL
+            not that of a Commons category, or its id in an earlier row with another URL.
+    """
+    first_rows: dict[int, tuple[int, str]] = {}
+
+    def parse(line: int, row: Mapping[str, str]) -> LandmarkCategory:
+        number, url = parse_whole_number("landmark_id", row["landmark_id"]), row["category"]
+        landmark = LandmarkCategory(number, url, title_of_url(url))
+        earlier_line, earlier_url = first_rows.setdefault(number, (line, url))
+        if earlier_url != url:
+            raise ValueError(
+                f"landmark {number} has the category {url}, but line {earlier_line} says {earlier_url}; expected one "
+                "category per landmark"
+            )
+        return landmark
+
+    rows = read_rows(path, ("landmark_id", "category"), parse)
+    with path.open("rb") as stream:
+        if stream.read(len(_BOM)) == _BOM:
+            log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files do not have; skipped", path)
+    if len(first_rows) < len(rows):
+        log.warning("%s: %d rows repeat an earlier row and count once", path, len(rows) - len(first_rows))
+        return list(dict.fromkeys(rows))
+    return rows
+
+
+@dataclass(frozen=True)
+class EarlierScrape:
+    """Contents of the tables ``scraped`` and ``classes``, without the landmarks that failed.
+
+    Args:
+        rows: By title of the category, the result and when it was fetched (milliseconds since 1970).
+        classes: Classes by item; empty if there is no such table.
+        redirects: By id of an item that statements name, the class to which it redirects.
+        titles: Title of every row in the table, failed ones included.
+    """
+
+    rows: dict[str, tuple[Resolution, int]]
+    classes: dict[str, ClassFact]
+    redirects: dict[str, str]
+    titles: tuple[str, ...]
+
+
+#: A scrape of nothing.
+NO_SCRAPE = EarlierScrape({}, {}, {}, ())
+
+
+def read_earlier(scraped: Path) -> EarlierScrape:
+    """Read the table ``scraped`` and the table ``classes`` beside it."""
+    table = read_table(scraped, SCRAPED)
+    times = table["fetched_at"].cast("int64").to_pylist()
+    rows: dict[str, tuple[Resolution, int]] = {}
+    values: dict[InstanceOfValue, InstanceOfValue] = {}  # many landmarks have the same few
+    titles = table["title"].to_pylist()
+    columns = table.select(Resolution._fields)
+    for start in range(0, len(table), _ROWS_PER_BATCH):
+        for number, row in enumerate(columns.slice(start, _ROWS_PER_BATCH).to_pylist(), start):
+            if row["status"] != "error":
+                title = titles[number]
+                if row["resolved_title"] == title:
+                    row["resolved_title"] = title  # the same text, in memory once
+                rows[title] = _resolution(row, values), times[number]
+    classes, redirects = _read_classes(classes_path(scraped))
+    return EarlierScrape(rows, classes, redirects, tuple(titles))
+
+
+def _read_classes(path: Path) -> tuple[dict[str, ClassFact], dict[str, str]]:
+    classes: dict[str, ClassFact] = {}
+    redirects: dict[str, str] = {}
+    for row in read_table(path, CLASSES).to_pylist() if path.exists() else ():
+        redirects |= dict.fromkeys(row.pop("redirected_from") or (), row["item"])
+        classes[row["item"]] = ClassFact(**row | {"subclass_of": tuple(map(intern, row["subclass_of"]))})
+    return classes, redirects
+
+
+def _resolution(row: dict[str, Any], values: dict[InstanceOfValue, InstanceOfValue]) -> Resolution:
+    unique = (InstanceOfValue(**value) for value in row["instance_of"])
+    for name in ("status", "route"):
+        row[name] = row[name] and intern(row[name])
+    return Resolution(**row | {"instance_of": tuple(values.setdefault(value, value) for value in unique)})
+
+
+def write_classes(
+    classes: Mapping[str, ClassFact], redirects: Mapping[str, str], path: Path, provenance: Provenance
+) -> None:
+    """Write the table ``classes``; ``redirects`` are the classes to which items redirect that statements name."""
+    redirected_from: dict[str, list[str]] = {}
+    for item in sorted(redirects):
+        redirected_from.setdefault(redirects[item], []).append(item)
+    rows = [{**classes[item]._asdict(), "redirected_from": redirected_from.get(item)} for item in sorted(classes)]
+    write_table(path, CLASSES, pa.Table.from_pylist(rows, CLASSES.schema), provenance)
+
+
+def write_scraped(
+    landmarks: Sequence[LandmarkCategory],
+    resolve: Callable[[str], tuple[Resolution, int]],
+    path: Path,
+    provenance: Provenance,
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Write the table ``scraped``, with a row for each landmark.
+
+    ``resolve`` returns the result for a title, and its time (milliseconds since 1970); the parameters of the
+    provenance have ``split`` and ``source``. Returns the numbers of landmarks by status and by route.
+    """
+    statuses: Counter[str] = Counter()
+    routes: Counter[str] = Counter()
+    origin = {name: provenance.parameters[name] for name in ("split", "source")}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(landmarks), _ROWS_PER_BATCH):
+            rows = []
+            for landmark in landmarks[start : start + _ROWS_PER_BATCH]:
+                resolution, at = resolve(landmark.title)
+                statuses[resolution.status] += 1
+                routes[resolution.route or "none"] += 1
+                row = {
+                    "landmark_id": landmark.landmark_id,
+                    "category": landmark.category,
+                    "title": landmark.title,
+                    **resolution._asdict(),
+                    "instance_of": [value._asdict() for value in resolution.instance_of],
+                    "fetched_at": at,
+                }
+                rows.append({**origin, **row})
+            yield pa.RecordBatch.from_pylist(rows, SCRAPED.schema)
+
+    write_table(path, SCRAPED, batches(), provenance)
+    return dict(statuses), dict(routes)
