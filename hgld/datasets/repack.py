@@ -1,7 +1,7 @@
 """``hgld repack``: write the images of a manifest once, at a chosen size, into tar files that are read in order.
 
 What passes: the rows of a manifest, in order, in chunks; the bytes of each image, read and reduced by a worker
-process (:mod:`hgld.datasets.repacked_images`); a tar file and its record for each ten thousand of them
+process; a tar file and its record for each ten thousand of them
 (:mod:`hgld.datasets.repacked_shards`); and in the end a manifest with the same ids, splits and labels.
 
 The jobs of an array write a part of the tar files each; the same call without a part then writes the manifest.
@@ -28,11 +28,10 @@ from numpy.typing import NDArray
 
 from hgld.compute.part import Part
 from hgld.datasets.batch import SkippedImage
-from hgld.datasets.encoded_images import EncodedImages
+from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
-from hgld.datasets.repacked_images import RepackedImage, RepackedImages
-from hgld.datasets.repacked_shards import RepackedShards, ShardRecord
+from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock

@@ -15,19 +15,17 @@ from hgld.hierarchy import LabelMatrix
 OPEN_SET_SHARE = 0.5
 
 
-def check_split_settings(split: object, test_share: float | None, open_set: str | None) -> None:
-    """Check the settings of readers that split at random.
-
-    Args:
-        split: Where the dataset's own split is; None or False if it has none.
-        test_share: See :func:`split_at_random`.
-        open_set: See :func:`split_at_random`.
-
-    Raises:
-        ConfigurationError: The share is not between 0 and 1, or the dataset has a split already.
-    """
+def check_test_share(test_share: float | None, example: float = 0.2) -> None:
+    """Raise a :class:`ConfigurationError` unless a share is between 0 and 1, or None."""
     if test_share is not None and not 0 < test_share < 1:
-        raise ConfigurationError(f"`test_share` is {test_share}; expected a number between 0 and 1, such as 0.2")
+        raise ConfigurationError(
+            f"`test_share` is {test_share}; expected a number between 0 and 1, such as {example}"
+        )
+
+
+def check_split_settings(split: object, test_share: float | None, open_set: str | None) -> None:
+    """Raise a :class:`ConfigurationError` if the share is not between 0 and 1, or the dataset has a split already."""
+    check_test_share(test_share)
     if split and (test_share is not None or open_set is not None):
         raise ConfigurationError("the images have a split of their own; omit it, or omit `test_share` and `open_set`")
 

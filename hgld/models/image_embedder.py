@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.image_list import AnyImage, ImageList, as_picture
+from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
 from hgld.errors import ConfigurationError

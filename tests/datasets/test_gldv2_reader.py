@@ -17,7 +17,7 @@ from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.manifest_files import make_manifest
-from hgld.datasets.readers.gldv2 import Gldv2
+from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import open_set_split
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import ConfigurationError, InputError

@@ -19,14 +19,12 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.compute.part import Part
-from hgld.datasets.encoded_images import EncodedImages
-from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_dataset import EncodedImages, ImageDataset
 from hgld.datasets.image_sources import read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack import plan_repack, repack_images
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
-from hgld.datasets.repacked_images import RepackedImage, repack_image
-from hgld.datasets.repacked_shards import RepackedShards
+from hgld.datasets.repacked_shards import RepackedImage, RepackedShards, repack_image
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images

@@ -18,7 +18,7 @@ from hgld.cli import app
 from hgld.datasets.image_labels import labels_from_landmarks, read_labels
 from hgld.datasets.label_columns import split_codes
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
-from hgld.datasets.readers.gldv2 import Gldv2
+from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import split_at_random
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelSets
