@@ -56,7 +56,8 @@ class EncodedImages:
             UnreadableImageError: The image file cannot be read.
             InputError: The tar file of the image cannot be read, or is not the one that was indexed.
         """
-        path, offset = self.manifest.paths[row], int(self.manifest.offsets[row])
+        path: str = self.manifest.paths[row]
+        offset = int(self.manifest.offsets[row])
         if offset >= 0:
             return self._tars.read(path, offset, int(self.manifest.sizes[row]))
         try:
@@ -212,12 +213,13 @@ class ImageList(Dataset[Example | SkippedImage]):
         """
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
-        is_path = isinstance(image, str | Path)
         try:
-            picture = open_picture(_read(image)) if is_path else DecodedPicture(as_picture(image))
+            picture = (
+                open_picture(_read(image)) if isinstance(image, str | Path) else DecodedPicture(as_picture(image))
+            )
             pixels = self._transform.pixels(picture)
         except UnreadableImageError as error:
-            name = f"{image}" if is_path else f"image {row}"
+            name = f"{image}" if isinstance(image, str | Path) else f"image {row}"
             raise InputError(f"{name}: {error.description}") from error
         return Example(pixels, torch.empty(0, dtype=torch.int64), row)
 

@@ -31,7 +31,7 @@ def open_images(
         split: Split of the manifest. Default: all images.
 
     Raises:
-        InputError: See :func:`read_images`; or the folder does not exist, or tar files are missing from it.
+        InputError: The images cannot be listed, the folder does not exist, or tar files are missing from it.
         ConfigurationError: There is no such split.
     """
     manifest = read_images(images, root)

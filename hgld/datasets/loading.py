@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -86,15 +86,11 @@ class BatchReader:
         return _require_images(self._read(indices()))
 
     def evaluation(self, row_ranges: Iterable[NDArray[np.int64]], *, batch_size: int) -> Iterator[Batch]:
-        """Iterate over images in the given order; a batch without readable images is empty.
+        """Iterate over images as :func:`evaluation_batches` does.
 
         Args:
             row_ranges: int64, shape (n,) each: rows of the manifest. No batch has rows of two of them.
             batch_size: Number of images per batch; the last batch of each may be smaller.
-
-        Raises:
-            ConfigurationError: ``batch_size`` is below 1.
-            InputError: A tar file cannot be read.
         """
         if batch_size < 1:
             raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
@@ -196,10 +192,10 @@ class _Results(Dataset[T | HgldError]):
     Errors are returned as values: if a worker raised them, torch would replace the message by a traceback.
     """
 
-    def __init__(self, function: Callable[[A], T]) -> None:
+    def __init__(self, function: Callable[[Any], T]) -> None:
         self._function = function
 
-    def __getitem__(self, argument: A) -> T | HgldError:
+    def __getitem__(self, argument: Any) -> T | HgldError:
         try:
             return self._function(argument)
         except HgldError as error:

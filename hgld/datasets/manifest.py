@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -239,14 +239,11 @@ class Manifest:
         matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
         kept = [np.unique(column, return_inverse=True) for column in matrix.T]
         codes = np.stack([codes for _, codes in kept], axis=1) if kept else matrix
-        return Manifest(
-            ids=self.ids[rows],
-            paths=self.paths[rows],
-            offsets=self.offsets[rows],
-            sizes=self.sizes[rows],
-            splits=self.splits[rows],
+        arrays = {name: getattr(self, name)[rows] for name in ("ids", "paths", "offsets", "sizes", "splits")}
+        return replace(
+            self,
+            **arrays,
             labelling=LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes,
-            level_names=self.level_names,
             class_names=tuple(
                 tuple(names[value] for value in values.tolist())
                 for names, (values, _) in zip(self.class_names, kept, strict=True)

@@ -59,7 +59,7 @@ class DecodedPicture:
         self._image = image
 
     def decode(self, reduction: int = 1) -> Pixels:
-        """See :meth:`Picture.decode`; it is never reduced."""
+        """Return the pixels, which are never reduced."""
         return np.array(self._image)
 
 
@@ -77,7 +77,7 @@ class JpegPicture:
         self.width, self.height = image.size[::-1] if self._orientation >= 5 else image.size
 
     def decode(self, reduction: int = 1) -> Pixels:
-        """See :meth:`Picture.decode`."""
+        """Return the pixels, reduced where that is faster."""
         if reduction == 1 and self._orientation == 1 and self._mode in ("L", "RGB") and torchvision_decodes_alike():
             with suppress(RuntimeError):  # Pillow says what is wrong
                 return decode_by_torchvision(self._data)

@@ -97,13 +97,7 @@ def repack_image(data: bytes, box: Box | None, size: int | None, quality: int) -
 
 
 class RepackedImages:
-    """The images of a manifest at their new size, by row.
-
-    Args:
-        encoded: The images.
-        size: Length of the shorter side, see :func:`repack_image`.
-        quality: Quality of JPEG, 1 to 100.
-    """
+    """The images of a manifest at their new size, by row; see :func:`repack_image`."""
 
     def __init__(self, encoded: EncodedImages, size: int | None, quality: int) -> None:
         self.root, self._encoded, self._size, self._quality = encoded.root, encoded, size, quality
@@ -126,15 +120,7 @@ class RepackedImages:
         return size if size >= 0 else path.stat().st_size if path.is_file() else 0
 
     def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
-        """Yield the images of ranges of rows in order.
-
-        Args:
-            ranges: The rows.
-            workers: Number of processes that read them, no more than there are cores; 0 reads them in this one.
-
-        Raises:
-            InputError: See :meth:`__getitem__`.
-        """
+        """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""
         chunks = (rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK))
         for images in worker_loader(self._read_rows, chunks, workers):
             if isinstance(images, HgldError):
@@ -182,10 +168,7 @@ class RepackedShards:
         self.folder, self._provenance = folder, provenance
 
     def open(self, *, discard: bool) -> None:
-        """Create the folder, or reuse it with the tar files in it.
-
-        Args:
-            discard: Whether to remove the tar files of an earlier run.
+        """Create the folder, or reuse it with the tar files in it, unless they are to be discarded.
 
         Raises:
             ConfigurationError: The tar files have other settings or images, or the folder holds something else.
@@ -216,12 +199,7 @@ class RepackedShards:
                 )
 
     def records(self, numbers: Iterable[int], *, verify: bool) -> dict[int, ShardRecord]:
-        """Return the records of those of some tar files that are there, by number.
-
-        Args:
-            numbers: Numbers of the tar files.
-            verify: Whether to compare their SHA-256 rather than their size.
-        """
+        """Return the records of those of some tar files that have the right size, or SHA-256, by number."""
         records = {}
         for number in numbers:
             path = self.path(number)
@@ -236,14 +214,7 @@ class RepackedShards:
     def write(
         self, number: int, rows: Sequence[int], ids: Sequence[str], images: Iterable[RepackedImage | SkippedImage]
     ) -> ShardRecord:
-        """Write a tar file and its record, replacing earlier ones.
-
-        Args:
-            number: Number of the tar file.
-            rows: Rows of the images in the manifest.
-            ids: Ids of the images.
-            images: The images, or why they could not be read.
-        """
+        """Write the tar file of some rows of the manifest and its record, replacing earlier ones."""
         self._record_path(number).unlink(missing_ok=True)  # it describes the file that is now replaced
         stored, skipped = [], []
         with atomic_write(self.path(number)) as draft:

@@ -77,12 +77,8 @@ def _class_counts_text(counts: IntArray, per_class: int) -> str:
 def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallClasses) -> None:
     """Log the number of classes with fewer than ``per_class`` images, and what happens to them.
 
-    Samplers do not log this themselves, as :class:`LabelSetSampler` makes a new one for each epoch.
-
-    Args:
-        labels: Labels that a sampler is made from; an image with several counts for each of its classes.
-        per_class: Number of images of each class in a batch.
-        small_classes: What happens to these classes.
+    Samplers do not log this themselves, as :class:`LabelSetSampler` makes a new one for each epoch. An image with
+    several labels counts for each of its classes.
     """
     counts = _images_per_class(labels)
     if small := ((counts > 0) & (counts < per_class)).sum():
@@ -388,12 +384,6 @@ def _max_batches(groups: IntArray, slots: int) -> int:
 def _pack_most(groups: IntArray, slots: int, n_batches: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Pack groups into as many batches as possible; surplus groups are excluded at random.
 
-    Args:
-        groups: int64, shape (C,): number of groups of each class, at most ``n_batches``.
-        slots: Number of groups in a batch.
-        n_batches: Number of batches, see :func:`_max_batches`.
-        rng: Random generator.
-
     Returns:
         Classes of the packed groups, int64, shape (n,), those of a class side by side; and the groups of each batch,
         int64, shape (n_batches, slots), as indices into them.
@@ -433,13 +423,7 @@ def greedy_starts(groups: IntArray, slots: int) -> tuple[IntArray, int]:
 def _pack_greedily(groups: IntArray, slots: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Pack groups as the published samplers do: every batch takes the first classes of a random order.
 
-    Args:
-        groups: int64, shape (C,): number of groups of each class.
-        slots: Number of groups in a batch.
-        rng: Random generator.
-
-    Returns:
-        As :func:`_pack_most`; the batches are in random order.
+    Returns what :func:`_pack_most` does, with the batches in random order.
     """
     order, starts, n_batches = _greedy_order(groups, slots, rng)
     used = np.clip(n_batches - starts, 0, groups[order])
@@ -456,16 +440,10 @@ def _greedy_order(groups: IntArray, slots: int, rng: np.random.Generator) -> tup
 
 
 def _assign_batches(owners: IntArray, rng: np.random.Generator) -> IntArray:
-    """Assign a batch to each group at random, with no class twice in a batch.
+    """Assign a batch to each group at random, with no class twice in a batch: each row is a permutation of batches.
 
-    Args:
-        owners: int64, shape (slots, n_batches): the class of each group. In row-major order the groups of a class are
-            adjacent, and there are at most ``n_batches`` of them, so they are in one row, or at the end of one and
-            the beginning of the next.
-        rng: Random generator.
-
-    Returns:
-        int64, same shape: each row is a permutation of the batches.
+    The class of each group is given as (slots, n_batches). In row-major order the groups of a class are adjacent, and
+    there are at most ``n_batches`` of them, so they are in one row, or at the end of one and the start of the next.
     """
     n_batches = owners.shape[1]
     batch_of = np.empty_like(owners)

@@ -226,11 +226,7 @@ class Transform:
     ) -> tuple[Pixels, Window]:
         """Decode a picture, and return the region in it; both are reduced if the settings allow it.
 
-        Args:
-            picture: The picture.
-            region: Part of it that is needed.
-            size: Width and height that the region is resized to, which it keeps at least.
-            longest: Whether it is enough that the longer side keeps its size.
+        The region keeps at least the size that it is resized to; with ``longest``, its longer side does.
         """
         if not self.settings.reduced_decoding:
             return picture.decode(), region

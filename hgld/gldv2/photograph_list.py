@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.subsets import SUBSETS
+from hgld.gldv2.files import SUBSETS
 from hgld.io.columns import preview, read_columns
 from hgld.io.csv_files import locate_invalid_byte
 from hgld.io.text_columns import SPREADSHEETS, text_column_names

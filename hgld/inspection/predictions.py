@@ -8,14 +8,14 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
-from hgld.gldv2.predictions import write_retrieval_predictions
+from hgld.gldv2.ground_truth import write_retrieval_predictions
 from hgld.gldv2.recognition import write_recognition_predictions
 
 
 def write_predictions(
     evaluation: Evaluation, path: Path, *, k: int = 100, config: RankingConfig | None = None
 ) -> None:
-    """Write the first k gallery items of every query, or the answers to them, see :mod:`hgld.gldv2.predictions`.
+    """Write the first k gallery items of every query, or the answers to them, see :mod:`hgld.gldv2.ground_truth`.
 
     Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
     scores are in the order of the gallery, whatever their levels.

@@ -20,7 +20,8 @@ from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.inspection.thumbnails import images_of_manifest
 from hgld.io.images import box_inside
-from tests.datasets.test_readers import rows_of, write
+from tests.datasets.pictures import rows_of
+from tests.datasets.test_readers import write
 
 #: Left, top, width and height.
 BoxOfSize = tuple[int, int, int, int]

@@ -475,7 +475,7 @@ def test_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
 def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, out = write_source(tmp_path / "source"), tmp_path / "out"
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr("hgld.datasets.repack.shutil.disk_usage", lambda folder: usage(1_000))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000))
     with pytest.raises(ConfigurationError, match="the images need about .* but the disk has only 1.0 kB left"):
         repack_images(path, out, SMALL)
     assert not list(out.glob("*.tar"))

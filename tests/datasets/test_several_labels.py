@@ -225,11 +225,7 @@ def test_gldv2_with_several_groups(multi_hierarchy: Path, tmp_path: Path) -> Non
     )
     reader = Gldv2(tmp_path / "train.csv", hierarchy=multi_hierarchy)
     manifest = reader.read(tmp_path).manifest
-    assert manifest.class_names == (
-        ("10", "20", "40"),
-        ("castle", "church", "lake"),
-        ("human-made", "natural"),
-    )
+    assert manifest.class_names == (("10", "20", "40"), ("castle", "church", "lake"), ("human-made", "natural"))
     names = names_of(manifest)
     assert names[0] == [("10", "castle", "human-made"), ("10", "church", "human-made")]
     assert names[4] == [("20", "church", "human-made")]

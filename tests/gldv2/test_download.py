@@ -19,8 +19,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader, NotFoundError, download
-from hgld.gldv2.partial_download import Origin, PartialDownload, partial_path
+from hgld.gldv2.download import (
+    ChecksumError,
+    DownloadConfig,
+    Downloader,
+    NotFoundError,
+    Origin,
+    PartialDownload,
+    download,
+    partial_path,
+)
 from hgld.io.http import RetriesExhaustedError
 from tests.gldv2.file_server import Fault, FileServer
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from hgld.errors import InputError, bad_rows
 from hgld.tables import MANIFEST
 
 #: Labels of images at a level: texts, or an Arrow column of texts or of lists of texts.
-LabelColumn = Sequence[str] | pa.Array | pa.ChunkedArray
+LabelColumn: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 
 
 @dataclass(frozen=True)
