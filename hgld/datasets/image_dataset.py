@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, Normalisation, SkippedImage
 from hgld.datasets.manifest import Manifest
-from hgld.datasets.pictures import DecodedPicture, open_picture
+from hgld.datasets.pictures import Picture, open_picture
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
@@ -214,9 +214,7 @@ class ImageList(Dataset[Example | SkippedImage]):
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
         try:
-            picture = (
-                open_picture(_read(image)) if isinstance(image, str | Path) else DecodedPicture(as_picture(image))
-            )
+            picture = open_picture(_read(image)) if isinstance(image, str | Path) else Picture(as_picture(image))
             pixels = self._transform.pixels(picture)
         except UnreadableImageError as error:
             name = f"{image}" if isinstance(image, str | Path) else f"image {row}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -254,9 +255,16 @@ def _start_worker(_number: int) -> None:
 
 @atexit.register
 def _close_readers() -> None:
-    """Close readers that the traceback of an uncaught error keeps: multiprocessing would wait for their workers."""
+    """Close readers that the traceback of an uncaught error keeps: multiprocessing would wait for their workers.
+
+    A worker that has missed the end of its loader, as may happen on a busy machine, ignores the signal by which
+    multiprocessing ends daemons, and would be waited for, too.
+    """
     for reader in list(_open_readers):
         reader.close()
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def _identity(batch: T) -> T:

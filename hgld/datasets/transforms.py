@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torchvision.transforms import RandomResizedCrop
 
 from hgld.datasets.batch import Normalisation
-from hgld.datasets.pictures import DecodedPicture, Picture
+from hgld.datasets.pictures import Picture
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import Box
 from hgld.io.settings import Settings
@@ -149,7 +149,7 @@ class Transform:
 
     def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
         """Transform a picture: float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``."""
-        return self.normalisation(self.pixels(DecodedPicture(image), box)).contiguous()
+        return self.normalisation(self.pixels(Picture(image), box)).contiguous()
 
     def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
         """Return the pixels before normalisation: uint8, shape (3, h, w).

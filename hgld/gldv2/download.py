@@ -77,19 +77,6 @@ class ChecksumError(SourceError):
     """The downloaded file does not match its checksum."""
 
 
-def download(
-    url: str,
-    path: Path,
-    *,
-    md5: str | None = None,
-    sha256: str | None = None,
-    config: DownloadConfig | None = None,
-    progress: Progress | None = None,
-) -> int:
-    """Download a single file, see :meth:`Downloader.download`; for several, a downloader reuses its connections."""
-    return Downloader(config).download(url, path, md5=md5, sha256=sha256, progress=progress)
-
-
 class Downloader:
     """Downloads files; safe to use from several threads, one file each.
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.errors import ConfigurationError, InputError, SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2.download import DownloadConfig, Downloader
 from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES, DatasetFile, shard_files
-from hgld.gldv2.image_index import index_shard
+from hgld.gldv2.image_index import index_shard, read_shards
 from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.http import RetriesExhaustedError
@@ -282,15 +282,6 @@ def _read_image(data: bytes) -> ImageFile:
         raise ValueError(f"{error}: {error.detail}") from error
 
 
-class _Place(NamedTuple):
-    """Where the bytes of a photograph are; ordered by tar file and offset, in which they are read fastest."""
-
-    shard: str
-    offset: int
-    size: int
-    id: str
-
-
 class FolderSource:
     """Photographs in the tar files of a folder.
 
@@ -305,24 +296,27 @@ class FolderSource:
 
     def __init__(self, place: Path, photographs: PhotographList) -> None:
         self._place, self._photographs = place, photographs
-        wanted = set(photographs.ids)
-        self._folder = place if place.is_dir() else place.parent
-        places = _search_folder(place, wanted) if place.is_dir() else _search_table(place, wanted)
-        self._places = {found.id: found for found in places}
-        self._files = TarFiles(self._folder)
+        self._files = TarFiles(place if place.is_dir() else place.parent)
+        table = read_shards(place) if place.is_dir() else read_table(place, IMAGES)
+        found = table.filter(pc.is_in(table["id"], value_set=pa.array(photographs.ids, pa.string())))
+        # In this order they are read fastest.
+        rows = found.sort_by([("shard", "ascending"), ("offset", "ascending")]).to_pylist()
+        self._rows = {row["id"]: row for row in rows}
 
     def plan(self, ids: Sequence[str]) -> SourcePlan:
         """Return what is going to be done for these ids."""
-        found = [self._places[image_id] for image_id in ids if image_id in self._places]
-        n_bytes = sum(place.size for place in found)
-        shards = len({place.shard for place in found})
-        return SourcePlan("folder", str(self._place), len(ids) - len(found), n_bytes, shards=shards)
+        rows = [self._rows[image_id] for image_id in ids if image_id in self._rows]
+        n_bytes, shards = sum(row["size"] for row in rows), len({row["shard"] for row in rows})
+        return SourcePlan("folder", str(self._place), len(ids) - len(rows), n_bytes, shards=shards)
 
     def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
         """Yield each photograph, or why there is none."""
-        for shard, offset, size, image_id in sorted(self._places[key] for key in ids if key in self._places):
-            yield photograph_from_tar(image_id, self._files.read(shard, offset, size), shard, self._photographs)
-        yield from _absent(ids, self._places, self._photographs)
+        wanted = set(ids)
+        for image_id, row in self._rows.items():
+            if image_id in wanted:
+                data = self._files.read(row["shard"], row["offset"], row["size"])
+                yield photograph_from_tar(image_id, data, row["shard"], self._photographs)
+        yield from _absent(ids, self._rows, self._photographs)
 
     def close(self) -> None:
         """Do nothing: tar files are closed when they are no longer used."""
@@ -422,23 +416,6 @@ class MirrorSource:
 def mean_image_bytes(split: str) -> float:
     """Return the mean size of a split's photographs in bytes."""
     return N_SHARDS[split] * SHARD_BYTES[split] / N_IMAGES[split]
-
-
-def _search_folder(folder: Path, wanted: set[str]) -> Iterator[_Place]:
-    shards = sorted(folder.rglob("*.tar"))
-    if not shards:
-        raise InputError(f"{folder}: no tar files in this folder; fetch them with hgld fetch gldv2 `images`")
-    for path in shards:
-        index, shard = index_shard(path), path.relative_to(folder).as_posix()
-        for image_id, offset, size in zip(index.ids, index.offsets, index.sizes, strict=True):
-            if image_id in wanted:
-                yield _Place(shard, offset, size, image_id)
-
-
-def _search_table(path: Path, wanted: set[str]) -> Iterator[_Place]:
-    table = read_table(path, IMAGES)
-    for row in table.filter(pc.is_in(table["id"], value_set=pa.array(sorted(wanted)))).to_pylist():
-        yield _Place(row["shard"], row["offset"], row["size"], row["id"])
 
 
 def _absent(ids: Sequence[str], found: Collection[str], photographs: PhotographList) -> Iterator[Photograph]:
