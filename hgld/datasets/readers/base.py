@@ -137,17 +137,16 @@ def read_text_list(
     compiled = [(columns.index(name), re.compile(regex), text) for name, (regex, text) in (patterns or {}).items()]
     rows, problems = [], []
     for number, line in enumerate(lines[header_lines:], header_lines + 1):
-        values = line.split()
+        values = tuple(line.split())
         if values and len(values) != len(columns):
             problems.append(f"line {number}: {len(values)} values, expected {len(columns)} ({expected})")
         elif values:
-            matches = [(pattern.fullmatch(values[n]), columns[n], values[n], text) for n, pattern, text in compiled]
-            problems += [
-                f"line {number}: the {column} is {value}; expected one such as {text}"
-                for match, column, value, text in matches
-                if match is None
-            ]
-            rows.append((*values, *(group for match, *_ in matches if match for group in match.groups())))
+            for n, pattern, text in compiled:
+                if match := pattern.fullmatch(values[n]):
+                    values += match.groups()
+                else:
+                    problems.append(f"line {number}: the {columns[n]} is {values[n]}; expected one such as {text}")
+            rows.append(values)
     if problems:
         raise InputError(f"{path}: {bad_rows(problems)}")
     if not rows:

@@ -88,13 +88,14 @@ class VggFace2(TextListReader):
             known = columns.drop_duplicates("NAME_ID", keep="last").set_index("NAME_ID").astype(np.float64)
         except ValueError as error:
             raise InputError(f"{path}: {error}; expected X, Y, W and H in pixels") from error
-        names = images.str.rpartition(".")[0]
-        if missing := names[~names.isin(known.index)].tolist():
+        names = [image.rpartition(".")[0] for image in images]
+        rows = known.index.get_indexer(names)
+        if missing := [name for name, row in zip(names, rows.tolist(), strict=True) if row < 0]:
             raise InputError(
                 f"{path}: {len(missing):,} of {len(names):,} images have no box there; take them whole with `whole`:"
                 f"\n{indented_list(missing, limit=5)}"
             )
-        return extended_boxes(known.loc[names].to_numpy(), self.margin)
+        return extended_boxes(known.to_numpy()[rows], self.margin)
 
 
 @dataclass(frozen=True)
