@@ -69,7 +69,7 @@ def read_labels(
     The file has one of these formats:
 
     - ``.csv`` or ``.parquet`` with the landmark of each image, see
-      :func:`~hgld.datasets.image_landmarks.read_image_landmarks`. The landmark is the finest level, and the hierarchy
+      :func:`~hgld.tables.image_landmarks.read_image_landmarks`. The landmark is the finest level, and the hierarchy
       defines the levels above. Other columns are ignored. See :func:`labels_from_landmarks`.
     - ``.csv`` or ``.parquet`` with ``id`` and one column per level, finest first; or a manifest. Integers are kept.
       Other strings become integers, the same integer for the same string in any file. Several labels of an image are
