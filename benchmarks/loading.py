@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image
 from report import table
 
-from hgld.datasets.encoded_images import EncodedImages
+from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.image_folders import find_images
 from hgld.datasets.image_sources import manifest_of_images, open_images
 from hgld.datasets.transforms import ImageSettings, evaluation_transform

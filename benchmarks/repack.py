@@ -21,8 +21,7 @@ import torch
 from PIL import Image
 from report import table
 
-from hgld.datasets.encoded_images import EncodedImages
-from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_dataset import EncodedImages, ImageDataset
 from hgld.datasets.image_folders import find_images
 from hgld.datasets.image_sources import manifest_of_images
 from hgld.datasets.loading import evaluation_batches

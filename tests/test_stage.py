@@ -21,7 +21,7 @@ from hgld import tables
 from hgld.completion import complete_file
 from hgld.completion.inputs import CompletionFiles
 from hgld.datasets.manifest_files import make_manifest, split_manifest
-from hgld.datasets.readers.label_table import LabelTable
+from hgld.datasets.readers.own_images import LabelTable
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import build_file

@@ -117,10 +117,9 @@ def fetch(
     Example: hgld fetch gldv2 --ids washington -o data/washington --contact you@example.org
     """
     from hgld.cli.summaries.gldv2 import format_plan
-    from hgld.gldv2.files import parse_shards
+    from hgld.gldv2.files import SUBSETS, copy_subset, parse_shards, subset_list
     from hgld.gldv2.photograph_list import read_photograph_list
     from hgld.gldv2.photographs import plan_photographs
-    from hgld.gldv2.subsets import SUBSETS, copy_subset, subset_list
 
     with friendly_errors(rate_per_minute="--rate"):
         numbers = None if shards is None else parse_shards(shards)

@@ -1,4 +1,4 @@
-from .feature_dataset import FeatureDataset as FeatureDataset
+from .image_dataset import FeatureDataset as FeatureDataset
 from .image_dataset import ImageDataset as ImageDataset
 from .image_labels import ImageLabels as ImageLabels
 from .image_labels import read_labels as read_labels
@@ -9,9 +9,9 @@ from .manifest import Manifest as Manifest
 from .manifest import read_manifest as read_manifest
 from .manifest import write_manifest as write_manifest
 from .manifest_files import make_manifest as make_manifest
-from .readers.gldv2 import Gldv2 as Gldv2
-from .readers.label_table import LabelTable as LabelTable
-from .readers.nested_folders import NestedFolders as NestedFolders
+from .readers.landmarks import Gldv2 as Gldv2
+from .readers.own_images import LabelTable as LabelTable
+from .readers.own_images import NestedFolders as NestedFolders
 from .readers.registry import READERS as READERS
 from .repack import repack_images as repack_images
 from .repack_config import RepackConfig as RepackConfig

@@ -1,22 +1,69 @@
-"""The images of a manifest as tensors; an unreadable image is reported, never replaced by another one."""
+"""Images as datasets: those of a manifest, their precomputed features, and lists of pictures, paths and arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch.utils.data import Dataset
 
-from hgld.datasets.batch import Example, SkippedImage
-from hgld.datasets.encoded_images import EncodedImages
+from hgld.datasets.batch import Example, Normalisation, SkippedImage
 from hgld.datasets.manifest import Manifest
-from hgld.datasets.normalisation import Normalisation
-from hgld.datasets.pictures import open_picture
+from hgld.datasets.pictures import Picture, open_picture
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
-from hgld.io.images import UnreadableImageError, box_inside
+from hgld.gldv2.tar_images import TarFiles
+from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.tables.embeddings import read_embeddings
+
+#: A picture, the path of an image file, or pixels: uint8, shape (h, w), (h, w, 3) or (h, w, 4).
+AnyImage: TypeAlias = Image.Image | str | Path | NDArray[np.uint8]
+
+
+class EncodedImages:
+    """Reads the bytes of a manifest's images from image files and tar files, in worker processes, too.
+
+    Args:
+        manifest: The images.
+        root: Folder that the paths of the manifest are relative to.
+
+    Raises:
+        InputError: The folder does not exist, or tar files are missing from it.
+    """
+
+    def __init__(self, manifest: Manifest, root: Path) -> None:
+        self.manifest, self.root = manifest, root
+        if not root.is_dir():
+            raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
+        tars = sorted(set(manifest.paths[manifest.offsets >= 0].tolist()))
+        if missing := [path for path in tars if not (root / path).is_file()]:
+            raise InputError(
+                f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
+                f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
+            )
+        self._tars = TarFiles(root)
+
+    def read(self, row: int) -> bytes:
+        """Return the bytes of the image in a row.
+
+        Raises:
+            UnreadableImageError: The image file cannot be read.
+            InputError: The tar file of the image cannot be read, or is not the one that was indexed.
+        """
+        path: str = self.manifest.paths[row]
+        offset = int(self.manifest.offsets[row])
+        if offset >= 0:
+            return self._tars.read(path, offset, int(self.manifest.sizes[row]))
+        try:
+            return (self.root / path).read_bytes()
+        except OSError as error:
+            raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 
 
 class ImageDataset(Dataset[Example | SkippedImage]):
@@ -24,12 +71,12 @@ class ImageDataset(Dataset[Example | SkippedImage]):
 
     An index is a row, or a pair of a row and a seed. With a seed, the random numbers of the transform depend on the
     seed alone, so an image has the same pixels in whichever process it is read. Without one, the transform draws from
-    torch's global generator.
+    torch's global generator. An unreadable image is reported, never replaced by another one.
 
     Args:
         manifest: The images.
         root: Folder that the paths of the manifest are relative to.
-        transform: Transform of the pixels; see :mod:`hgld.datasets.transforms`.
+        transform: Transform of the pixels.
 
     Attributes:
         normalisation: Function from the pixels of an example to the input of a model.
@@ -59,8 +106,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
             with _torch_seed(seed):
                 pixels = self._transform.pixels(picture, box)
         except UnreadableImageError as error:
-            detail = f" ({error.detail})" if error.detail else ""
-            return SkippedImage(row, f"{self.manifest.ids[row]}: {error}{detail}")
+            return SkippedImage(row, f"{self.manifest.ids[row]}: {error.description}")
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:
@@ -93,3 +139,116 @@ def _torch_seed(seed: int | None) -> Iterator[None]:
         yield
     finally:
         torch.default_generator.set_state(state)
+
+
+class FeatureDataset(Dataset[Example | SkippedImage]):
+    """The features of a manifest's images, as written by ``hgld embed-images``, to train a head on a frozen backbone.
+
+    Interchangeable with :class:`ImageDataset`. There is no augmentation, so the seed of an index is ignored. The
+    ``image`` of an example is float32, shape (C,).
+
+    Args:
+        manifest: The images.
+        path: File of features with the ids of the images.
+        n_features: Expected number of features per image, C.
+
+    Raises:
+        InputError: The file is unusable, holds none of the images, or its features have another size.
+    """
+
+    def __init__(self, manifest: Manifest, path: Path, n_features: int) -> None:
+        self.manifest, self._path = manifest, path
+        self.normalisation: Normalisation | None = None
+        embeddings = read_embeddings(path)
+        if embeddings.ids is None:
+            raise InputError(f"{path}: no ids to match features to images; write the file with hgld embed-images")
+        row_of = {name: row for row, name in enumerate(embeddings.ids.tolist())}
+        self._rows = np.array([row_of.get(name, -1) for name in manifest.ids.tolist()])
+        if (self._rows < 0).all():
+            raise InputError(
+                f"{path}: has the features of none of the {len(manifest):,} images; was it made from the same "
+                f"manifest?\n{indented_list(manifest.ids.tolist(), limit=5)}"
+            )
+        self._vectors = embeddings.vectors
+        if self._vectors.shape[1] != n_features:
+            raise InputError(
+                f"{path}: features of {self._vectors.shape[1]:,} numbers, but the model expects {n_features:,}; set "
+                "model.n_features, or name other features"
+            )
+
+    def __len__(self) -> int:
+        return len(self.manifest)
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage:
+        """Return the features of the image of a row, or a skipped image if it has none."""
+        row = index[0] if isinstance(index, tuple) else index
+        if self._rows[row] < 0:  # the image was unreadable when features were computed
+            return SkippedImage(row, f"{self.manifest.ids[row]}: has no features in {self._path}")
+        vector = self._vectors[self._rows[row]].to(torch.float32)
+        return Example(vector, torch.from_numpy(self.manifest.labels_of(row)), row)
+
+
+class ImageList(Dataset[Example | SkippedImage]):
+    """Images in the order of a list, without labels; unlike in a manifest, none of them may be unreadable.
+
+    Args:
+        images: The images.
+        transform: Transform of the pixels.
+    """
+
+    def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
+        self._images, self._transform = images, transform
+        self.normalisation: Normalisation | None = transform.normalisation
+        names = np.array([f"image {number}" for number in range(len(images))], object)
+        self.manifest = Manifest.without_levels(names, names)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Example:
+        """Return an image.
+
+        Raises:
+            InputError: It cannot be read, or is none of the types above.
+        """
+        row = index[0] if isinstance(index, tuple) else index
+        image = self._images[row]
+        try:
+            picture = open_picture(_read(image)) if isinstance(image, str | Path) else Picture(as_picture(image))
+            pixels = self._transform.pixels(picture)
+        except UnreadableImageError as error:
+            name = f"{image}" if isinstance(image, str | Path) else f"image {row}"
+            raise InputError(f"{name}: {error.description}") from error
+        return Example(pixels, torch.empty(0, dtype=torch.int64), row)
+
+
+def as_picture(image: AnyImage) -> Image.Image:
+    """Return an image as an upright picture in RGB.
+
+    Raises:
+        UnreadableImageError: The image is damaged, its file cannot be read, or it is of another type or shape.
+
+    >>> as_picture(np.zeros((2, 3), np.uint8)).size
+    (3, 2)
+    """
+    if isinstance(image, str | Path):
+        image = open_image(_read(image))
+    elif isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,), (4,)):
+            raise UnreadableImageError(
+                f"an array of {image.dtype}, shape {image.shape}; expected uint8, shape (h, w), (h, w, 3) or "
+                "(h, w, 4)"
+            )
+        if not image.size:
+            raise UnreadableImageError(f"an array without pixels, shape {image.shape}")
+        image = Image.fromarray(image)
+    elif not isinstance(image, Image.Image):
+        raise UnreadableImageError(f"of type {type(image).__name__}; expected a PIL image, a path or a uint8 array")
+    return upright_rgb(image)
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableImageError(str(error.strerror)) from error

@@ -47,6 +47,12 @@ class FoundImages:
     def __len__(self) -> int:
         return len(self.names)
 
+    def places(self, rows: Sequence[int] | None = None) -> dict[str, list[str | int | None]]:
+        """Return the columns path, offset and size of a manifest, for the images of some rows, by default of all."""
+        rows = range(len(self)) if rows is None else rows
+        columns = {"path": self.files, "offset": self.offsets, "size": self.sizes}
+        return {name: [values[row] for row in rows] for name, values in columns.items()}
+
 
 def find_images(root: Path) -> FoundImages:
     """Find the images below a folder, or in a tar file.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.datasets.label_columns import encode_labels, split_labels
-from hgld.datasets.manifest import LANDMARK_LEVEL
-from hgld.datasets.plain_manifest import is_manifest, level_columns
+from hgld.datasets.manifest import LANDMARK_LEVEL, is_manifest, level_columns, prefix_input_errors
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
@@ -69,7 +67,7 @@ def read_labels(
     The file has one of these formats:
 
     - ``.csv`` or ``.parquet`` with the landmark of each image, see
-      :func:`~hgld.datasets.image_landmarks.read_image_landmarks`. The landmark is the finest level, and the hierarchy
+      :func:`~hgld.tables.image_landmarks.read_image_landmarks`. The landmark is the finest level, and the hierarchy
       defines the levels above. Other columns are ignored. See :func:`labels_from_landmarks`.
     - ``.csv`` or ``.parquet`` with ``id`` and one column per level, finest first; or a manifest. Integers are kept.
       Other strings become integers, the same integer for the same string in any file. Several labels of an image are
@@ -112,12 +110,12 @@ def read_labels(
     if "landmark_id" in present:
         ids, landmark_ids = read_image_landmarks(path)
         rows = _rows_of_embeddings(path, embeddings, ids, landmark_ids[:, None])
-        with _prefix_errors(path):
+        with prefix_input_errors(path):
             return labels_from_landmarks(np.append(landmark_ids, -1)[rows], hierarchy, split)
     _require_no_hierarchy(path, hierarchy)
     ids, labels, level_names, names = _read_levels(path, present, separator, split)
     rows = _rows_of_embeddings(path, embeddings, ids, labels)
-    with _prefix_errors(path):
+    with prefix_input_errors(path):
         return replace(_image_labels(take_images(_with_unlabelled(labels), rows), level_names), names=names)
 
 
@@ -179,11 +177,11 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
         )
     labels = array.astype(np.int64)
     if labels.ndim == 1:
-        with _prefix_errors(path):
+        with prefix_input_errors(path):
             return labels_from_landmarks(labels, hierarchy, split)
     _require_no_hierarchy(path, hierarchy)
     names = tuple(f"level {level}" for level in range(labels.shape[1], 0, -1))
-    with _prefix_errors(path):
+    with prefix_input_errors(path):
         image_labels = _image_labels(labels, names)
         _check_nested(labels, names)
     return image_labels
@@ -211,7 +209,7 @@ def _read_levels(
     def describe(row: int) -> str:
         return f"image {ids[int(row)]}"
 
-    with _prefix_errors(path):
+    with prefix_input_errors(path):
         columns = {name: table[name] for name in names}
         if separator is not None:
             columns = {name: split_labels(column, separator) for name, column in columns.items()}
@@ -302,12 +300,3 @@ def _require_no_hierarchy(path: Path, hierarchy: Hierarchy | None) -> None:
         raise ConfigurationError(
             f"{path}: has its own levels, so it takes no `hierarchy`; omit it, or name a file with landmark_id"
         )
-
-
-@contextmanager
-def _prefix_errors(path: Path) -> Iterator[None]:
-    """Prefix the messages of input errors with the name of the file."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error

@@ -25,13 +25,13 @@ def open_images(
     """Return a dataset of the images that a table lists or a folder contains.
 
     Args:
-        images: See :func:`read_images`.
-        transform: Function from a picture to a tensor; see :mod:`hgld.datasets.transforms`.
+        images: A manifest, the table ``images``, a picture, or a folder, see :func:`read_images`.
+        transform: Transform of the pixels.
         root: Folder that the paths of a table are relative to. Default: the folder of the table.
         split: Split of the manifest. Default: all images.
 
     Raises:
-        InputError: See :func:`read_images`; or the folder does not exist, or tar files are missing from it.
+        InputError: The images cannot be listed, the folder does not exist, or tar files are missing from it.
         ConfigurationError: There is no such split.
     """
     manifest = read_images(images, root)
@@ -64,8 +64,8 @@ def read_images(path: Path, root: Path | None = None) -> Manifest:
             f"{path}: no such file; expected a manifest, the table of hgld index-images, or a folder of pictures"
         )
     if path.suffix.lower() in SUFFIXES:
-        name, no_tar = np.array([path.name], object), np.array([-1], np.int64)
-        return Manifest.without_levels(name, name, no_tar, no_tar)
+        name = np.array([path.name], object)
+        return Manifest.without_levels(name, name)
     if "shard" in column_names(path):
         manifest = read_image_index(path)
     else:
@@ -92,12 +92,10 @@ def read_image_index(path: Path) -> Manifest:
 
 def manifest_of_images(found: FoundImages) -> Manifest:
     """Return images that were found in a folder as a manifest without levels, with ids as of :func:`read_images`."""
-    offsets, sizes = (
-        np.array([-1 if value is None else value for value in values], np.int64)
-        for values in (found.offsets, found.sizes)
-    )
+    offsets, sizes = ([-1 if each is None else each for each in values] for values in (found.offsets, found.sizes))
     ids = np.array([image_id(name) for name in found.names], object)
-    return Manifest.without_levels(ids, np.array(found.files, object), offsets, sizes)
+    files = np.array(found.files, object)
+    return Manifest.without_levels(ids, files, np.array(offsets, np.int64), np.array(sizes, np.int64))
 
 
 def _read_folder(folder: Path) -> Manifest:

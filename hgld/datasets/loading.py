@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import time
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 #: Rows of a manifest, or pairs of a row and the seed of its augmentation.
@@ -49,8 +52,7 @@ class BatchReader:
         if workers < 0:
             raise ConfigurationError(f"`workers` is {workers}; expected 0 or more")
         self.waited_s = 0.0
-        # Decoding is bound by the processor; torch warns users of more workers than cores.
-        self._dataset, self._workers = dataset, min(workers, usable_cores())
+        self._dataset, self._workers = dataset, workers
         self._indices = _Replaceable()
         self._loader: DataLoader[Batch | HgldError] | None = None
         self._results: Iterator[Batch | HgldError] | None = None
@@ -65,7 +67,7 @@ class BatchReader:
         processes: Processes | None = None,
         seed: int,
     ) -> Iterator[Batch]:
-        """Iterate over the batches of an epoch; see :func:`training_batches`."""
+        """Iterate over the batches of an epoch; arguments as of :func:`training_batches`."""
         processes = processes or Processes()
         if sampler.batch_size % processes.count:
             raise ConfigurationError(
@@ -85,15 +87,11 @@ class BatchReader:
         return _require_images(self._read(indices()))
 
     def evaluation(self, row_ranges: Iterable[NDArray[np.int64]], *, batch_size: int) -> Iterator[Batch]:
-        """Iterate over images in the given order; a batch without readable images is empty.
+        """Iterate over images as :func:`evaluation_batches` does.
 
         Args:
             row_ranges: int64, shape (n,) each: rows of the manifest. No batch has rows of two of them.
             batch_size: Number of images per batch; the last batch of each may be smaller.
-
-        Raises:
-            ConfigurationError: ``batch_size`` is below 1.
-            InputError: A tar file cannot be read.
         """
         if batch_size < 1:
             raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
@@ -108,28 +106,16 @@ class BatchReader:
         """End the worker processes; a later iteration starts new ones."""
         self._loader = self._results = None
 
-    def _open(self) -> DataLoader[Batch | HgldError]:
-        if self._workers:
-            prepare_resizing()
-        return DataLoader(
-            _BatchDataset(self._dataset),
-            batch_size=None,
-            sampler=self._indices,
-            num_workers=self._workers,
-            persistent_workers=self._workers > 0,
-            collate_fn=_identity,
-            worker_init_fn=_start_worker,
-            generator=torch.Generator(),  # otherwise each iteration draws a seed from the generator that dropout uses
-            pin_memory=torch.cuda.is_available(),
-        )
-
     def _read(self, indices: Iterator[_Indices]) -> Iterator[Batch]:
         self._indices.replace(indices)
         self._results = None
         while True:
             started = time.perf_counter()
             if self._results is None:  # here, as this is where workers start
-                self._loader = self._open() if self._loader is None else self._loader
+                if self._loader is None:
+                    self._loader = worker_loader(
+                        partial(_read_batch, self._dataset), self._indices, self._workers, stays_open=True
+                    )
                 self._results = iter(self._loader)
             result = next(self._results, None)
             self.waited_s += time.perf_counter() - started
@@ -201,20 +187,53 @@ def _require_images(batches: Iterator[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-class _BatchDataset(Dataset[Batch | HgldError]):
-    """Whole batches by their indices.
+class _Results(Dataset[T | HgldError]):
+    """Results of a function by its argument.
 
     Errors are returned as values: if a worker raised them, torch would replace the message by a traceback.
     """
 
-    def __init__(self, dataset: ExampleDataset) -> None:
-        self._dataset = dataset
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function = function
 
-    def __getitem__(self, indices: _Indices) -> Batch | HgldError:
+    def __getitem__(self, argument: Any) -> T | HgldError:
         try:
-            return collate([self._dataset[index] for index in indices], self._dataset.normalisation)
+            return self._function(argument)
         except HgldError as error:
             return error
+
+
+def worker_loader(
+    function: Callable[[A], T], arguments: Iterable[A], workers: int, *, stays_open: bool = False
+) -> DataLoader[T | HgldError]:
+    """Return a loader of the results of a function in order, computed by worker processes.
+
+    Args:
+        function: Function that workers can receive; a :class:`HgldError` that it raises is a result.
+        arguments: An argument for each result; they are read again for each iteration.
+        workers: Number of processes, no more than there are cores; 0 calls the function in this one.
+        stays_open: Whether the processes stay for further iterations, whatever signals they get, and batches go to
+            pinned memory.
+    """
+    # Decoding is bound by the processor; torch warns users of more workers than cores.
+    workers = min(workers, usable_cores())
+    if workers:
+        prepare_resizing()  # before workers are forked
+    return DataLoader(
+        _Results(function),
+        batch_size=None,
+        sampler=arguments,
+        num_workers=workers,
+        persistent_workers=stays_open and workers > 0,
+        collate_fn=_identity,
+        worker_init_fn=_start_worker if stays_open else None,
+        generator=torch.Generator(),  # otherwise each iteration draws a seed from the generator that dropout uses
+        pin_memory=stays_open and torch.cuda.is_available(),
+    )
+
+
+def _read_batch(dataset: ExampleDataset, indices: _Indices) -> Batch:
+    return collate([dataset[index] for index in indices], dataset.normalisation)
 
 
 class _Replaceable:
@@ -236,9 +255,16 @@ def _start_worker(_number: int) -> None:
 
 @atexit.register
 def _close_readers() -> None:
-    """Close readers that the traceback of an uncaught error keeps: multiprocessing would wait for their workers."""
+    """Close readers that the traceback of an uncaught error keeps: multiprocessing would wait for their workers.
+
+    A worker that has missed the end of its loader, as may happen on a busy machine, ignores the signal by which
+    multiprocessing ends daemons, and would be waited for, too.
+    """
     for reader in list(_open_readers):
         reader.close()
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def _identity(batch: T) -> T:

@@ -4,14 +4,15 @@ The table ``manifest`` has one row per image: ``id``; ``path``, relative to a fo
 read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``;
 where parts of images count, ``box``; then one column of strings per level, finest first, under the dataset's own
 names of its levels. Where images have several labels, these columns are lists of strings, whose k-th entries make up
-a label (:mod:`hgld.datasets.label_columns`). Plain CSV and Parquet files with these columns but the box are read, too
-(:mod:`hgld.datasets.plain_manifest`).
+a label (:mod:`hgld.datasets.label_columns`). Plain CSV and Parquet files with these columns but the box are read,
+too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.datasets.label_columns import encode_labels, label_columns
-from hgld.datasets.plain_manifest import is_plain_table, read_plain_manifest
 from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
+from hgld.io.columns import preview, read_text_columns, text_column_names
 from hgld.io.images import Box
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
+from hgld.tables.provenance import TABLE_KEY, read_metadata
 
 #: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every
 #: row.
@@ -115,14 +118,18 @@ class Manifest:
 
     @classmethod
     def without_levels(
-        cls, ids: StringArray, paths: StringArray, offsets: NDArray[np.int64], sizes: NDArray[np.int64]
+        cls,
+        ids: StringArray,
+        paths: StringArray,
+        offsets: NDArray[np.int64] | None = None,
+        sizes: NDArray[np.int64] | None = None,
     ) -> Manifest:
-        """Create a manifest of unlabelled images in a single split, ``all``."""
+        """Create a manifest of unlabelled images in a single split, ``all``; by default they are image files."""
         return cls(
             ids=ids,
             paths=paths,
-            offsets=offsets,
-            sizes=sizes,
+            offsets=np.full(len(ids), -1) if offsets is None else offsets,
+            sizes=np.full(len(ids), -1) if sizes is None else sizes,
             splits=np.full(len(ids), "all", object),
             labelling=np.empty((len(ids), 0), np.int64),
             level_names=(),
@@ -231,14 +238,11 @@ class Manifest:
         matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
         kept = [np.unique(column, return_inverse=True) for column in matrix.T]
         codes = np.stack([codes for _, codes in kept], axis=1) if kept else matrix
-        return Manifest(
-            ids=self.ids[rows],
-            paths=self.paths[rows],
-            offsets=self.offsets[rows],
-            sizes=self.sizes[rows],
-            splits=self.splits[rows],
+        arrays = {name: getattr(self, name)[rows] for name in ("ids", "paths", "offsets", "sizes", "splits")}
+        return replace(
+            self,
+            **arrays,
             labelling=LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes,
-            level_names=self.level_names,
             class_names=tuple(
                 tuple(names[value] for value in values.tolist())
                 for names, (values, _) in zip(self.class_names, kept, strict=True)
@@ -258,16 +262,86 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
     """
-    table = read_plain_manifest(path, root) if is_plain_table(path) else read_table(path, MANIFEST)
-    try:
+    table = _read_plain_manifest(path, root) if _is_plain_table(path) else read_table(path, MANIFEST)
+    with prefix_input_errors(path):
         return Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def write_manifest(path: Path, manifest: Manifest, provenance: Provenance) -> None:
     """Write a manifest atomically."""
     write_table(path, MANIFEST, manifest.to_arrow(), provenance)
+
+
+@contextmanager
+def prefix_input_errors(path: Path) -> Iterator[None]:
+    """Put the name of a file before the messages of input errors that concern its content."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def is_manifest(columns: Sequence[str]) -> bool:
+    """Return whether a table with these columns is a manifest rather than, for instance, a table of labels alone."""
+    return "path" in columns and "split" in columns
+
+
+def level_columns(columns: Sequence[str]) -> list[str]:
+    """Return the columns of a manifest that are levels.
+
+    >>> level_columns(["path", "split", "product", "kind"])
+    ['product', 'kind']
+    """
+    return [name for name in columns if name not in (*MANIFEST.schema.names, *MANIFEST.optional.names)]
+
+
+def _is_plain_table(path: Path) -> bool:
+    """Return whether a file is not a table that hgld wrote, but a CSV file or another Parquet file."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "no such file"
+        raise InputError(f"{path}: {found}; expected a manifest: hgld manifest table or folder writes one")
+    with path.open("rb") as stream:
+        is_parquet = stream.read(4) == b"PAR1"
+    return not is_parquet or TABLE_KEY not in read_metadata(path)
+
+
+def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
+    """Read a CSV or Parquet file with the columns of a manifest, in any order, as the table ``manifest``.
+
+    Those are path, split, and a column of texts or numbers for each level, finest first, or of lists of them where
+    images have several labels. Optional are id, by default the path, and offset and size. If the first path is no
+    file below ``root``, images are looked for in tar files there.
+    """
+    present = text_column_names(path)
+    levels = level_columns(present)
+    if not is_manifest(present) or not levels:
+        raise InputError(
+            f"{path}: not a manifest: its columns are {preview(present)}; expected path, split and a column for each "
+            "level, finest first, or write one from this table with hgld manifest table"
+        )
+    if boxes := [name for name in MANIFEST.optional.names if name in present]:
+        raise InputError(
+            f"{path}: has the column {boxes[0]}, which is read only from manifests that hgld manifest wrote; rename "
+            "it if it is a level"
+        )
+    texts = read_text_columns(path, present, may_be_missing=("offset", "size"), may_be_lists=levels)
+    if "id" not in present:
+        texts = texts.append_column("id", texts["path"])
+    columns = {}
+    for field in MANIFEST.schema:
+        column = texts[field.name] if field.name in texts.column_names else pa.nulls(len(texts), field.type)
+        try:
+            columns[field.name] = column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path}: {field.name}: {error}; expected whole numbers of bytes") from error
+    are_files = root is None or columns["offset"].null_count < len(texts) or (root / str(texts["path"][0])).is_file()
+    if root is not None and not are_files and root.is_dir():
+        found = find_in_tars(root)
+        rows = pa.array(match_paths(texts["path"].to_pylist(), found.names), pa.int64())
+        for name, values in found.places().items():
+            taken = pa.array(values, MANIFEST.schema.field(name).type).take(rows)
+            columns[name] = pc.coalesce(pa.chunked_array([taken]), columns[name])
+    return pa.table(columns | {name: texts[name] for name in levels})
 
 
 def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:

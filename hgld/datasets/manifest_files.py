@@ -46,7 +46,7 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     """Write the manifest of a dataset.
 
     Args:
-        reader: Reader of its layout, such as :class:`hgld.datasets.readers.sop.StanfordOnlineProducts`.
+        reader: Reader of its layout, such as :class:`hgld.datasets.readers.fine_grained.StanfordOnlineProducts`.
         root: Folder that contains its images; or a tar file, for readers of one's own images.
         out: Table to write.
         force: Whether to write the table although it is up to date.
@@ -112,9 +112,10 @@ def _summary(result: ReaderResult) -> ManifestSummary:
     manifest = result.manifest
     images = {split: int((manifest.splits == split).sum()) for split in manifest.split_names}
     n_classes = dict(zip(manifest.level_names, manifest.n_classes, strict=True))
+    excluded = {reason: count for reason, count in result.excluded.items() if count}
     labels_per_image = None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
     return ManifestSummary(
-        images, n_classes, result.excluded, result.other_files, labels_per_image, _untrained_classes(manifest)
+        images, n_classes, excluded, result.other_files, labels_per_image, _untrained_classes(manifest)
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import io
 from contextlib import suppress
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,16 +21,23 @@ from hgld.datasets.resizing import Pixels
 from hgld.io.images import ORIENTATION, open_image, upright_rgb
 
 
-class Picture(Protocol):
+class Picture:
     """A picture, upright and in RGB, that is decoded on demand.
+
+    Args:
+        image: Picture that is upright and in RGB already, or a JPEG file that was opened by Pillow.
+        jpeg: Content of the JPEG file.
 
     Attributes:
         width: Its width in pixels.
         height: Its height in pixels.
     """
 
-    width: int
-    height: int
+    def __init__(self, image: Image.Image, jpeg: bytes | None = None) -> None:
+        self._image, self._jpeg = image, jpeg
+        self._orientation = 1 if jpeg is None else _orientation(image)
+        # From 5 on, the camera lay on its side.
+        self.width, self.height = image.size[::-1] if self._orientation >= 5 else image.size
 
     def decode(self, reduction: int = 1) -> Pixels:
         """Return the pixels.
@@ -45,45 +51,15 @@ class Picture(Protocol):
         Raises:
             UnreadableImageError: The picture is damaged.
         """
-
-
-class DecodedPicture:
-    """A picture that is in memory.
-
-    Args:
-        image: The picture, upright and in RGB.
-    """
-
-    def __init__(self, image: Image.Image) -> None:
-        self.width, self.height = image.size
-        self._image = image
-
-    def decode(self, reduction: int = 1) -> Pixels:
-        """See :meth:`Picture.decode`; it is never reduced."""
-        return np.array(self._image)
-
-
-class JpegPicture:
-    """A JPEG file.
-
-    Args:
-        data: Content of the file.
-        image: The file, opened by Pillow.
-    """
-
-    def __init__(self, data: bytes, image: Image.Image) -> None:
-        self._data, self._orientation, self._mode = data, _orientation(image), image.mode
-        # From 5 on, the camera lay on its side.
-        self.width, self.height = image.size[::-1] if self._orientation >= 5 else image.size
-
-    def decode(self, reduction: int = 1) -> Pixels:
-        """See :meth:`Picture.decode`."""
-        if reduction == 1 and self._orientation == 1 and self._mode in ("L", "RGB") and torchvision_decodes_alike():
+        if self._jpeg is None:
+            return np.array(self._image)
+        mode = self._image.mode
+        if reduction == 1 and self._orientation == 1 and mode in ("L", "RGB") and torchvision_decodes_alike():
             with suppress(RuntimeError):  # Pillow says what is wrong
-                return decode_by_torchvision(self._data)
-        image = open_image(self._data)
+                return decode_by_torchvision(self._jpeg)
+        image = open_image(self._jpeg)
         if reduction > 1:
-            image.draft(self._mode, (image.width // reduction, image.height // reduction))
+            image.draft(mode, (image.width // reduction, image.height // reduction))
         return np.array(upright_rgb(image))
 
 
@@ -94,7 +70,7 @@ def open_picture(data: bytes) -> Picture:
         UnreadableImageError: The content is no image or damaged, or too large.
     """
     image = open_image(data)
-    return JpegPicture(data, image) if image.format == "JPEG" else DecodedPicture(upright_rgb(image))
+    return Picture(image, data) if image.format == "JPEG" else Picture(upright_rgb(image))
 
 
 def decode_by_torchvision(data: bytes) -> Pixels:

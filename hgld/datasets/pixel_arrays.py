@@ -40,14 +40,8 @@ _LEVELS_100 = {"class": ("fine_labels", "fine_label_names"), "superclass": ("coa
 
 
 @dataclass(frozen=True)
-class PixelArrays:
-    """Images of a split.
-
-    Args:
-        split: Name of the split.
-        pixels: uint8, shape (N, 32, 32, 3): rows, columns, and red, green and blue.
-        levels: Names of the classes of the images, by level, finest first.
-    """
+class _PixelArrays:
+    """Images of a split: uint8, shape (N, 32, 32, 3), and the names of their classes by level, finest first."""
 
     split: str
     pixels: NDArray[np.uint8]
@@ -86,7 +80,7 @@ def extract_images(folder: Path, out: Path) -> ExtractSummary:
         tarfile.open(tar, "w") as archive,
     ):
         writer = csv.writer(lines, lineterminator="\n")
-        for arrays in read_pixel_arrays(folder):
+        for arrays in _read_pixel_arrays(folder):
             if not levels:
                 levels = tuple(arrays.levels)
                 writer.writerow(["path", "split", *levels])
@@ -98,15 +92,8 @@ def extract_images(folder: Path, out: Path) -> ExtractSummary:
     return ExtractSummary(dict(images), levels)
 
 
-def read_pixel_arrays(folder: Path) -> Iterator[PixelArrays]:
-    """Read a folder of CIFAR-10, CIFAR-100 or SVHN, one file after the other.
-
-    Args:
-        folder: See :func:`extract_images`.
-
-    Raises:
-        InputError: See :func:`extract_images`.
-    """
+def _read_pixel_arrays(folder: Path) -> Iterator[_PixelArrays]:
+    """Read a folder of CIFAR-10, CIFAR-100 or SVHN, one file after the other."""
     digits = sorted(folder.glob("*_32x32.mat"))
     if (folder / _CIFAR_10[1]).is_file():
         yield from _read_cifar(folder, *_CIFAR_10, _LEVELS_10)
@@ -124,7 +111,7 @@ def read_pixel_arrays(folder: Path) -> Iterator[PixelArrays]:
 
 def _read_cifar(
     folder: Path, files: Mapping[str, Sequence[str]], meta: str, levels: Mapping[str, tuple[str, str]]
-) -> Iterator[PixelArrays]:
+) -> Iterator[_PixelArrays]:
     names = _dictionary(folder / meta, [key for _, key in levels.values()])
     for split, batches in files.items():
         for batch in batches:
@@ -141,7 +128,7 @@ def _read_cifar(
             except (ValueError, LookupError, TypeError) as error:
                 raise InputError(f"{path}: not a batch of CIFAR ({error}); download it again") from error
             # Rows hold the red channel of all pixels, then the green one, then the blue one.
-            yield PixelArrays(split, pixels.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1), labels)
+            yield _PixelArrays(split, pixels.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1), labels)
 
 
 def _dictionary(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
@@ -161,7 +148,7 @@ def _names(numbers: Sequence[int], names: Sequence[str], n_images: int) -> list[
     return [str(names[number]) for number in numbers]
 
 
-def _read_svhn(path: Path) -> PixelArrays:
+def _read_svhn(path: Path) -> _PixelArrays:
     from scipy.io import loadmat
 
     try:
@@ -173,7 +160,7 @@ def _read_svhn(path: Path) -> PixelArrays:
         raise InputError(f"{path}: not a file of SVHN's cropped digits ({error}); download it again") from error
     # The digit 0 has the label 10.
     classes = [str(digit % 10) for digit in digits.astype(int).tolist()]
-    return PixelArrays(path.name.partition("_")[0], pixels.transpose(3, 0, 1, 2), {"class": classes})
+    return _PixelArrays(path.name.partition("_")[0], pixels.transpose(3, 0, 1, 2), {"class": classes})
 
 
 def _add_png(archive: tarfile.TarFile, path: str, pixels: NDArray[np.uint8]) -> None:

@@ -1,7 +1,7 @@
 """``hgld repack``: write the images of a manifest once, at a chosen size, into tar files that are read in order.
 
 What passes: the rows of a manifest, in order, in chunks; the bytes of each image, read and reduced by a worker
-process (:mod:`hgld.datasets.repacked_images`); a tar file and its record for each ten thousand of them
+process; a tar file and its record for each ten thousand of them
 (:mod:`hgld.datasets.repacked_shards`); and in the end a manifest with the same ids, splits and labels.
 
 The jobs of an array write a part of the tar files each; the same call without a part then writes the manifest.
@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -28,15 +27,14 @@ from numpy.typing import NDArray
 
 from hgld.compute.part import Part
 from hgld.datasets.batch import SkippedImage
-from hgld.datasets.encoded_images import EncodedImages
+from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
-from hgld.datasets.repacked_images import RepackedImage, RepackedImages
-from hgld.datasets.repacked_shards import RepackedShards, ShardRecord
+from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write, free_bytes, require_free_space, sha256_of
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
-from hgld.progress import NoProgress, Progress, byte_size
+from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date
 
 #: Files beside the tar files.
@@ -48,19 +46,7 @@ _SAMPLE = 64
 def plan_repack(
     path: Path, out: Path, config: RepackConfig, *, root: Path | None = None, part: Part | None = None
 ) -> RepackPlan:
-    """Return what :func:`repack_images` is going to do; nothing is written.
-
-    Args:
-        path: See :func:`repack_images`.
-        out: See :func:`repack_images`.
-        config: Settings.
-        root: See :func:`repack_images`.
-        part: See :func:`repack_images`.
-
-    Raises:
-        InputError: See :func:`repack_images`.
-        ConfigurationError: See :func:`repack_images`.
-    """
+    """Return what :func:`repack_images` with the same arguments is going to do; nothing is written."""
     job = _Job(path, out, config, root, part)
     job.shards.check(discard=False)
     return job.plan(job.shards.records(job.numbers, verify=False))
@@ -114,7 +100,7 @@ def repack_images(
             return None
         if len(before) < len(job.numbers):
             plan = job.plan(before)
-            _check_space(out, plan)
+            require_free_space(out, plan.n_bytes, "the images")
             if announce is not None:
                 announce(plan)
         records = job.write_missing(before, progress or NoProgress())
@@ -183,7 +169,7 @@ class _Job:
     def plan(self, records: dict[int, ShardRecord]) -> RepackPlan:
         """Return what is left to do beside tar files that are there, estimated from some images of the others."""
         missing = [row for number in self.numbers if number not in records for row in self._rows(number)]
-        n_images = sum(len(self._rows(number)) for number in self.numbers)
+        n_images = self._n_images(self.numbers)
         sample = [missing[i] for i in np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)]
         start = time.process_time()
         images = [self._images[row] for row in sample]
@@ -204,18 +190,17 @@ class _Job:
             source_bytes=scale * sum(self._images.n_bytes(row) for row in sample),
             n_bytes=scale * sum(len(image.data) for image in readable),
             cpu_seconds=scale * seconds,
-            free_bytes=shutil.disk_usage(_existing(self._out)).free,
+            free_bytes=free_bytes(self._out),
         )
 
     def write_missing(self, records: dict[int, ShardRecord], progress: Progress) -> list[ShardRecord]:
         """Write the tar files that are not there yet; returns the records of all."""
         missing = [number for number in self.numbers if number not in records]
-        n_images = sum(len(self._rows(number)) for number in self.numbers)
-        progress.start(n_images, sum(len(self._rows(number)) for number in records))
+        progress.start(self._n_images(self.numbers), self._n_images(records))
         written = dict(records)
-        if not missing:
-            return [records[number] for number in self.numbers]
-        images = self._images.load([self._rows(number) for number in missing], self._config.workers)
+        images: Iterator[RepackedImage | SkippedImage] = iter(())
+        if missing:
+            images = self._images.load([self._rows(number) for number in missing], self._config.workers)
         for number in missing:
             rows = self._rows(number)
             ids = self._manifest.ids[rows.start : rows.stop].tolist()
@@ -261,6 +246,9 @@ class _Job:
             boxes=None if taken.boxes is None else np.array(boxes, np.float64),
         )
 
+    def _n_images(self, numbers: Iterable[int]) -> int:
+        return sum(len(self._rows(number)) for number in numbers)
+
     def _rows(self, number: int) -> range:
         size = self._config.shard_size
         return range(number * size, min((number + 1) * size, len(self._manifest)))
@@ -286,17 +274,3 @@ def _images_digest(manifest: Manifest) -> str:
 
 def _joined(values: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     return np.concatenate([np.array(part, np.int64) for part in values])
-
-
-def _existing(path: Path) -> Path:
-    """Return the folder, or the closest one above it that exists."""
-    path = path.absolute()
-    return path if path.exists() else _existing(path.parent)
-
-
-def _check_space(out: Path, plan: RepackPlan) -> None:
-    if plan.n_bytes > plan.free_bytes:
-        raise ConfigurationError(
-            f"{out}: the images need about {byte_size(plan.n_bytes)}, but the disk has only "
-            f"{byte_size(plan.free_bytes)} left; free some space, or choose another folder (`out`)"
-        )

@@ -1,4 +1,9 @@
-"""The folder that ``hgld repack`` writes: tar files of a fixed number of images each, and a record of each.
+"""Images as ``hgld repack`` stores them, and the folder that it writes.
+
+A reduced image has the pixels of :func:`hgld.io.images.upright_rgb`, such as those of the first frame, turned as EXIF
+says. Files that are copied keep all of that, and are read like the original.
+
+The folder has tar files of a fixed number of images each, and a record of each:
 
 - ``images_00000.tar``, ``images_00001.tar``, ...: images in the order of the manifest. Ids of GLDv2 are stored as in
   its own tar files, ``a/b/c/abc….jpg``, so that ``hgld index-images`` finds them by id, too.
@@ -18,15 +23,112 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+from PIL import Image
+
 from hgld.datasets.batch import SkippedImage
-from hgld.datasets.repacked_images import RepackedImage
-from hgld.errors import ConfigurationError, indented_list
+from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.loading import worker_loader
+from hgld.datasets.resizing import resize
+from hgld.errors import ConfigurationError, HgldError, indented_list
 from hgld.io.files import atomic_write, sha256_of
-from hgld.io.images import SUFFIXES, Box
+from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
 from hgld.tables import Provenance
 
 _SETTINGS, _SUMS = "made_of.json", "sha256sums.txt"
 _GLDV2_ID = re.compile("[0-9a-f]{16}")
+#: Suffixes by format; the other formats that are read are kinds of JPEG.
+_SUFFIXES = {"PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
+_JPEG = ".jpg"
+#: Number of images that a worker process reads at once.
+_CHUNK = 16
+
+
+@dataclass(frozen=True)
+class RepackedImage:
+    """An encoded image.
+
+    Args:
+        data: Content of the file.
+        suffix: Suffix of its format, such as ``.jpg``.
+        box: The part of the image that counts, in its pixels; None for all of it.
+        is_copy: Whether this is the original file.
+    """
+
+    data: bytes
+    suffix: str
+    box: Box | None
+    is_copy: bool
+
+
+def repack_image(data: bytes, box: Box | None, size: int | None, quality: int) -> RepackedImage:
+    """Reduce an image, and encode it as JPEG, unless it is small already.
+
+    The image is decoded in any case, so that what is damaged is found. JPEG files of more than twice the size are
+    decoded at a half, a quarter or an eighth, which is still at least twice the size.
+
+    Args:
+        data: Content of the file.
+        box: The part of the image that counts, in pixels: left, top, right, bottom; None for all of it.
+        size: Length of the shorter side that an image is reduced to, or with a box that of the box, in pixels; the
+            other side keeps the aspect ratio. None for the original file.
+        quality: Quality of JPEG, 1 to 100.
+
+    Returns:
+        The reduced image; or the original file, if the image is no larger.
+
+    Raises:
+        UnreadableImageError: The image is damaged, or the box is outside of it.
+    """
+    image = open_image(data)
+    suffix = _SUFFIXES.get(image.format or "", _JPEG)
+    # A box is in pixels of the upright image at full size.
+    upright = upright_rgb(image, size if box is None else None)
+    part = box_inside(box, upright) or (0, 0, *upright.size)
+    shorter = min(part[2] - part[0], part[3] - part[1])
+    if size is None or shorter <= size:
+        return RepackedImage(data, suffix, box, is_copy=True)
+    width, height = (max(round(side * size / shorter), 1) for side in upright.size)
+    encoded = io.BytesIO()
+    Image.fromarray(resize(np.asarray(upright), (width, height), "bicubic")).save(encoded, "JPEG", quality=quality)
+    x, y = width / upright.width, height / upright.height
+    reduced_box = None if box is None else (part[0] * x, part[1] * y, part[2] * x, part[3] * y)
+    return RepackedImage(encoded.getvalue(), _JPEG, reduced_box, is_copy=False)
+
+
+class RepackedImages:
+    """The images of a manifest at their new size, by row; see :func:`repack_image`."""
+
+    def __init__(self, encoded: EncodedImages, size: int | None, quality: int) -> None:
+        self.root, self._encoded, self._size, self._quality = encoded.root, encoded, size, quality
+
+    def __getitem__(self, row: int) -> RepackedImage | SkippedImage:
+        """Return the image of a row, or why it cannot be read.
+
+        Raises:
+            InputError: The tar file of the image cannot be read, or is not the one that was indexed.
+        """
+        manifest = self._encoded.manifest
+        try:
+            return repack_image(self._encoded.read(row), manifest.box(row), self._size, self._quality)
+        except UnreadableImageError as error:
+            return SkippedImage(row, f"{manifest.ids[row]}: {error.description}")
+
+    def n_bytes(self, row: int) -> int:
+        """Return the size of the original file of an image; 0 if there is none."""
+        size, path = int(self._encoded.manifest.sizes[row]), self.root / self._encoded.manifest.paths[row]
+        return size if size >= 0 else path.stat().st_size if path.is_file() else 0
+
+    def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
+        """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""
+        chunks = (rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK))
+        for images in worker_loader(self._read_rows, chunks, workers):
+            if isinstance(images, HgldError):
+                raise images
+            yield from images
+
+    def _read_rows(self, rows: range) -> list[RepackedImage | SkippedImage]:
+        return [self[row] for row in rows]
 
 
 @dataclass(frozen=True)
@@ -66,10 +168,7 @@ class RepackedShards:
         self.folder, self._provenance = folder, provenance
 
     def open(self, *, discard: bool) -> None:
-        """Create the folder, or reuse it with the tar files in it.
-
-        Args:
-            discard: Whether to remove the tar files of an earlier run.
+        """Create the folder, or reuse it with the tar files in it, unless they are to be discarded.
 
         Raises:
             ConfigurationError: The tar files have other settings or images, or the folder holds something else.
@@ -100,12 +199,7 @@ class RepackedShards:
                 )
 
     def records(self, numbers: Iterable[int], *, verify: bool) -> dict[int, ShardRecord]:
-        """Return the records of those of some tar files that are there, by number.
-
-        Args:
-            numbers: Numbers of the tar files.
-            verify: Whether to compare their SHA-256 rather than their size.
-        """
+        """Return the records of those of some tar files that have the right size, or SHA-256, by number."""
         records = {}
         for number in numbers:
             path = self.path(number)
@@ -120,14 +214,7 @@ class RepackedShards:
     def write(
         self, number: int, rows: Sequence[int], ids: Sequence[str], images: Iterable[RepackedImage | SkippedImage]
     ) -> ShardRecord:
-        """Write a tar file and its record, replacing earlier ones.
-
-        Args:
-            number: Number of the tar file.
-            rows: Rows of the images in the manifest.
-            ids: Ids of the images.
-            images: The images, or why they could not be read.
-        """
+        """Write the tar file of some rows of the manifest and its record, replacing earlier ones."""
         self._record_path(number).unlink(missing_ok=True)  # it describes the file that is now replaced
         stored, skipped = [], []
         with atomic_write(self.path(number)) as draft:
@@ -183,9 +270,5 @@ def _member_name(image_id: str, suffix: str) -> str:
     """
     if _GLDV2_ID.fullmatch(image_id):
         return "/".join((*image_id[:3], image_id + suffix))
-    name = "/".join(_safe_parts(image_id)) or "image"
+    name = "/".join(part for part in PurePosixPath(image_id).parts if part not in ("/", ".", "..")) or "image"
     return name if name.lower().endswith(SUFFIXES) else name + suffix
-
-
-def _safe_parts(image_id: str) -> Iterator[str]:
-    return (part for part in PurePosixPath(image_id).parts if part not in ("/", ".", ".."))

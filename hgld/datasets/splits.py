@@ -15,19 +15,17 @@ from hgld.hierarchy import LabelMatrix
 OPEN_SET_SHARE = 0.5
 
 
-def check_split_settings(split: object, test_share: float | None, open_set: str | None) -> None:
-    """Check the settings of readers that split at random.
-
-    Args:
-        split: Where the dataset's own split is; None or False if it has none.
-        test_share: See :func:`split_at_random`.
-        open_set: See :func:`split_at_random`.
-
-    Raises:
-        ConfigurationError: The share is not between 0 and 1, or the dataset has a split already.
-    """
+def check_test_share(test_share: float | None, example: float = 0.2) -> None:
+    """Raise a :class:`ConfigurationError` unless a share is between 0 and 1, or None."""
     if test_share is not None and not 0 < test_share < 1:
-        raise ConfigurationError(f"`test_share` is {test_share}; expected a number between 0 and 1, such as 0.2")
+        raise ConfigurationError(
+            f"`test_share` is {test_share}; expected a number between 0 and 1, such as {example}"
+        )
+
+
+def check_split_settings(split: object, test_share: float | None, open_set: str | None) -> None:
+    """Raise a :class:`ConfigurationError` if the share is not between 0 and 1, or the dataset has a split already."""
+    check_test_share(test_share)
     if split and (test_share is not None or open_set is not None):
         raise ConfigurationError("the images have a split of their own; omit it, or omit `test_share` and `open_set`")
 
@@ -125,17 +123,9 @@ def first_labels(manifest: Manifest) -> LabelMatrix:
 
 
 def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
-    """Choose test images such that training sees the same classes.
+    """Choose a random share of the images of each class as test images, such that training sees the same classes.
 
-    A random share of the images of each class is chosen; a fractional number is rounded up or down at random.
-
-    Args:
-        labels: int64, shape (N, L), finest first.
-        test_share: Share of the images, above 0 and below 1.
-        seed: Seed of the random choice.
-
-    Returns:
-        bool, shape (N,): whether each image is in the test set.
+    A fractional number is rounded up or down at random. Returns whether each image is chosen: bool, shape (N,).
 
     >>> closed_set_split(np.array([[0], [0], [1], [1]]), 0.5, seed=0).tolist()
     [True, False, True, False]
@@ -145,18 +135,10 @@ def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArr
 
 
 def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
-    """Choose test images such that no class is in both training and test set.
+    """Choose a random share of the classes of each label one level above as test classes, with all images of each.
 
-    A random share of the classes of each label one level above is chosen, with all images of each; a fractional
-    number is rounded up or down at random.
-
-    Args:
-        labels: int64, shape (N, L), finest first; if L is 1, all classes have the same parent.
-        test_share: Share of the classes, above 0 and below 1.
-        seed: Seed of the random choice.
-
-    Returns:
-        bool, shape (N,): whether each image is in the test set.
+    If there is one level alone, all classes have the same parent. A fractional number is rounded up or down at
+    random. Returns whether each image is chosen: bool, shape (N,).
 
     >>> open_set_split(np.array([[0, 0], [0, 0], [1, 0], [2, 1], [3, 1]]), 0.5, seed=0).tolist()
     [True, True, False, True, False]

@@ -2,13 +2,13 @@
 
 The pixels are those of the published code, which resizes with Pillow (:mod:`hgld.datasets.resizing`), but the EXIF
 orientation is applied when a picture is decoded, unlike in the authors' code. They are normalised last, where batches
-are loaded on the device of the model (:mod:`hgld.datasets.normalisation`).
+are loaded on the device of the model (:class:`hgld.datasets.batch.Normalisation`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,35 +16,13 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torchvision.transforms import RandomResizedCrop
 
-from hgld.datasets.normalisation import Normalisation
-from hgld.datasets.pictures import DecodedPicture, Picture
+from hgld.datasets.batch import Normalisation
+from hgld.datasets.pictures import Picture
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import Box
 from hgld.io.settings import Settings
 
 Fit = Literal["crop", "squash", "pad", "longest"]
-
-
-class Transform(Protocol):
-    """Function from a picture to the input of a model, in two parts: pixels, and their normalisation.
-
-    A box is the part of the picture that counts; it is rounded to whole pixels, and cut out before anything else.
-    With ``longest``, it is reduced by the factor by which the whole picture would be.
-    """
-
-    @property
-    def normalisation(self) -> Normalisation:
-        """Function from the pixels to the input of the model."""
-
-    def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
-        """Return the pixels before normalisation: uint8, shape (3, h, w) as below.
-
-        Raises:
-            UnreadableImageError: The picture is damaged.
-        """
-
-    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
-        """Transform a picture in RGB: float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``."""
 
 
 class ImageSettings(Settings):
@@ -139,17 +117,20 @@ def training_transform(settings: ImageSettings) -> Transform:
 
     It draws from torch's CPU generator, which :class:`hgld.datasets.image_dataset.ImageDataset` seeds.
     """
-    return _Transform(settings, settings.crop_scale, settings.flip)
+    return Transform(settings, settings.crop_scale, settings.flip)
 
 
 def evaluation_transform(settings: ImageSettings) -> Transform:
     """Return the transform that ``fit`` describes; see :class:`ImageSettings`."""
-    return _Transform(settings, None, flips=False)
+    return Transform(settings, None, flips=False)
 
 
 @dataclass(frozen=True)
-class _Transform:
-    """A transform; see :class:`Transform`.
+class Transform:
+    """Function from a picture in RGB to the input of a model: pixels, and their normalisation.
+
+    A box is the part of the picture that counts; it is rounded to whole pixels, and cut out before anything else.
+    With ``longest``, it is reduced by the factor by which the whole picture would be.
 
     Args:
         settings: Settings of images.
@@ -163,16 +144,23 @@ class _Transform:
 
     @property
     def normalisation(self) -> Normalisation:
-        """See :class:`Transform`."""
+        """Function from the pixels to the input of the model."""
         return Normalisation(self.settings.mean, self.settings.std)
 
     def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
-        """See :class:`Transform`."""
-        return self.normalisation(self.pixels(DecodedPicture(image), box)).contiguous()
+        """Transform a picture: float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``."""
+        return self.normalisation(self.pixels(Picture(image), box)).contiguous()
 
     def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
-        """See :meth:`Transform.pixels`."""
-        region = _region(picture, box)
+        """Return the pixels before normalisation: uint8, shape (3, h, w).
+
+        Raises:
+            UnreadableImageError: The picture is damaged.
+        """
+        region: Window = 0, 0, picture.width, picture.height
+        if box is not None:
+            left, top, right, bottom = map(round, box)
+            region = left, top, right - left, bottom - top
         if self.crop_scale is not None:
             pixels = self._random_crop(picture, region, self.crop_scale)
         elif self.settings.fit == "longest":
@@ -238,11 +226,7 @@ class _Transform:
     ) -> tuple[Pixels, Window]:
         """Decode a picture, and return the region in it; both are reduced if the settings allow it.
 
-        Args:
-            picture: The picture.
-            region: Part of it that is needed.
-            size: Width and height that the region is resized to, which it keeps at least.
-            longest: Whether it is enough that the longer side keeps its size.
+        The region keeps at least the size that it is resized to; with ``longest``, its longer side does.
         """
         if not self.settings.reduced_decoding:
             return picture.decode(), region
@@ -255,14 +239,6 @@ class _Transform:
         left, right = (int(x * width / picture.width) for x in (region[0], region[0] + region[2]))
         top, bottom = (int(y * height / picture.height) for y in (region[1], region[1] + region[3]))
         return pixels, (left, top, max(right - left, 1), max(bottom - top, 1))
-
-
-def _region(picture: Picture, box: Box | None) -> Window:
-    """Return the part of a picture in a box, rounded to whole pixels."""
-    if box is None:
-        return 0, 0, picture.width, picture.height
-    left, top, right, bottom = map(round, box)
-    return left, top, right - left, bottom - top
 
 
 def _with_shorter_side(region: Window, length: int) -> tuple[int, int]:

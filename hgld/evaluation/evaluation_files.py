@@ -32,7 +32,7 @@ class EvaluationFiles:
             or RParis, or the CSV file of GLDv2's recognition track.
         label_separator: Separator between the labels of an image in ``labels`` and ``query_labels``, see
             :func:`hgld.datasets.image_labels.read_labels`.
-        predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.predictions` and
+        predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.ground_truth` and
             :mod:`hgld.gldv2.recognition`; instead of embeddings.
         distractor_embeddings: Embeddings of further gallery images that are relevant to no query.
 

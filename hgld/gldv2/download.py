@@ -9,11 +9,13 @@ the whole file again.
 from __future__ import annotations
 
 import errno
+import json
 import math
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +23,7 @@ from typing import TypeVar
 import requests
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.partial_download import Origin, PartialDownload
+from hgld.gldv2.files import read_md5
 from hgld.io.files import digest_of
 from hgld.io.http import (
     BROKEN_CONNECTION,
@@ -42,6 +44,8 @@ T = TypeVar("T")
 _MIN_BYTES = 2**16
 #: Statuses for a file that does not exist; S3 answers 403 for one.
 _NOT_FOUND_STATUSES = (403, 404, 410)
+#: Number of new bytes that counts as progress.
+_MIN_GROWTH = 2**20
 
 
 @dataclass(frozen=True)
@@ -71,22 +75,6 @@ class NotFoundError(SourceError):
 
 class ChecksumError(SourceError):
     """The downloaded file does not match its checksum."""
-
-
-def download(
-    url: str,
-    path: Path,
-    *,
-    md5: str | None = None,
-    sha256: str | None = None,
-    config: DownloadConfig | None = None,
-    progress: Progress | None = None,
-) -> int:
-    """Download the file at ``url`` to ``path``.
-
-    See :meth:`Downloader.download`; for several files a :class:`Downloader` reuses its connections.
-    """
-    return Downloader(config).download(url, path, md5=md5, sha256=sha256, progress=progress)
 
 
 class Downloader:
@@ -152,6 +140,11 @@ class Downloader:
                 if not replace and path.is_file() and not _checksum_problem(path, expected):
                     return 0
                 return self._download(PartialDownload(path, url, progress or NoProgress()), expected)
+
+    def md5(self, url: str, path: Path) -> str:
+        """Download a file in the format of ``md5sum`` to ``path``, and return the MD5 in it, in lower-case hex."""
+        self.download(url, path, replace=True)
+        return read_md5(path)
 
     def close(self) -> None:
         """Stop all downloads in progress; each raises :class:`SourceError` and can be resumed."""
@@ -222,6 +215,152 @@ class Downloader:
             except (TransientError, *BROKEN_CONNECTION):
                 if not part.made_progress():
                     raise
+
+
+def partial_path(path: Path) -> Path:
+    """Return where the bytes of a file are kept until its download is complete."""
+    return path.with_name(f"{path.name}.part")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The remote file that the received bytes belong to.
+
+    Args:
+        url: Address of the file.
+        size: Size in bytes; None where the server does not say.
+        validator: Value for the header If-Range; None where the server sends none.
+    """
+
+    url: str
+    size: int | None
+    validator: str | None
+
+    @classmethod
+    def from_response(cls, url: str, response: requests.Response) -> Origin:
+        """Read size and validator from the headers of a response."""
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            # No encoding was requested, and these headers describe the encoded form, not the file.
+            return cls(url, None, None)
+        length = response.headers.get("Content-Length")
+        return cls(url, int(length) if length else None, _validator(response))
+
+
+class PartialDownload:
+    """The received bytes of a file, and the note of their origin; both survive an interrupted run.
+
+    Attributes:
+        transferred: Number of bytes received by this object, discarded ones included.
+
+    Args:
+        path: Destination of the complete file.
+        url: Address of the file; bytes from another address are discarded.
+        progress: Receives the number of bytes received, and a negative number for bytes discarded.
+    """
+
+    def __init__(self, path: Path, url: str, progress: Progress) -> None:
+        self.url, self.progress = url, progress
+        self.file, self._note, self._path = partial_path(path), path.with_name(f"{path.name}.part.json"), path
+        self.transferred = 0
+        self._started = self._ended = False
+        self._origin = self._read_note()
+        if self._origin is None:
+            self._remove()
+        self._most_bytes = self.n_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        """Number of bytes received so far."""
+        return self.file.stat().st_size if self.file.exists() else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes were received."""
+        if self._origin is None:
+            return False
+        return self._ended if self._origin.size is None else self.n_bytes == self._origin.size
+
+    def resume_headers(self) -> dict[str, str]:
+        """Return headers that request the missing bytes if the remote file is unchanged."""
+        if not self.n_bytes:
+            return {}
+        if self._origin is None or self._origin.validator is None:
+            self.discard()
+            return {}
+        return {"Range": f"bytes={self.n_bytes}-", "If-Range": self._origin.validator}
+
+    def is_continued_by(self, response: requests.Response) -> bool:
+        """Return whether a partial response holds the next bytes of the same file."""
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if self._origin is None or match is None or int(match[1]) != self.n_bytes:
+            return False
+        same_size = match[2] == "*" or self._origin.size in (None, int(match[2]))
+        return same_size and _validator(response) in (None, self._origin.validator)
+
+    def restart(self, origin: Origin) -> None:
+        """Discard the received bytes and note the origin of those that follow."""
+        self.discard()
+        self._origin = origin
+        self._note.write_text(json.dumps(asdict(origin)), encoding="utf-8")
+        self.file.touch()
+
+    def discard(self) -> None:
+        """Discard the received bytes and their note."""
+        if self._started:
+            self.progress.advance(-self.n_bytes)
+        self._remove()
+        self._origin, self._ended = None, False
+
+    def append(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Append chunks to the file, and yield each one that was written."""
+        assert self._origin is not None
+        if not self._started:
+            self._started = True
+            self.progress.start(self._origin.size or 0, self.n_bytes)
+        with self.file.open("ab") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+                self.transferred += len(chunk)
+                yield chunk
+        self._ended = True
+
+    def check_complete(self) -> None:
+        """Raise TransientError unless all bytes were received; bytes beyond the announced size are discarded."""
+        if not self.complete:
+            assert self._origin is not None
+            message = f"{self.url} ended after {self.n_bytes:,} of {self._origin.size:,} bytes"
+            if self.n_bytes > (self._origin.size or 0):
+                self.discard()
+            raise TransientError(message)
+
+    def made_progress(self) -> bool:
+        """Return whether the download grew by 1 MiB or more since this was last so, which resets the retries."""
+        if self.n_bytes < self._most_bytes + _MIN_GROWTH:
+            return False
+        self._most_bytes = self.n_bytes
+        return True
+
+    def finish(self) -> None:
+        """Move the complete file to its destination."""
+        self.file.replace(self._path)
+        self._note.unlink()
+
+    def _read_note(self) -> Origin | None:
+        try:
+            origin = Origin(**json.loads(self._note.read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):  # no note, or one cut short by a kill
+            return None
+        return origin if self.file.exists() and origin.url == self.url and origin.validator else None
+
+    def _remove(self) -> None:
+        self.file.unlink(missing_ok=True)
+        self._note.unlink(missing_ok=True)
+
+
+def _validator(response: requests.Response) -> str | None:
+    """Return a value for If-Range: a strong ETag, else the date of the last change."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
 
 
 def _status_error(response: requests.Response) -> Exception:

@@ -1,38 +1,37 @@
 """Download the dataset's files to a folder: each file once, in parallel, and verified.
 
 A first pass requests the sizes of the missing files, so that a lack of disk space shows at once; a second pass
-downloads them. Finished files are recorded (:mod:`hgld.gldv2.fetch_record`). A tar file that was copied to the folder
-by other means is verified once.
+downloads them. Finished files are recorded: half a terabyte need not be read again to know that it is complete. A tar
+file that was copied to the folder by other means is verified once.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.download import DownloadConfig, Downloader, NotFoundError
-from hgld.gldv2.fetch_record import FetchRecord
-from hgld.gldv2.files import HOST_URL, N_SHARDS, DatasetFile, metadata_files, read_md5, shard_files
-from hgld.gldv2.partial_download import partial_path
-from hgld.io.files import digest_of
+from hgld.errors import ConfigurationError, InputError, SourceError
+from hgld.gldv2.download import DownloadConfig, Downloader, NotFoundError, partial_path
+from hgld.gldv2.files import HOST_URL, N_SHARDS, DatasetFile, metadata_files, shard_files
+from hgld.io.files import atomic_write, digest_of, require_free_space
 from hgld.io.http import RetriesExhaustedError
 from hgld.io.locks import exclusive_lock
-from hgld.progress import NoProgress, Progress, byte_size
+from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: Number of files in a row whose retries are exhausted, after which the server is assumed to be down.
 _MAX_FAILURES_IN_A_ROW = 4
+_RECORD_FORMAT = "hgld.fetched/1"
 
 
 @dataclass(frozen=True)
@@ -125,22 +124,18 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
 
 @dataclass(frozen=True)
 class _Job:
-    """Work to do for one file.
-
-    Args:
-        file: The file.
-        url: Address to download from; None to compare the existing file with the record.
-        n_bytes: Size of the file; 0 where the server does not say.
-        kept: Number of bytes that an earlier run left.
-        disk_space: Number of further bytes needed on the disk.
-        replace: Replace the existing file.
-    """
+    """Work to do for one file."""
 
     file: DatasetFile
+    #: Address to download from; None to compare the existing file with the record.
     url: str | None
+    #: Size of the file; 0 where the server does not say.
     n_bytes: int
+    #: Number of bytes that an earlier run left.
     kept: int = 0
+    #: Number of further bytes needed on the disk.
     disk_space: int = 0
+    #: Whether to replace an existing file.
     replace: bool = False
 
 
@@ -170,7 +165,12 @@ class _FetchRun:
         try:
             planned = list(pool.imap(lambda file: self._try(file, lambda: self._plan(file)), self._config.files()))
             jobs = [job for job in planned if isinstance(job, _Job)]
-            self._check_space(jobs)
+            require_free_space(
+                self._out,
+                sum(job.disk_space for job in jobs),
+                "the files",
+                "free some space, choose another folder (`out`), or fetch fewer tar files (`shards`)",
+            )
             self._progress.start(sum(job.n_bytes for job in jobs), sum(job.kept for job in jobs))
             done = list(pool.imap(lambda job: self._try(job.file, lambda: self._carry_out(job)), jobs))
         finally:
@@ -233,14 +233,6 @@ class _FetchRun:
     def _url(self, remote_path: str) -> str:
         return f"{self._config.base_url.rstrip('/')}/{remote_path}"
 
-    def _check_space(self, jobs: Sequence[_Job]) -> None:
-        needed, free = sum(job.disk_space for job in jobs), shutil.disk_usage(self._out).free
-        if needed > free:
-            raise ConfigurationError(
-                f"{self._out}: {byte_size(needed)} are to be downloaded, but the disk has only {byte_size(free)} "
-                "left; free some space, choose another folder (`out`), or fetch fewer tar files (`shards`)"
-            )
-
     def _carry_out(self, job: _Job) -> _Outcome:
         progress = _FileProgress(job, self._progress, self._lock)
         path = self._out / job.file.path
@@ -260,9 +252,7 @@ class _FetchRun:
     def _expected_md5(self, file: DatasetFile) -> str | None:
         if file.md5_path is None:
             return None
-        path = self._out / file.md5_path
-        self._downloader.download(self._url(file.md5_path), path, replace=True)
-        return read_md5(path)
+        return self._downloader.md5(self._url(file.md5_path), self._out / file.md5_path)
 
 
 class _FileProgress:
@@ -284,3 +274,53 @@ class _FileProgress:
     def finish(self) -> None:
         """Count all remaining bytes of the file."""
         self.advance(self._total - self._done)
+
+
+class FetchRecord:
+    """Size, time of modification and MD5 of every finished file, kept in ``.hgld-fetched.json``; thread-safe.
+
+    Args:
+        folder: Folder of the files.
+
+    Raises:
+        InputError: The record is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / ".hgld-fetched.json"
+        self._lock = threading.Lock()
+        self._files = self._read()
+
+    def is_finished(self, file: DatasetFile) -> bool:
+        """Return whether the file exists with the size and time of modification that it had when it was finished."""
+        path, entry = self._folder / file.path, self._files.get(file.path)
+        if entry is None or not path.is_file():
+            return False
+        stat = path.stat()
+        return (stat.st_size, stat.st_mtime_ns) == (entry["size"], entry["mtime_ns"])
+
+    def md5(self, file: DatasetFile) -> str:
+        """Return the MD5 of a finished file."""
+        return str(self._files[file.path]["md5"])
+
+    def add(self, file: DatasetFile, md5: str) -> None:
+        """Record a file as finished."""
+        stat = (self._folder / file.path).stat()
+        with self._lock:
+            self._files[file.path] = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "md5": md5}
+            document = {"format": _RECORD_FORMAT, "files": self._files}
+            with atomic_write(self._path) as draft:
+                draft.write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            document = json.loads(self._path.read_text(encoding="utf-8"))
+            if document["format"] != _RECORD_FORMAT:
+                raise ValueError(f"its format is {document['format']}, expected {_RECORD_FORMAT}")
+            return dict(document["files"])
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self._path} is damaged ({error}); delete it, and the files in the folder are verified once more"
+            ) from error

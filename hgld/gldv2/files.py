@@ -5,16 +5,25 @@ of the dataset: 500, 100 and 20 tar files of photographs (``train/images_000.tar
 (``md5sum/train/md5.images_000.txt``), CSV files about photographs and landmarks below ``metadata/``, and two
 solutions below ``ground_truth/``. In a local folder the CSV files are at the root, where the other commands expect
 them, and the rest is laid out as at the host. A server of such a folder can replace the host.
+
+Lists of some parts of the dataset come with hgld, so that results on them can be repeated.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, SourceError
+from hgld.io.files import atomic_write
+from hgld.resources import subset_file
+
+#: Names of the parts whose lists come with hgld, and their files.
+SUBSETS = ("washington",)
+_SUBSET_FILES = ("train.csv", "train_label_to_category.csv", "train_label_to_hierarchical.csv")
 
 HOST_URL = "https://s3.amazonaws.com/google-landmark"
 #: Number of tar files of photographs by split.
@@ -119,3 +128,15 @@ def read_md5(path: Path) -> str:
     if match is None:
         raise SourceError(f"{path}: expected an MD5 of 32 hex digits, but the server sent {text[:50]!r}")
     return match[0].lower()
+
+
+def subset_list(name: str) -> Path:
+    """Return the list of photographs of a part, with the columns of GLDv2's train.csv."""
+    return subset_file(f"{name}/{_SUBSET_FILES[0]}")
+
+
+def copy_subset(name: str, out: Path) -> None:
+    """Write the lists of a part to a folder, where the dataset has lists of the same names, which are replaced."""
+    for file in _SUBSET_FILES:
+        with atomic_write(out / file) as draft:
+            shutil.copyfile(subset_file(f"{name}/{file}"), draft)

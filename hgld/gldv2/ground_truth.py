@@ -1,15 +1,20 @@
-"""GLDv2's own ground truth of retrieval: the index images that are correct answers for each test image.
+"""GLDv2's own ground truth of retrieval, the correct index images for each test image, and predictions of them.
 
 ``retrieval_solution_v2.1.csv`` has a row per test image: ``id``, ``images`` (ids of index images separated by spaces,
 or the word None where the test image is ignored) and ``Usage`` (Public or Private). Of about 118,000 test images
 1,129 have images, 379 of them Public and 750 Private. ``index_image_to_landmark.csv`` has a row for each of the
 761,757 index images: ``id`` and ``landmark_id``.
+
+Predictions have the form of the public landmark retrieval challenges: a CSV file with the columns ``id``, a test
+image, and ``images``, the ids of index images separated by single spaces, best first. The challenges score the first
+100. A test image without a row, or with an empty cell, has no predictions.
 """
 
 from __future__ import annotations
 
+import csv
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 
 from hgld.errors import InputError, indented_list
 from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.files import atomic_write
 from hgld.ragged import Integers, RaggedIndices
 
 log = logging.getLogger(__name__)
@@ -30,9 +35,11 @@ USAGES = ("Public", "Private")
 #: Valid values of the column Usage; later exports also mark ignored test images there.
 _USAGES = (*USAGES, "Ignored")
 _NO_IMAGES = "None"
-_INDEX_COLUMNS = ["id", "landmark_id"]
 
 Texts = npt.NDArray[np.str_]
+
+#: Predicted index images by test image, best first. An empty text takes a rank, but is no image.
+RetrievalPredictions = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
 
     def parse(line: int, row: Mapping[str, str]) -> tuple[str, str, tuple[str, ...] | None]:
         query, usage, images = row["id"].strip(), row["Usage"].strip(), row["images"]
-        _check_id(query, line, lines)
+        check_new_id(query, line, lines)
         if usage not in _USAGES:
             raise ValueError(f'the Usage is "{usage}"; expected {" or ".join(USAGES)}')
         if not images.strip() and not may_lack_positives:
@@ -141,22 +148,19 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, or its
             landmark_id not a whole number.
     """
-    table = _read_well_formed(path)
-    if table is None:
-        table = _read_row_by_row(path)
+    lines: dict[str, int] = {}
+
+    def parse(line: int, row: Mapping[str, str]) -> int:
+        check_new_id(row["id"].strip(), line, lines)
+        return parse_whole_number("landmark_id", row["landmark_id"])
+
+    landmark_ids = read_rows(path, ("id", "landmark_id"), parse)
     # All ids have 16 characters, so that fixed width costs nothing.
-    return ImageLandmarks(table["id"].to_numpy().astype(np.str_), table["landmark_id"].to_numpy())
+    return ImageLandmarks(np.array(list(lines)), np.array(landmark_ids, np.int64))
 
 
 def positive_positions(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
-    """Return the positions of each query's positives in the gallery.
-
-    Args:
-        solution: Ground truth.
-        gallery_ids: Ids of the gallery's images, shape (n_gallery,).
-
-    Returns:
-        One row per query; the columns are positions in ``gallery_ids``.
+    """Return the positions of each query's positives in the gallery: a row per query.
 
     Raises:
         InputError: Positives are not in the gallery, or ids are repeated there.
@@ -178,47 +182,6 @@ def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks
     return QueryLandmarks(first, len(mixed))
 
 
-def _check_id(image: str, line: int, lines: dict[str, int]) -> None:
-    if not image:
-        raise ValueError("the id is empty")
-    earlier = lines.setdefault(image, line)
-    if earlier != line:
-        raise ValueError(f"the id {image} is in line {earlier} already; expected one row per image")
-
-
-def _read_well_formed(path: Path) -> pa.Table | None:
-    """Read a file fast if all its rows are valid; return None otherwise."""
-    options = pa_csv.ConvertOptions(
-        column_types=dict.fromkeys(_INDEX_COLUMNS, pa.string()), include_columns=_INDEX_COLUMNS
-    )
-    try:
-        table = pa_csv.read_csv(path, convert_options=options)
-    except (pa.ArrowException, OSError):
-        return None
-    ids, numbers = table.columns
-    well_formed = (
-        len(table) > 0
-        and pc.all(pc.match_substring_regex(ids, r"^\S+$")).as_py()
-        # Eighteen digits always fit into int64.
-        and pc.all(pc.match_substring_regex(numbers, "^[0-9]{1,18}$")).as_py()
-        and pc.count_distinct(ids).as_py() == len(ids)
-    )
-    return table.set_column(1, "landmark_id", numbers.cast(pa.int64())) if well_formed else None
-
-
-def _read_row_by_row(path: Path) -> pa.Table:
-    """Read the same table several times slower, and report every invalid row by its line."""
-    lines: dict[str, int] = {}
-
-    def parse(line: int, row: Mapping[str, str]) -> tuple[str, int]:
-        image = row["id"].strip()
-        _check_id(image, line, lines)
-        return image, parse_whole_number("landmark_id", row["landmark_id"])
-
-    ids, numbers = zip(*read_rows(path, _INDEX_COLUMNS, parse), strict=True)
-    return pa.table({"id": ids, "landmark_id": pa.array(numbers, pa.int64())})
-
-
 def _find_positives(
     solution: RetrievalSolution, ids: Sequence[str] | Texts, owner: str
 ) -> tuple[Integers, npt.NDArray[np.int64]]:
@@ -238,3 +201,73 @@ def _find_positives(
             f"check that the ids are GLDv2's own, without folder and suffix:\n{indented_list(missing, limit=5)}"
         )
     return np.array([row for row, _ in pairs]), positions.to_numpy().astype(np.int64)
+
+
+def read_retrieval_predictions(path: Path, query_ids: Iterable[str]) -> RetrievalPredictions:
+    """Read predictions of test images.
+
+    As in the published scorer, two blanks in a row enclose an empty id, which takes a rank. Unlike it, a repeated or
+    unknown test image is an error even where it has no predictions.
+
+    Args:
+        path: CSV file.
+        query_ids: Ids of all test images, those that are not scored included.
+
+    Raises:
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated. Also
+            raised if an id is not that of a test image.
+    """
+    lines: dict[str, int] = {}
+
+    def parse(line: int, row: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+        query, images = row["id"].strip(), row["images"]
+        check_new_id(query, line, lines)
+        return query, tuple(images.split(" ")) if images else ()
+
+    predictions = dict(read_rows(path, ("id", "images"), parse))
+    known = set(query_ids)
+    if unknown := [query for query in predictions if query not in known]:
+        raise InputError(
+            f"{path}: {len(unknown):,} of {len(predictions):,} ids are not those of test images in the solution:\n"
+            f"{indented_list(unknown, limit=5)}"
+        )
+    return predictions
+
+
+def write_retrieval_predictions(path: Path, query_ids: Sequence[str], rankings: Iterable[Sequence[str]]) -> None:
+    """Write predictions of test images, atomically.
+
+    Args:
+        path: CSV file to write or replace.
+        query_ids: Ids of the test images.
+        rankings: Ids of the index images of each, best first.
+
+    Raises:
+        InputError: An id is empty or has whitespace in it, which separates ids.
+    """
+
+    def rows() -> Iterator[Sequence[str]]:
+        for query, images in zip(query_ids, rankings, strict=True):
+            for image in (query, *images):
+                if image.split() != [image]:
+                    raise InputError(f'the id "{image}" is empty or has whitespace; predictions separate ids by it')
+            yield query, " ".join(images)
+
+    write_predictions(path, ("id", "images"), rows())
+
+
+def write_predictions(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a CSV file of predictions atomically."""
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def check_new_id(image: str, line: int, lines: dict[str, int]) -> None:
+    """Raise ValueError if an id is empty or in an earlier line of a file; note its line otherwise."""
+    if not image:
+        raise ValueError("the id is empty")
+    earlier = lines.setdefault(image, line)
+    if earlier != line:
+        raise ValueError(f"the id {image} is in line {earlier} already; expected one row per image")

@@ -201,6 +201,15 @@ def _shard_stats(folder: Path) -> dict[str, list[int]]:
     return stats
 
 
+def read_shards(folder: Path) -> pa.Table:
+    """Return the table ``images`` of all tar files below a folder, in their order.
+
+    Raises:
+        InputError: There are no tar files, or some are damaged or cut short.
+    """
+    return pa.concat_tables(_read_shards(folder, list(_shard_stats(folder)), 1, NoProgress())[0])
+
+
 def _read_shards(folder: Path, shards: Sequence[str], workers: int, progress: Progress) -> tuple[list[pa.Table], int]:
     """Return a table per tar file, and the number of other members; all damaged files are reported together."""
     tables, problems, skipped = [IMAGES.schema.empty_table()], [], 0

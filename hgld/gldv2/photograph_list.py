@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.subsets import SUBSETS
+from hgld.gldv2.files import SUBSETS
 from hgld.io.columns import SPREADSHEETS, preview, read_columns, text_column_names
 from hgld.io.csv_files import locate_invalid_byte
 

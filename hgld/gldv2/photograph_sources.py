@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hgld.errors import ConfigurationError, SourceError
+from hgld.gldv2.download import DownloadConfig, Downloader
+from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES, DatasetFile, shard_files
+from hgld.gldv2.image_index import index_shard, read_shards
 from hgld.gldv2.photograph_list import PhotographList
+from hgld.gldv2.tar_images import TarFiles
+from hgld.io.http import RetriesExhaustedError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.io.journal import Journal
+from hgld.tables import IMAGES, read_table
 from hgld.tables.column_values import PhotographStatus
+from hgld.wikimedia.client import ClientConfig, WikimediaClient
+from hgld.wikimedia.file_facts import (
+    FILES_PER_REQUEST,
+    THUMBNAIL_WIDTHS,
+    FileFact,
+    file_title_of_url,
+    request_file_facts,
+)
 
 _SUFFIX_OF_FORMAT = {"JPEG": ".jpg", "TIFF": ".tif"}
+#: A wider thumbnail a request would exceed the bandwidth that the robot policy allows.
+MAX_WIDTH = 1280
+#: Number of failures in a row after which the server is assumed to be down.
+_MAX_FAILURES_IN_A_ROW = 5
+#: Rough numbers for estimates: height by width of a photograph, and bytes by pixel of a thumbnail.
+_ASPECT, _BYTES_PER_PIXEL = 0.75, 0.3
+#: Kind of the journal's facts about tar files that need not be downloaded again.
+_SEARCHED = "shard"
 
 
 class ImageFile(NamedTuple):
@@ -133,3 +162,263 @@ def photograph_from_tar(image_id: str, data: bytes, shard: str, photographs: Pho
         licence=None if is_address else licence,
         licence_url=licence if is_address else None,
     )
+
+
+class CommonsSource:
+    """Photographs from Wikimedia Commons, by the addresses in GLDv2's lists, as thumbnails of one width.
+
+    Requests follow one another on one connection at the rate of a scrape: fewer than Wikimedia's robot policy allows
+    (https://wikitech.wikimedia.org/wiki/Robot_policy: two at a time, 25 Mbit/s). Facts about fifty files come first,
+    then these files.
+
+    Args:
+        config: Address of Commons, and limits on requests to it.
+        photographs: Wanted photographs.
+        width: Width of the thumbnails in pixels.
+
+    Raises:
+        ConfigurationError: Wikimedia makes no thumbnails of this width.
+    """
+
+    def __init__(self, config: ClientConfig, photographs: PhotographList, width: int) -> None:
+        widths = [allowed for allowed in THUMBNAIL_WIDTHS if allowed <= MAX_WIDTH]
+        if width not in widths:
+            nearest = min(widths, key=lambda allowed: abs(allowed - width))
+            raise ConfigurationError(
+                f"`width` is {width}, but Wikimedia makes thumbnails of certain widths only; choose {nearest}, or "
+                f"another of {', '.join(map(str, widths))}"
+            )
+        self._client, self._photographs, self._width = WikimediaClient(config), photographs, width
+        self._failures_in_a_row = 0
+
+    def plan(self, ids: Sequence[str]) -> SourcePlan:
+        """Return what is going to be done for these ids."""
+        titles, absent = self._titles(ids)
+        requests = len(titles) + -(-len(titles) // FILES_PER_REQUEST)
+        rate = self._client.config.rate_per_minute
+        return SourcePlan(
+            "commons",
+            self._client.config.commons_url,
+            len(absent),
+            round(len(titles) * self._width**2 * _ASPECT * _BYTES_PER_PIXEL),
+            requests=requests,
+            seconds=60 * requests / rate if rate else None,
+            width=self._width,
+        )
+
+    def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
+        """Yield each photograph, or why there is none."""
+        titles, absent = self._titles(ids)
+        yield from absent
+        items = list(titles.items())
+        for start in range(0, len(items), FILES_PER_REQUEST):
+            batch = dict(items[start : start + FILES_PER_REQUEST])
+            try:
+                facts = request_file_facts(self._client, list(dict.fromkeys(batch.values())), self._width)
+            except SourceError as error:
+                self._note_failure(error)
+                facts = {}
+                problem = str(error)
+            else:
+                problem = "the response of Commons does not contain this file"
+            for image_id, title in batch.items():
+                yield self._photograph(image_id, facts.get(title), problem)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+    def _titles(self, ids: Sequence[str]) -> tuple[Mapping[str, str], list[Photograph]]:
+        """Return the titles of files by id, and the photographs whose address names none."""
+        titles, absent = {}, []
+        for image_id in ids:
+            url = self._photographs.fact(image_id, "url")
+            try:
+                titles[image_id] = file_title_of_url(url or "")
+            except ValueError:
+                absent.append(Photograph(image_id, "invalid_address" if url else "no_address", url=url))
+        return titles, absent
+
+    def _photograph(self, image_id: str, fact: FileFact | None, problem: str) -> Photograph:
+        url = self._photographs.fact(image_id, "url")
+        if fact is None:
+            return Photograph(image_id, "error", url=url, problem=problem)
+        photograph = Photograph(
+            image_id,
+            fact.status,
+            url=url,
+            page=fact.page,
+            author=fact.author,
+            licence=fact.licence,
+            licence_url=fact.licence_url,
+            uploaded_at=fact.uploaded_at,
+        )
+        if fact.thumbnail_url is None:
+            return photograph
+        try:
+            file = self._client.file(fact.thumbnail_url, _read_image)
+        except SourceError as error:
+            self._note_failure(error)
+            return replace(photograph, status="error", problem=str(error))
+        self._failures_in_a_row = 0
+        if file is None:
+            return replace(photograph, status="missing")
+        return replace(photograph, file=file, source=fact.thumbnail_url)
+
+    def _note_failure(self, error: SourceError) -> None:
+        """Raise SourceError if the server seems to be down."""
+        self._failures_in_a_row = self._failures_in_a_row + 1 if isinstance(error, RetriesExhaustedError) else 0
+        if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
+            raise SourceError(
+                f"{_MAX_FAILURES_IN_A_ROW} requests in a row failed, the last one: {error}. What has arrived is "
+                "kept; run the same command again when the server can be reached"
+            ) from error
+
+
+def _read_image(data: bytes) -> ImageFile:
+    try:
+        return read_image_file(data)
+    except UnreadableImageError as error:
+        raise ValueError(f"{error}: {error.detail}") from error
+
+
+class FolderSource:
+    """Photographs in the tar files of a folder.
+
+    Args:
+        place: Folder with tar files at any depth; or the table of ``hgld index-images`` in such a folder, with which
+            the tar files need not be searched.
+        photographs: Wanted photographs.
+
+    Raises:
+        InputError: There are no tar files, or they are damaged.
+    """
+
+    def __init__(self, place: Path, photographs: PhotographList) -> None:
+        self._place, self._photographs = place, photographs
+        self._files = TarFiles(place if place.is_dir() else place.parent)
+        table = read_shards(place) if place.is_dir() else read_table(place, IMAGES)
+        found = table.filter(pc.is_in(table["id"], value_set=pa.array(photographs.ids, pa.string())))
+        # In this order they are read fastest.
+        rows = found.sort_by([("shard", "ascending"), ("offset", "ascending")]).to_pylist()
+        self._rows = {row["id"]: row for row in rows}
+
+    def plan(self, ids: Sequence[str]) -> SourcePlan:
+        """Return what is going to be done for these ids."""
+        rows = [self._rows[image_id] for image_id in ids if image_id in self._rows]
+        n_bytes, shards = sum(row["size"] for row in rows), len({row["shard"] for row in rows})
+        return SourcePlan("folder", str(self._place), len(ids) - len(rows), n_bytes, shards=shards)
+
+    def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
+        """Yield each photograph, or why there is none."""
+        wanted = set(ids)
+        for image_id, row in self._rows.items():
+            if image_id in wanted:
+                data = self._files.read(row["shard"], row["offset"], row["size"])
+                yield photograph_from_tar(image_id, data, row["shard"], self._photographs)
+        yield from _absent(ids, self._rows, self._photographs)
+
+    def close(self) -> None:
+        """Do nothing: tar files are closed when they are no longer used."""
+
+
+class MirrorSource:
+    """Photographs in the tar files of the dataset's host or a mirror.
+
+    Which tar file holds a photograph shows only once it is there: the tar files are downloaded one after the other,
+    verified, searched, and deleted. The search ends early when all photographs are found.
+
+    Args:
+        base_url: Address of the host.
+        split: Split of the photographs.
+        shards: Numbers of the tar files to search.
+        folder: Folder for the tar file that is being searched.
+        photographs: Wanted photographs.
+        journal: Journal that knows which tar files were searched for these photographs; None to only plan.
+        config: Time limits and retries.
+
+    Raises:
+        ConfigurationError: The split has no such tar file, or none are named.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        split: str,
+        shards: Sequence[int] | None,
+        folder: Path,
+        photographs: PhotographList,
+        journal: Journal | None,
+        config: DownloadConfig,
+    ) -> None:
+        if shards is None:
+            last = N_SHARDS[split] - 1
+            raise ConfigurationError(
+                f"which of the {N_SHARDS[split]} tar files of {split} hold these photographs is not known before "
+                f"they are downloaded: name those to search in `shards`, or 0:{last} for all, which are "
+                f"{N_SHARDS[split] * SHARD_BYTES[split] / 1e9:,.0f} GB"
+            )
+        self._base_url, self._split, self._folder = base_url.rstrip("/"), split, folder
+        self._photographs, self._journal = photographs, journal
+        self._files = shard_files(split, shards)
+        self._downloader = Downloader(config)
+
+    def plan(self, ids: Sequence[str]) -> SourcePlan:
+        """Return what is going to be done for these ids."""
+        left = len(self._unsearched()) if ids else 0
+        n_bytes = left * SHARD_BYTES[self._split]
+        return SourcePlan("mirror", self._base_url, 0, n_bytes, requests=2 * left, shards=left)
+
+    def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
+        """Yield each photograph, or why there is none."""
+        missing = set(ids)
+        for file in self._unsearched():
+            if not missing:
+                return
+            path = self._folder / Path(file.path).name
+            self._download(file, path)
+            index, files = index_shard(path), TarFiles(self._folder)
+            for image_id, offset, size in zip(index.ids, index.offsets, index.sizes, strict=True):
+                if image_id in missing:
+                    missing.remove(image_id)
+                    data = files.read(path.name, offset, size)
+                    yield photograph_from_tar(image_id, data, file.path, self._photographs)
+            if self._journal is not None:
+                self._journal.append(_SEARCHED, int(time.time()), {file.path: self._photographs.digest})
+            path.unlink()
+        yield from _absent(ids, set(ids) - missing, self._photographs)
+
+    def close(self) -> None:
+        """Stop downloads, and remove what is left of them but for a tar file in progress."""
+        self._downloader.close()
+        for path in self._folder.glob("md5.*.txt"):
+            path.unlink()
+        if self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+    def _unsearched(self) -> list[DatasetFile]:
+        batches = self._journal.batches() if self._journal is not None else ()
+        searched = {
+            path
+            for kind, _, facts in batches
+            for path, digest in facts.items()
+            if kind == _SEARCHED and digest == self._photographs.digest
+        }
+        return [file for file in self._files if file.path not in searched]
+
+    def _download(self, file: DatasetFile, path: Path) -> None:
+        assert file.md5_path is not None
+        md5_file = self._folder / Path(file.md5_path).name
+        md5 = self._downloader.md5(f"{self._base_url}/{file.md5_path}", md5_file)
+        self._downloader.download(f"{self._base_url}/{file.path}", path, md5=md5)
+
+
+def mean_image_bytes(split: str) -> float:
+    """Return the mean size of a split's photographs in bytes."""
+    return N_SHARDS[split] * SHARD_BYTES[split] / N_IMAGES[split]
+
+
+def _absent(ids: Sequence[str], found: Collection[str], photographs: PhotographList) -> Iterator[Photograph]:
+    for image_id in ids:
+        if image_id not in found:
+            yield Photograph(image_id, "not_in_tar_files", url=photographs.fact(image_id, "url"))

@@ -8,28 +8,37 @@ a run that was killed at any moment is resumed by the same call.
 from __future__ import annotations
 
 import hashlib
-import shutil
+import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError
-from hgld.gldv2.commons_source import CommonsSource
 from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.files import HOST_URL, N_SHARDS
+from hgld.gldv2.image_index import index_shard
 from hgld.gldv2.photograph_list import PhotographList
-from hgld.gldv2.photograph_sources import Photograph, PhotographSource, SourcePlan
-from hgld.gldv2.photograph_store import PhotographStore
-from hgld.gldv2.tar_source import FolderSource, MirrorSource, mean_image_bytes
+from hgld.gldv2.photograph_sources import (
+    CommonsSource,
+    FolderSource,
+    MirrorSource,
+    Photograph,
+    PhotographSource,
+    SourcePlan,
+    mean_image_bytes,
+)
+from hgld.io.files import require_free_space
 from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
-from hgld.progress import NoProgress, Progress, byte_size
+from hgld.progress import NoProgress, Progress
 from hgld.tables import PHOTOGRAPHS, Provenance, read_provenance, read_table, write_table
 from hgld.wikimedia.client import ClientConfig
 
@@ -42,6 +51,11 @@ _ROW = pa.struct(
 )
 
 Row = dict[str, Any]
+
+#: Bytes of a tar file are in blocks of this size.
+_BLOCK = tarfile.BLOCKSIZE
+#: Two blocks of zeros end a tar file, which is filled up to a multiple of a record.
+_RECORD = tarfile.RECORDSIZE
 
 
 @dataclass(frozen=True)
@@ -131,10 +145,9 @@ def plan_photographs(photographs: PhotographList, out: Path, config: Photographs
     """Return what :func:`fetch_photographs` is going to do; nothing is written or downloaded."""
     known, _ = _known_rows(out, config)
     path = _journal_path(out)
-    if path.exists():
-        with Journal(path, config.origin()) as journal:
-            return _plan(photographs, known | _recorded(journal), _source(photographs, out, config, journal), config)
-    return _plan(photographs, known, _source(photographs, out, config, None), config)
+    with Journal(path, config.origin()) if path.exists() else nullcontext() as journal:
+        known |= {} if journal is None else _recorded(journal)
+        return _plan(photographs, known, _source(photographs, out, config, journal), config)
 
 
 def fetch_photographs(
@@ -184,10 +197,10 @@ def fetch_photographs(
             source = _source(photographs, out, config, journal)
             try:
                 plan = _plan(photographs, known, source, config)
-                _check_space(out, plan)
+                require_free_space(out, plan.disk_bytes, "the photographs")
                 if announce is not None:
                     announce(plan)
-                run = _Run(photographs, out, config, known, journal, progress or NoProgress())
+                run = _Run(photographs, out, config.split, known, journal, progress or NoProgress())
                 run.take_from(source)
             finally:
                 source.close()
@@ -198,42 +211,31 @@ def fetch_photographs(
     return PhotographsSummary(statuses, run.fetched, run.n_bytes, run.problems, time.monotonic() - start)
 
 
+@dataclass
 class _Run:
-    """Takes photographs from a source, and records each.
+    """Takes photographs from a source, and records each in the rows of the table by id, and in the journal."""
 
-    Attributes:
-        rows: Rows of the table by id, those of earlier runs included.
-        fetched: Number of photographs that were added.
-        n_bytes: Their size.
-        problems: What went wrong.
-    """
-
-    def __init__(
-        self,
-        photographs: PhotographList,
-        out: Path,
-        config: PhotographsConfig,
-        known: dict[str, Row],
-        journal: Journal,
-        progress: Progress,
-    ) -> None:
-        self._photographs, self._out, self._split = photographs, out, config.split
-        self._journal, self._progress = journal, progress
-        self.rows = known
-        self.fetched = self.n_bytes = 0
-        self.problems: list[str] = []
+    photographs: PhotographList
+    out: Path
+    split: str
+    rows: dict[str, Row]
+    journal: Journal
+    progress: Progress
+    fetched: int = 0
+    n_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
 
     def take_from(self, source: PhotographSource) -> None:
         """Take all photographs that are neither there nor known to be absent."""
-        recorded = {image_id for image_id, row in self.rows.items() if row["status"] == "ok"}
-        with PhotographStore(self._out, self._split, recorded) as store:
+        recorded, ids = {name for name, row in self.rows.items() if row["status"] == "ok"}, self.photographs.ids
+        with PhotographStore(self.out, self.split, recorded) as store:
             for image_id in recorded - store.ids:  # somebody deleted a tar file
                 del self.rows[image_id]
-            left = [image_id for image_id in self._photographs.ids if image_id not in self.rows]
-            self._progress.start(len(self._photographs.ids), len(self._photographs.ids) - len(left))
+            left = [image_id for image_id in ids if image_id not in self.rows]
+            self.progress.start(len(ids), len(ids) - len(left))
             for photograph in source.photographs(left):
                 self._add(photograph, store)
-                self._progress.advance(bytes=self.n_bytes)
+                self.progress.advance(bytes=self.n_bytes)
             store.finish()
 
     def write_table(self, provenance: Provenance) -> None:
@@ -242,12 +244,10 @@ class _Run:
         for row in rows:
             if row["uploaded_at"] is not None:
                 row["uploaded_at"] = datetime.fromisoformat(row["uploaded_at"].replace("Z", "+00:00"))
-        write_table(self._out / TABLE_NAME, PHOTOGRAPHS, pa.Table.from_pylist(rows, PHOTOGRAPHS.schema), provenance)
+        write_table(self.out / TABLE_NAME, PHOTOGRAPHS, pa.Table.from_pylist(rows, PHOTOGRAPHS.schema), provenance)
 
     def _add(self, photograph: Photograph, store: PhotographStore) -> None:
-        names = set(PHOTOGRAPHS.schema.names) - {"id", "shard", "width", "height", "sha1"}
-        row = {name: getattr(photograph, name) for name in names}
-        row |= {"shard": None, "width": None, "height": None, "sha1": None}
+        row = {name: getattr(photograph, name, None) for name in _ROW.names}
         if (file := photograph.file) is not None:
             sha1 = hashlib.sha1(file.data, usedforsecurity=False).hexdigest()
             row |= {"shard": store.shard, "width": file.width, "height": file.height, "sha1": sha1}
@@ -258,7 +258,7 @@ class _Run:
         if photograph.status == "error":
             self.problems.append(f"{photograph.id}: {photograph.problem}")
         else:
-            self._journal.append(_PHOTOGRAPH, int(time.time()), {photograph.id: row})
+            self.journal.append(_PHOTOGRAPH, int(time.time()), {photograph.id: row})
 
 
 def _plan(
@@ -270,15 +270,6 @@ def _plan(
     if work.kind == "mirror":  # one tar file at a time, and what is taken out of it
         disk_bytes = work.n_bytes / max(1, work.shards) + len(left) * mean_image_bytes(config.split)
     return FetchPlan(len(photographs.ids), len(photographs.ids) - len(left), work, disk_bytes)
-
-
-def _check_space(out: Path, plan: FetchPlan) -> None:
-    free = shutil.disk_usage(out).free
-    if plan.disk_bytes > free:
-        raise ConfigurationError(
-            f"{out}: the photographs need about {byte_size(plan.disk_bytes)}, but the disk has only "
-            f"{byte_size(free)} left; free some space, or choose another folder (`out`)"
-        )
 
 
 def _source(
@@ -300,11 +291,7 @@ def _journal_path(out: Path) -> Path:
 
 
 def _known_rows(out: Path, config: PhotographsConfig) -> tuple[dict[str, Row], Provenance | None]:
-    """Return the rows of photographs that are there, and the provenance of the folder's table.
-
-    Raises:
-        ConfigurationError: The folder holds photographs from another source, or tar files of other origin.
-    """
+    """Return the rows of photographs that are there, and the provenance of the folder's table."""
     table, journal = out / TABLE_NAME, _journal_path(out)
     if not table.exists():
         if not journal.exists() and any((out / config.split).glob("*.tar")):
@@ -360,10 +347,97 @@ def _read_fact(kind: str, fact: Any) -> Any:
 def _describe(origin: Mapping[str, Any]) -> str:
     """Describe the origin of a folder for a message.
 
-    >>> _describe({"source": "commons", "split": "train", "width": 500, "url": "https://commons.wikimedia.org"})
-    'commons (split train, url https://commons.wikimedia.org, width 500)'
+    >>> _describe({"source": "commons", "split": "train", "width": 500})
+    'commons (split train, width 500)'
     """
-    details = ", ".join(
-        f"{name} {value}" for name, value in sorted(origin.items()) if name not in ("source", "shards")
-    )
-    return f"{origin.get('source')} ({details})"
+    details = [f"{name} {value}" for name, value in sorted(origin.items()) if name not in ("source", "shards")]
+    return f"{origin.get('source')} ({', '.join(details)})"
+
+
+class PhotographStore:
+    """Writes the photographs of a split to tar files in GLDv2's layout, one by one and safe from kills.
+
+    A context manager. Photographs are appended to a file that is not called ``.tar`` yet. What a run that was killed
+    left there is kept up to the last photograph that its journal knows. The finished file gets the next free number:
+    ``train/images_000.tar``.
+
+    Args:
+        folder: Folder of the dataset; the tar files are in the folder of the split below it.
+        split: Name of the split.
+        recorded: Ids of photographs that were recorded after they had been added. Others that an interrupted run
+            added are removed.
+
+    Raises:
+        InputError: A tar file in the folder is damaged.
+    """
+
+    def __init__(self, folder: Path, split: str, recorded: Collection[str]) -> None:
+        self._folder, self._split = folder, split
+        shards = sorted((folder / split).glob("images_*.tar"))
+        self.ids = {image_id for shard in shards for image_id in index_shard(shard).ids}
+        numbers = [int(shard.stem[len("images_") :]) for shard in shards if shard.stem[len("images_") :].isdecimal()]
+        self._number = max(numbers, default=-1) + 1
+        #: Ids in the unfinished file.
+        self._new: list[str] = []
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = self._part.open("r+b" if self._part.exists() else "w+b")
+        self._keep(recorded)
+
+    @property
+    def shard(self) -> str:
+        """Path of the tar file that new photographs go to, relative to the folder."""
+        return f"{self._split}/images_{self._number:03}.tar"
+
+    def add(self, image_id: str, suffix: str, data: bytes) -> None:
+        """Append a photograph; the suffix is that of its name, such as ``.jpg``."""
+        header = tarfile.TarInfo("/".join((*image_id[:3], f"{image_id}{suffix}")))
+        header.size = len(data)
+        padding = bytes(-len(data) % _BLOCK)
+        self._stream.write(header.tobuf(tarfile.USTAR_FORMAT) + data + padding)
+        self._stream.flush()
+        self._new.append(image_id)
+        self.ids.add(image_id)
+
+    def finish(self) -> None:
+        """End the unfinished file and give it its name; a file without photographs is removed."""
+        size = self._stream.tell()
+        end = 2 * _BLOCK
+        self._stream.write(bytes(end + -(size + end) % _RECORD))
+        self._stream.close()
+        if self._new:
+            self._part.replace(self._folder / self.shard)
+        else:
+            self._part.unlink()
+            if not any(self._part.parent.iterdir()):
+                self._part.parent.rmdir()
+
+    def __enter__(self) -> PhotographStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    @property
+    def _part(self) -> Path:
+        return self._folder / f"{self.shard}.part"
+
+    def _keep(self, recorded: Collection[str]) -> None:
+        """Cut the unfinished file after its last complete and recorded photograph."""
+        size = self._stream.seek(0, 2)
+        end = self._stream.seek(0)
+        while (block := self._stream.read(_BLOCK)) and len(block) == _BLOCK:
+            try:
+                header = tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
+            except tarfile.HeaderError:  # zeros: the run was killed between the end of the file and its new name
+                break
+            image_id = PurePosixPath(header.name).stem
+            following = end + _BLOCK + header.size + -header.size % _BLOCK
+            if following > size or image_id not in recorded:
+                break
+            self._new.append(image_id)
+            end = self._stream.seek(following)
+        self._stream.truncate(end)
+        self._stream.seek(end)
+        self.ids.update(self._new)

@@ -11,17 +11,15 @@ Both are read as Google's published scorer reads them, Python's syntax of number
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.errors import InputError
-from hgld.gldv2.ground_truth import USAGES
+from hgld.gldv2.ground_truth import USAGES, check_new_id, write_predictions
 from hgld.io.csv_files import read_rows
-from hgld.io.files import atomic_write
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +71,7 @@ def read_recognition_solution(path: Path) -> RecognitionSolution:
 
     def parse(line: int, row: Mapping[str, str]) -> tuple[str, str, frozenset[int]]:
         image, usage, landmarks = row["id"].strip(), row["Usage"].strip(), row["landmarks"]
-        if not image:
-            raise ValueError("the id is empty")
-        if lines.setdefault(image, line) != line:
-            raise ValueError(f"the id {image} is in line {lines[image]} already; expected one row per test image")
+        check_new_id(image, line, lines)
         if usage not in (*USAGES, _IGNORED):
             raise ValueError(f'the Usage is "{usage}"; expected {", ".join(USAGES)} or {_IGNORED}')
         if usage == _IGNORED or not landmarks:
@@ -155,14 +150,15 @@ def write_recognition_predictions(
     Raises:
         InputError: An id is empty, or has whitespace around it, which readers remove.
     """
-    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_COLUMNS)
+
+    def rows() -> Iterator[Sequence[str]]:
         for image in image_ids:
             if not image or image.strip() != image:
                 raise InputError(f'the id "{image}" is empty or has whitespace around it; predictions cannot name it')
             answer = predictions.get(image)
-            writer.writerow([image, "" if answer is None else f"{answer.landmark} {float(answer.score)!r}"])
+            yield image, "" if answer is None else f"{answer.landmark} {float(answer.score)!r}"
+
+    write_predictions(path, _COLUMNS, rows())
 
 
 def _parse_prediction(cell: str) -> LandmarkPrediction:

@@ -73,13 +73,7 @@ class ImageReader:
         return partial(ImageReader, max_open=self._max_open), (self._index, self._folder)
 
     def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return the rows of photographs in the index, for :meth:`read_at`.
-
-        Args:
-            ids: n ids in any order, possibly repeated.
-
-        Returns:
-            int64, shape (n,).
+        """Return the rows of photographs in the index, int64, for :meth:`read_at`; ids may be repeated.
 
         Raises:
             InputError: Some ids are not in the index.
@@ -97,16 +91,10 @@ class ImageReader:
         return rows.astype(np.int64)
 
     def find(self, ids: pa.Array) -> NDArray[np.int64]:
-        """Return the rows of many photographs in the index, -1 for those that are not in it.
+        """Return the rows of many photographs in the index, int64, -1 for those that are not in it.
 
         The ids are hashed: 3 s for the 4 million photographs of GLDv2's train split. For a few ids
         :meth:`positions` is faster.
-
-        Args:
-            ids: n ids in any order, possibly repeated.
-
-        Returns:
-            int64, shape (n,).
         """
         rows = pc.index_in(ids.cast(pa.binary()), value_set=pa.array(self._ids, pa.binary()))
         return np.asarray(pc.fill_null(rows, -1).to_numpy(), np.int64)
@@ -165,12 +153,7 @@ class TarFiles:
         return partial(TarFiles, max_open=self._max_open), (self._folder, self._sizes)
 
     def read(self, shard: str, offset: int, size: int) -> bytes:
-        """Return the bytes of a member.
-
-        Args:
-            shard: Path of the tar file relative to the folder.
-            offset: Offset of the first byte.
-            size: Number of bytes.
+        """Return the bytes at an offset of a tar file, which is named relative to the folder.
 
         Raises:
             InputError: The tar file no longer exists, or is not the one that was indexed.

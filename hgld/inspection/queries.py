@@ -17,7 +17,7 @@ from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.gldv2.predictions import write_retrieval_predictions
+from hgld.gldv2.ground_truth import write_retrieval_predictions
 from hgld.gldv2.recognition import write_recognition_predictions
 from hgld.hierarchy.label_sets import main_labels
 from hgld.ragged import RaggedIndices
@@ -300,7 +300,7 @@ def _most_different(
 def write_predictions(
     evaluation: Evaluation, path: Path, *, k: int = 100, config: RankingConfig | None = None
 ) -> None:
-    """Write the first k gallery items of every query, or the answers to them, see :mod:`hgld.gldv2.predictions`.
+    """Write the first k gallery items of every query, or the answers to them, see :mod:`hgld.gldv2.ground_truth`.
 
     Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
     scores are in the order of the gallery, whatever their levels.

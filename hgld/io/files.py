@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, ConflictError, InputError
+from hgld.progress import byte_size
 
 try:
     import fcntl
@@ -130,6 +131,34 @@ def check_writable_folder(path: Path) -> None:
         raise ConfigurationError(f"{existing} is not on a disk, and holds no files; choose another place")
     if usage.free == 0:
         raise ConfigurationError(f"the disk of {existing} is full; free some space, then run the same command again")
+
+
+def require_free_space(
+    folder: Path, n_bytes: float, what: str, advice: str = "free some space, or choose another folder (`out`)"
+) -> None:
+    """Check that the disk of a folder, or of the closest one above it that exists, has space for files.
+
+    Args:
+        folder: Folder to write to.
+        n_bytes: Size of the files.
+        what: Name of the files in the message, such as ``the images``.
+        advice: What the user can do.
+
+    Raises:
+        ConfigurationError: The disk is too small.
+    """
+    free = free_bytes(folder)
+    if n_bytes > free:
+        raise ConfigurationError(
+            f"{folder}: {what} need about {byte_size(n_bytes)}, but the disk has only {byte_size(free)} left; "
+            f"{advice}"
+        )
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space on the disk of a folder, or of the closest one above it that exists."""
+    folder = folder.absolute()
+    return shutil.disk_usage(folder).free if folder.exists() else free_bytes(folder.parent)
 
 
 def require_suffix(path: Path, *suffixes: str) -> None:

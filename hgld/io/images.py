@@ -31,6 +31,11 @@ class UnreadableImageError(InputError):
         super().__init__(reason)
         self.detail = detail
 
+    @property
+    def description(self) -> str:
+        """The reason, followed by the detail in parentheses, if there is one."""
+        return f"{self} ({self.detail})" if self.detail else str(self)
+
 
 def open_image(data: bytes) -> Image.Image:
     """Open an image from the content of its file; pixels are decoded when they are needed.

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hgld.datasets.batch import Batch, Images, SkippedImage
-from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.image_list import AnyImage, ImageList, as_picture
+from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from hgld.datasets.samplers import SmallClasses
-from hgld.datasets.samplers.class_balanced import Packing
+from hgld.datasets.samplers import Packing, SmallClasses
 from hgld.io.settings import Settings
 from hgld.losses.cross_batch_memory import Reduction, StoredType
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.datasets.batch import ExampleDataset
-from hgld.datasets.feature_dataset import FeatureDataset
-from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_dataset import FeatureDataset, ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.samplers import (
     BatchSampler,

@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
+from hgld.datasets.batch import Example
+from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest
+from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.tables import MANIFEST
 
 
@@ -55,3 +58,18 @@ def manifest_of(
     **changes: Sequence[object],
 ) -> Manifest:
     return Manifest.from_arrow(manifest_table(paths, levels, splits, **changes))
+
+
+def rows_of(manifest: Manifest, key: str = "paths") -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return path (or id), split and class names of each image."""
+    names = [
+        tuple(classes[code] for classes, code in zip(manifest.class_names, codes, strict=True))
+        for codes in manifest.labels.tolist()
+    ]
+    return list(zip(getattr(manifest, key).tolist(), manifest.splits.tolist(), names, strict=True))
+
+
+def assert_readable(manifest: Manifest, root: Path, rows: Sequence[int] | None = None) -> None:
+    """Check that images can be read at their places, by default all of them."""
+    dataset = ImageDataset(manifest, root, training_transform(ImageSettings(size=4, resize=4)))
+    assert all(isinstance(dataset[row], Example) for row in (range(len(manifest)) if rows is None else rows))

@@ -15,14 +15,13 @@ from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.manifest_files import make_manifest
-from hgld.datasets.readers.face_boxes import extended_box
-from hgld.datasets.readers.ijb_c import IjbC
-from hgld.datasets.readers.vggface2 import VggFace2
+from hgld.datasets.readers.faces import IjbC, VggFace2, extended_boxes
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.inspection.photos import images_of_manifest
 from hgld.io.images import box_inside
-from tests.datasets.test_readers import rows_of, write
+from tests.datasets.pictures import rows_of
+from tests.datasets.test_readers import write
 
 #: Left, top, width and height.
 BoxOfSize = tuple[int, int, int, int]
@@ -69,7 +68,7 @@ def test_crops_are_the_pixels_of_the_extended_box_inside_the_image(box: BoxOfSiz
     ]
     sides = zip(image.size, edges, strict=True)
     columns, rows = ([n for n in range(size) if first <= n < last] for size, (first, last) in sides)
-    extended = extended_box(*box, margin=margin)
+    extended = tuple(extended_boxes(np.array([box], np.float64), margin)[0].tolist())
     if not columns or not rows:
         with pytest.raises(InputError, match="box outside the image"):
             box_inside(extended, image)
@@ -132,7 +131,7 @@ def test_vggface2_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'wide'; expected X, Y, W and H in pixels"):
         read(VggFace2(only_test=True), tmp_path)
     write(tmp_path, {"test_list.txt": "0001_01.jpg\n"})
-    with pytest.raises(InputError, match=r"expected paths such as n000002/0001_01\.jpg"):
+    with pytest.raises(InputError, match=r"the path is 0001_01.jpg; expected one such as n000002/0001_01\.jpg"):
         read(VggFace2(whole=True, only_test=True), tmp_path)
     with pytest.raises(ConfigurationError, match="`margin` is -1"):
         VggFace2(margin=-1)

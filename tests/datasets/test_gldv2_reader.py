@@ -13,16 +13,13 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.cli.summaries.datasets import format_manifest
-from hgld.datasets.batch import Example
-from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.manifest import read_manifest
 from hgld.datasets.manifest_files import make_manifest
-from hgld.datasets.readers.gldv2 import Gldv2
+from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import open_set_split
-from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
-from tests.datasets.pictures import picture, save_pictures
+from tests.datasets.pictures import assert_readable, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 
 IDS = [f"{n:016x}" for n in range(0xABC000, 0xABC00C)]
@@ -58,11 +55,6 @@ def reader(folder: Path) -> Gldv2:
     )
 
 
-def all_readable(manifest: Manifest, root: Path) -> bool:
-    dataset = ImageDataset(manifest, root, training_transform(ImageSettings(size=4, resize=4)))
-    return all(isinstance(dataset[row], Example) for row in range(len(dataset)))
-
-
 @pytest.mark.parametrize("labels", ["train.csv", "train_clean.csv"])
 def test_images_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_path: Path) -> None:
     summary = make_manifest(replace(reader, labels=folder / labels), folder, tmp_path / "m.parquet")
@@ -78,7 +70,7 @@ def test_images_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_path:
     assert manifest.class_names == (("10", "20"), ("house", "lake"), ("human-made", "natural"))
     assert manifest.labels.tolist() == [[0, 1, 1]] * 6 + [[1, 0, 0]] * 3
     assert manifest.paths[0] == "train/images_000.tar"
-    assert all_readable(manifest, folder)
+    assert_readable(manifest, folder)
 
 
 def test_extracted_images_without_a_hierarchy(folder: Path, tmp_path: Path) -> None:
@@ -88,7 +80,7 @@ def test_extracted_images_without_a_hierarchy(folder: Path, tmp_path: Path) -> N
     assert manifest.level_names == ("landmark",)
     assert manifest.class_names == (("10", "20", "30"),)
     save_pictures(folder, *manifest.paths)
-    assert all_readable(manifest, folder)
+    assert_readable(manifest, folder)
 
 
 def test_landmarks_with_few_images_are_excluded(folder: Path, reader: Gldv2) -> None:
@@ -171,7 +163,7 @@ def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     assert abs(len(train.class_names[0]) - len(test.class_names[0])) <= 1
     assert np.bincount(manifest.labels[:, 0]).min() == 4
     part = manifest.take(np.arange(0, len(manifest), 100))
-    assert all_readable(part, root)
+    assert_readable(part, root)
     assert CliRunner().invoke(app, [*command, *split]).output == f"{out}: up to date\n"
     wrong = CliRunner().invoke(app, [*command, "--test-share", "2"])
     assert wrong.exit_code == 1

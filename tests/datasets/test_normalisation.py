@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.datasets.batch import Batch, Example, collate
-from hgld.datasets.normalisation import Normalisation
+from hgld.datasets.batch import Batch, Example, Normalisation, collate
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_folders import match_paths
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.splits import closed_set_split
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import InputError
-from tests.datasets.pictures import save_pictures
+from tests.datasets.pictures import assert_readable, rows_of, save_pictures
 
 PATHS = ["Fruit/Apple/1.jpg", "Fruit/Apple/2.jpg", "Fruit/Pear/1.jpg", "Dairy/Milk/1.jpg"]
 ROWS = """file,product,kind,part
@@ -35,8 +34,6 @@ Fruit/Pear/1.jpg,Pear,Fruit,train
 Dairy/Milk/1.jpg,Milk,Dairy,test
 """
 LEVELS = ["--levels", "product,kind"]
-
-Row = tuple[str, str, tuple[str, ...]]
 
 
 @pytest.fixture
@@ -66,20 +63,6 @@ def manifest_from(tmp_path: Path, *arguments: object) -> Manifest:
     return read_manifest(out)
 
 
-def rows_of(manifest: Manifest) -> list[Row]:
-    """Return id, split and class names of each image."""
-    names = [
-        tuple(classes[code] for classes, code in zip(manifest.class_names, codes, strict=True))
-        for codes in manifest.labels.tolist()
-    ]
-    return list(zip(manifest.ids.tolist(), manifest.splits.tolist(), names, strict=True))
-
-
-def assert_readable(manifest: Manifest, root: Path, rows: Sequence[int] | None = None) -> None:
-    dataset = ImageDataset(manifest, root, evaluation_transform(ImageSettings(size=4, resize=4)))
-    assert all(isinstance(dataset[row], Example) for row in (range(len(manifest)) if rows is None else rows))
-
-
 def test_table_with_any_column_names(root: Path, tmp_path: Path) -> None:
     (root / "notes.txt").touch()
     save_pictures(root, "unlisted.jpg")
@@ -95,7 +78,7 @@ def test_table_with_any_column_names(root: Path, tmp_path: Path) -> None:
         str(out),
     ]
     manifest = read_manifest(out)
-    assert rows_of(manifest) == [
+    assert rows_of(manifest, "ids") == [
         ("Fruit/Apple/1.jpg", "train", ("Apple", "Fruit")),
         ("Fruit/Apple/2.jpg", "test", ("Apple", "Fruit")),
         ("Fruit/Pear/1.jpg", "train", ("Pear", "Fruit")),
@@ -149,7 +132,7 @@ def test_images_of_a_table_may_be_in_tar_files(root: Path, tmp_path: Path) -> No
             place.mkdir()
             (tmp_path / "x.tar").rename(place / "x.tar")
         manifest = manifest_from(tmp_path, *command, place)
-        assert rows_of(manifest) == rows_of(plain)
+        assert rows_of(manifest, "ids") == rows_of(plain, "ids")
         assert set(manifest.paths) == {"x.tar"}
         assert_readable(manifest, place if place.is_dir() else tmp_path)
 
@@ -164,14 +147,16 @@ def test_open_set_shares_no_class_and_test_share_divides_each(root: Path, tmp_pa
     test = {}
     for seed in (0, 1):
         manifest = manifest_from(tmp_path, *command, "--open-set", "product", "--seed", seed)
-        products = {split: {row[2][0] for row in rows_of(manifest) if row[1] == split} for split in ("train", "test")}
+        products = {
+            split: {row[2][0] for row in rows_of(manifest, "ids") if row[1] == split} for split in ("train", "test")
+        }
         assert not products["train"] & products["test"]
         assert [sum(name[0] == kind for name in products["test"]) for kind in "ab"] == [3, 3]
         test[seed] = products["test"]
     assert test[0] != test[1]
     kinds = manifest_from(tmp_path, *command, "--open-set", "kind", "--test-share", "0.4")
     assert len(kinds) == 48
-    assert {row[2][1] for row in rows_of(kinds) if row[1] == "test"} in ({"a"}, {"b"})
+    assert {row[2][1] for row in rows_of(kinds, "ids") if row[1] == "test"} in ({"a"}, {"b"})
     closed = manifest_from(tmp_path, *command, "--test-share", "0.25")
     assert np.bincount(closed.labels[closed.splits == "test", 0]).tolist() == [1] * 12
 
@@ -219,7 +204,7 @@ def test_nested_folders(root: Path, tmp_path: Path) -> None:
     save_pictures(root, "Dairy/Other/1.jpg", "Fruit/Other/below/1.jpg")
     manifest = manifest_from(tmp_path, "folder", root, "--depth", 2, "--levels", "product,kind")
     assert manifest.level_names == ("product", "kind")
-    assert rows_of(manifest) == [
+    assert rows_of(manifest, "ids") == [
         ("Dairy/Milk/1.jpg", "all", ("Milk", "Dairy")),
         ("Dairy/Other/1.jpg", "all", ("Other (Dairy)", "Dairy")),
         ("Fruit/Apple/1.jpg", "all", ("Apple", "Fruit")),
@@ -230,7 +215,7 @@ def test_nested_folders(root: Path, tmp_path: Path) -> None:
     assert_readable(manifest, root)
     splits = manifest_from(tmp_path, "folder", root, "--depth", 1, "--split-folders")
     assert splits.level_names == ("level_1",)
-    assert rows_of(splits)[0] == ("Dairy/Milk/1.jpg", "Dairy", ("Milk",))
+    assert rows_of(splits, "ids")[0] == ("Dairy/Milk/1.jpg", "Dairy", ("Milk",))
     save_pictures(root, "Fruit/stray.jpg")
     code, _, error = run("folder", root, "--depth", 2, "-o", tmp_path / "n.parquet")
     assert code == 1
@@ -254,7 +239,7 @@ def test_plain_manifests_are_read_like_those_of_hgld(name: str, root: Path, tmp_
         manifest = read_manifest(write(tmp_path, stream.getvalue() if name == "m.csv" else table, name))
         assert manifest.level_names == ("kind_of_product", "kind")
         ids = list("abcd") if extra else PATHS
-        assert rows_of(manifest) == [
+        assert rows_of(manifest, "ids") == [
             (image_id, row["part"], (row["product"], row["kind"])) for image_id, row in zip(ids, rows, strict=True)
         ]
         assert_readable(manifest, root)
@@ -320,10 +305,7 @@ def changed(old: str, new: str) -> str:
 
 #: Commands, as functions from a folder, and their messages.
 WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
-    "no table": (
-        lambda folder: ["table", "absent.csv", *table_command(ROWS)(folder)[2:]],
-        "no such file",
-    ),
+    "no table": (lambda folder: ["table", "absent.csv", *table_command(ROWS)(folder)[2:]], "no such file"),
     "empty": (table_command(""), "Empty CSV file"),
     "header alone": (table_command("file,product,kind\n"), "no rows below the header; expected a row for each image"),
     "not UTF-8": (

@@ -64,10 +64,7 @@ TRAINING: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "sop_big": ({"train_resize": 288, "size": 256, "resize": 288}, [resize(288), random_crop(256)]),
     # All others of SupRank, HAPPIER and ROADMAP but the next
     "inat": ({}, [random_crop(224)]),
-    "gldv2_bench": (
-        {"fit": "squash", "resize": 1024, "size": 1024, "crop_scale": None},
-        [resize(1024, 1024)],
-    ),
+    "gldv2_bench": ({"fit": "squash", "resize": 1024, "size": 1024, "crop_scale": None}, [resize(1024, 1024)]),
     # src/datasets.py of Recall@k and of Smooth-AP: torchvision's defaults
     "recall": ({"crop_scale": (0.08, 1), "crop_ratio": (3 / 4, 4 / 3)}, [published.RandomResizedCrop(224)]),
 }

@@ -19,14 +19,12 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.compute.part import Part
-from hgld.datasets.encoded_images import EncodedImages
-from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_dataset import EncodedImages, ImageDataset
 from hgld.datasets.image_sources import read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack import plan_repack, repack_images
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
-from hgld.datasets.repacked_images import RepackedImage, repack_image
-from hgld.datasets.repacked_shards import RepackedShards
+from hgld.datasets.repacked_shards import RepackedImage, RepackedShards, repack_image
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
@@ -477,7 +475,7 @@ def test_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
 def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, out = write_source(tmp_path / "source"), tmp_path / "out"
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr("hgld.datasets.repack.shutil.disk_usage", lambda folder: usage(1_000))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000))
     with pytest.raises(ConfigurationError, match="the images need about .* but the disk has only 1.0 kB left"):
         repack_images(path, out, SMALL)
     assert not list(out.glob("*.tar"))

@@ -15,10 +15,10 @@ from hgld.datasets.samplers import (
     ClassBalancedSampler,
     HierarchicalSampler,
     LabelSetSampler,
+    Packing,
     SmallClasses,
+    greedy_starts,
 )
-from hgld.datasets.samplers.class_balanced import Packing
-from hgld.datasets.samplers.packing import greedy_starts
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_sets import LabelSets
 

@@ -18,7 +18,7 @@ from hgld.cli import app
 from hgld.datasets.image_labels import labels_from_landmarks, read_labels
 from hgld.datasets.label_columns import split_codes
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
-from hgld.datasets.readers.gldv2 import Gldv2
+from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import split_at_random
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelSets
@@ -225,11 +225,7 @@ def test_gldv2_with_several_groups(multi_hierarchy: Path, tmp_path: Path) -> Non
     )
     reader = Gldv2(tmp_path / "train.csv", hierarchy=multi_hierarchy)
     manifest = reader.read(tmp_path).manifest
-    assert manifest.class_names == (
-        ("10", "20", "40"),
-        ("castle", "church", "lake"),
-        ("human-made", "natural"),
-    )
+    assert manifest.class_names == (("10", "20", "40"), ("castle", "church", "lake"), ("human-made", "natural"))
     names = names_of(manifest)
     assert names[0] == [("10", "castle", "human-made"), ("10", "church", "human-made")]
     assert names[4] == [("20", "church", "human-made")]

@@ -19,8 +19,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader, NotFoundError, download
-from hgld.gldv2.partial_download import Origin, PartialDownload, partial_path
+from hgld.gldv2.download import (
+    ChecksumError,
+    DownloadConfig,
+    Downloader,
+    NotFoundError,
+    Origin,
+    PartialDownload,
+    partial_path,
+)
 from hgld.io.http import RetriesExhaustedError
 from tests.gldv2.file_server import Fault, FileServer
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server
@@ -55,8 +62,12 @@ def server(serve: Serve, tmp_path: Path) -> FileServer:
     return serve(root)
 
 
+def download(url: str, path: Path, config: DownloadConfig = QUICK, **options: Any) -> int:
+    return Downloader(config).download(url, path, **options)
+
+
 def fetch(server: FileServer, path: Path, **options: Any) -> int:
-    return download(f"{server.url}/a.tar", path, config=QUICK, **options)
+    return download(f"{server.url}/a.tar", path, **options)
 
 
 def leftovers(path: Path) -> list[str]:
@@ -219,7 +230,7 @@ def test_retry_after_is_respected(server: FileServer, tmp_path: Path) -> None:
 
 def test_missing_file_is_not_retried(server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"b\.tar answered 404: the server has no such file"):
-        download(f"{server.url}/b.tar", tmp_path / "b.tar", config=QUICK)
+        download(f"{server.url}/b.tar", tmp_path / "b.tar")
     server.faults["a.tar"] = [Fault(status=400)]
     with pytest.raises(SourceError, match="answered 400"):
         fetch(server, tmp_path / "a.tar")
@@ -229,9 +240,9 @@ def test_missing_file_is_not_retried(server: FileServer, tmp_path: Path) -> None
 
 def test_offline_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:9 cannot be reached: .*refused\. Check the address"):
-        download("http://127.0.0.1:9/a.tar", tmp_path / "a.tar", config=QUICK)
+        download("http://127.0.0.1:9/a.tar", tmp_path / "a.tar")
     with pytest.raises(SourceError, match="No scheme"):
-        download("a.tar", tmp_path / "a.tar", config=QUICK)
+        download("a.tar", tmp_path / "a.tar")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +255,7 @@ def test_stalled_download_is_given_up(tmp_path: Path, begun: bytes, message: str
         dripping_server(begun) as url,
         pytest.raises(RetriesExhaustedError, match=rf"given up after 2 attempts: .*{message}"),
     ):
-        download(f"{url}/a.tar", tmp_path / "a.tar", config=stalls)
+        download(f"{url}/a.tar", tmp_path / "a.tar", stalls)
 
 
 def test_full_disk(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

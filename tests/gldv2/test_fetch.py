@@ -20,10 +20,8 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2.download import DownloadConfig
-from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
-from hgld.gldv2.fetch_record import FetchRecord
-from hgld.gldv2.partial_download import partial_path
+from hgld.gldv2.download import DownloadConfig, partial_path
+from hgld.gldv2.fetch import FetchConfig, FetchRecord, FetchSummary, fetch_gldv2
 from hgld.io.locks import exclusive_lock
 from tests.gldv2.file_server import Fault, FileServer
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon
@@ -204,7 +202,7 @@ def test_lack_of_disk_space_is_reported_before_the_download(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 0, 30_000_000))
     with pytest.raises(
-        ConfigurationError, match=r"45\.3 MB are to be downloaded, but the disk has only 30\.0 MB left; free"
+        ConfigurationError, match=r"the files need about 45\.3 MB, but the disk has only 30\.0 MB left; free"
     ):
         fetch_gldv2(tmp_path / "out", config(host))
     assert not host.sent

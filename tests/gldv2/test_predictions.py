@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InputError
-from hgld.gldv2.predictions import read_retrieval_predictions, write_retrieval_predictions
+from hgld.gldv2.ground_truth import read_retrieval_predictions, write_retrieval_predictions
 
 TEST_IMAGES = ("t1", "t2", "t3")
 
@@ -29,7 +29,7 @@ def test_lists_are_read_in_order_and_blanks_keep_a_rank(tmp_path: Path) -> None:
     [
         ("id,landmarks\nt1,7 .5\n", "line 1: no column images"),
         ("id,images\n,a\n", "line 2: the id is empty"),
-        ("id,images\nt1,\nt1,a\n", "line 3: the id t1 is in line 2 already; expected one row per test image"),
+        ("id,images\nt1,\nt1,a\n", "line 3: the id t1 is in line 2 already; expected one row per image"),
         ("id,images\nt1,a\nt9,\n", "1 of 2 ids are not those of test images in the solution:\n.*t9"),
     ],
 )

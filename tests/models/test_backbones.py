@@ -16,7 +16,7 @@ from timm.data import create_transform, resolve_data_config, resolve_model_data_
 
 import hgld
 from hgld.datasets import transforms
-from hgld.datasets.pictures import DecodedPicture
+from hgld.datasets.pictures import Picture
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError
 from hgld.models import backbones
@@ -180,7 +180,7 @@ def assert_same_pixels(settings: ImageSettings, configuration: dict[str, Any]) -
     normalised = create_transform(**configuration, is_training=False)
     for shape in ((340, 501, 3), (611, 300, 3), (90, 77, 3)):
         picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
-        assert ours.pixels(DecodedPicture(picture)).equal(pixels(picture))
+        assert ours.pixels(Picture(picture)).equal(pixels(picture))
         torch.testing.assert_close(ours(picture), normalised(picture), atol=2e-6, rtol=1e-5)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hgld.cli.summaries.training import format_training
 from hgld.datasets.batch import Example, SkippedImage, collate
-from hgld.datasets.feature_dataset import FeatureDataset
+from hgld.datasets.image_dataset import FeatureDataset
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.model_loading import load_checkpoint_model, load_model

@@ -13,7 +13,7 @@ from hgld.benchmark.benchmark_settings import DymlEvaluation
 from hgld.benchmark.evaluations.base import EvaluationContext, embedding_file, evaluation_folder, join_sets
 from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
 from hgld.datasets.manifest import write_manifest
-from hgld.datasets.readers.image_files import image_file_manifest
+from hgld.datasets.readers.base import build_manifest
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.results import RetrievalResult
 from hgld.models.image_embedding import EmbedImagesConfig, embed_images
@@ -51,7 +51,7 @@ class DymlRunEvaluation:
         )
         if context.processes.rank == 0:
             ids = image_ids(levels)
-            manifest = image_file_manifest(root, ids, ["test"] * len(ids), {"image": ids})
+            manifest = build_manifest(root, {"path": ids, "split": ["test"] * len(ids)}, {"image": ids})
             images.parent.mkdir(parents=True, exist_ok=True)
             write_manifest(images, manifest, Provenance("benchmark", {}, input_digests(**self.files)))
         context.processes.gather(None)  # the other processes wait for the manifest

@@ -1,13 +1,22 @@
-"""The interface of readers."""
+"""The interface of readers, and what they share: lists in text files, and manifests from columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-from hgld.datasets.manifest import Manifest
+import pyarrow as pa
+
+from hgld.datasets.manifest import Manifest, prefix_input_errors
+from hgld.errors import InputError, bad_rows
+from hgld.tables import MANIFEST
+
+#: Labels of images at a level: texts, or an Arrow column of texts or of lists of texts.
+LabelColumn: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 
 
 @dataclass(frozen=True)
@@ -16,7 +25,7 @@ class ReaderResult:
 
     Args:
         manifest: The images with their splits and labels.
-        excluded: Number of images that are not in the manifest, by reason.
+        excluded: Number of images that are not in the manifest, by reason; may be 0.
         other_files: Number of files among the images that are none, by suffix.
     """
 
@@ -50,3 +59,151 @@ class Reader(Protocol):
         Raises:
             InputError: A file is missing or malformed.
         """
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """Layout of text files with an image per line.
+
+    Args:
+        lists: File of each split, or of each role; names in braces are settings of the reader.
+        columns: Names of the values of a line, which are separated by blanks.
+        levels: Column of the labels at each level, finest first.
+        path: Path of an image from the columns, whose names are in braces.
+        patterns: By column, a regular expression whose named groups are further columns, and a value that matches.
+        header_lines: Number of lines before the first row.
+        subfolder: Folder in which the files may be instead.
+    """
+
+    lists: Mapping[str, str]
+    columns: Sequence[str]
+    levels: Mapping[str, str] = field(default_factory=dict)
+    path: str = "{path}"
+    patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    header_lines: int = 0
+    subfolder: str = "."
+
+
+class TextListReader:
+    """Base of readers of text files with an image per line, of which a subclass states the layout."""
+
+    layout: ClassVar[TextLayout]
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return the lists."""
+        lists = {role: name.format_map(vars(self)) for role, name in self.layout.lists.items()}
+        return {role: self.find(root, name) for role, name in lists.items()}
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read the lists."""
+        rows, path = self.rows(root), self.layout.path
+        images = zip(*rows.values(), strict=True)
+        columns = {"path": [path.format_map(dict(zip(rows, image, strict=True))) for image in images]}
+        levels = {level: rows[column] for level, column in self.layout.levels.items()}
+        return ReaderResult(build_manifest(root, {**columns, "split": rows["split"]}, levels))
+
+    def find(self, root: Path, name: str) -> Path:
+        """Return the path of a file in the folder or in the subfolder."""
+        return root / name if (root / name).is_file() else root / self.layout.subfolder / name
+
+    def rows(self, root: Path) -> dict[str, list[str]]:
+        """Return the columns of all lists, and the column ``split``."""
+        layout, rows = self.layout, dict[str, list[str]]()
+        for split, path in self.files(root).items():
+            if split in layout.lists:
+                columns = read_text_list(path, layout.columns, layout.header_lines, layout.patterns)
+                columns["split"] = [split] * len(columns[layout.columns[0]])
+                for name, values in columns.items():
+                    rows.setdefault(name, []).extend(values)
+        return rows
+
+
+def read_text_list(
+    path: Path, columns: Sequence[str], header_lines: int = 0, patterns: Mapping[str, tuple[str, str]] | None = None
+) -> dict[str, list[str]]:
+    """Read the columns of a text file, see :class:`TextLayout`.
+
+    Raises:
+        InputError: The file is missing, not UTF-8 or has no rows; or a row has another number of values, or one that
+            does not match.
+    """
+    expected = " ".join(columns)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected lines with {expected}; is this the folder of the dataset?")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (byte {error.start:,}); expected a text file") from error
+    compiled = [(columns.index(name), re.compile(regex), text) for name, (regex, text) in (patterns or {}).items()]
+    rows, problems = [], []
+    for number, line in enumerate(lines[header_lines:], header_lines + 1):
+        values = tuple(line.split())
+        if values and len(values) != len(columns):
+            problems.append(f"line {number}: {len(values)} values, expected {len(columns)} ({expected})")
+        elif values:
+            for n, pattern, text in compiled:
+                if match := pattern.fullmatch(values[n]):
+                    values += match.groups()
+                else:
+                    problems.append(f"line {number}: the {columns[n]} is {values[n]}; expected one such as {text}")
+            rows.append(values)
+    if problems:
+        raise InputError(f"{path}: {bad_rows(problems)}")
+    if not rows:
+        raise InputError(f"{path}: no rows; expected lines with {expected}")
+    names = [*columns, *(name for _, pattern, _ in compiled for name in pattern.groupindex)]
+    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def build_manifest(
+    source: Path,
+    columns: Mapping[str, Any],
+    levels: Mapping[str, LabelColumn],
+    describe_row: Callable[[int], str] = lambda row: f"image {row + 1}",
+) -> Manifest:
+    """Create a manifest from columns, sequences or Arrow arrays.
+
+    Args:
+        source: File or folder that the labels are from, for messages.
+        columns: Columns ``path`` and ``split``; ``id``, by default the path; ``offset`` and ``size`` of images in
+            tar files.
+        levels: Labels of the images, by level, finest first.
+        describe_row: Returns the name of a row for messages.
+
+    Raises:
+        InputError: See :meth:`Manifest.from_arrow`.
+    """
+    nulls = pa.nulls(len(columns["path"]), pa.int64())
+    columns = {"id": columns["path"], "offset": nulls, "size": nulls, **columns}
+    table = {each.name: _as_arrow(columns[each.name], each.type) for each in MANIFEST.schema}
+    table |= {name: _as_arrow(labels, pa.string()) for name, labels in levels.items()}
+    with prefix_input_errors(source):
+        return Manifest.from_arrow(pa.table(table), describe_row=describe_row)
+
+
+def _as_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, kind)
+
+
+def disambiguate(levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Append the parent to every name that has several parents, so that levels are nested.
+
+    Genera of animals and of plants may have the same name, as may categories of clothes for women and for men.
+
+    Args:
+        levels: Label of each image, by level, finest first.
+
+    >>> disambiguate({"genus": ["Oenanthe", "Oenanthe", "Pinus"], "kingdom": ["Animalia", "Plantae", "Plantae"]})
+    {'genus': ['Oenanthe (Animalia)', 'Oenanthe (Plantae)', 'Pinus'], 'kingdom': ['Animalia', 'Plantae', 'Plantae']}
+    """
+    unique: dict[str, list[str]] = {}
+    parents: list[str] | None = None
+    for level, names in reversed(list(levels.items())):
+        if parents is not None:
+            n_parents = Counter(name for name, _ in set(zip(names, parents, strict=True)))
+            names = [
+                f"{name} ({parent})" if n_parents[name] > 1 else name
+                for name, parent in zip(names, parents, strict=True)
+            ]
+        unique[level] = parents = list(names)
+    return dict(reversed(list(unique.items())))

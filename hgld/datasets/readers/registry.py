@@ -34,76 +34,67 @@ class ReaderEntry:
         return reader
 
 
-_GLDV2_EXAMPLE = {"images": "images.parquet", "labels": "train_clean.csv", "hierarchy": "hierarchy.parquet"}
-
 #: Readers of published layouts and of one's own, by the names of the commands of ``hgld manifest``.
 READERS: Mapping[str, ReaderEntry] = {
     "table": ReaderEntry(
-        "label_table:LabelTable",
+        "own_images:LabelTable",
         "Images of your own with their labels in a CSV or Parquet table.",
         {"levels": "product,group,kind", "test_share": "0.2"},
         argument="table",
     ),
     "folder": ReaderEntry(
-        "nested_folders:NestedFolders",
+        "own_images:NestedFolders",
         "Images of your own in nested folders that are named by their labels.",
         {"depth": "3", "test_share": "0.2"},
     ),
     "gldv2": ReaderEntry(
-        "gldv2:Gldv2",
+        "landmarks:Gldv2",
         "Google Landmarks Dataset v2, in tar files or extracted, with the levels of a hierarchy.",
-        _GLDV2_EXAMPLE,
+        {"images": "images.parquet", "labels": "train_clean.csv", "hierarchy": "hierarchy.parquet"},
     ),
     "sop": ReaderEntry(
-        "sop:StanfordOnlineProducts",
+        "fine_grained:StanfordOnlineProducts",
         "Stanford Online Products: Ebay_train.txt and Ebay_test.txt; product and category.",
     ),
     "in-shop": ReaderEntry(
-        "in_shop:InShop",
+        "fine_grained:InShop",
         "In-Shop Clothes Retrieval: list_eval_partition.txt; item, category and gender.",
     ),
     "inaturalist": ReaderEntry(
-        "inaturalist:INaturalist",
+        "fine_grained:INaturalist",
         "iNaturalist-2018 with the splits of Smooth-AP: Inat_dataset_splits/, and train2018.json for all levels.",
         {"levels": "full"},
     ),
     "cub": ReaderEntry(
-        "cub:Cub",
-        "CUB-200-2011: images.txt and image_class_labels.txt; species, family and order.",
+        "fine_grained:Cub", "CUB-200-2011: images.txt and image_class_labels.txt; species, family and order."
     ),
-    "cars196": ReaderEntry(
-        "cars196:Cars196",
-        "Cars196: cars_annos.mat; model and type.",
-    ),
+    "cars196": ReaderEntry("fine_grained:Cars196", "Cars196: cars_annos.mat; model and type."),
     "vehicle-id": ReaderEntry(
-        "vehicle_id:VehicleId",
+        "fine_grained:VehicleId",
         "PKU VehicleID: train_test_split/train_list.txt and a test_list_….txt; vehicles alone.",
         {"test_list": "2400"},
     ),
     "dyml": ReaderEntry(
-        "dyml:Dyml",
+        "fine_grained:Dyml",
         "DyML-Vehicle, -Animal or -Product: label.csv, or query.csv and gallery.csv; fine, middle and coarse.",
     ),
     "gldv1": ReaderEntry(
-        "gldv1:Gldv1",
+        "landmarks:Gldv1",
         "Google Landmarks Dataset v1: train.csv, with those of its images that were downloaded; landmarks alone.",
         {"min_images": "4"},
     ),
     "revisited": ReaderEntry(
-        "revisited:Revisited",
+        "landmarks:Revisited",
         "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
     ),
     "vggface2": ReaderEntry(
-        "vggface2:VggFace2",
+        "faces:VggFace2",
         "VGGFace2: train_list.txt, test_list.txt and bb_landmark/loose_bb_….csv; identities alone.",
     ),
     "ijb-c": ReaderEntry(
-        "ijb_c:IjbC",
+        "faces:IjbC",
         "IJB-C: protocols/ijbc_metadata.csv, or the lists of 1:N search; medium, template and subject.",
         {"lists": "media"},
     ),
-    "sfm120k": ReaderEntry(
-        "sfm120k:Sfm120k",
-        "SfM-120k: retrieval-SfM-120k.pkl; clusters alone.",
-    ),
+    "sfm120k": ReaderEntry("landmarks:Sfm120k", "SfM-120k: retrieval-SfM-120k.pkl; clusters alone."),
 }

@@ -28,8 +28,7 @@ from hgld.evaluation.level_weights import LevelWeights
 from hgld.evaluation.metric_registry import Metric, RankedBlock
 from hgld.evaluation.ranking_statistics import truncated_statistics
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
-from hgld.gldv2.ground_truth import USAGES, ImageLandmarks, RetrievalSolution, query_landmarks
-from hgld.gldv2.predictions import RetrievalPredictions
+from hgld.gldv2.ground_truth import USAGES, ImageLandmarks, RetrievalPredictions, RetrievalSolution, query_landmarks
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import nested_codes
 

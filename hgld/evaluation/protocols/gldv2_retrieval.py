@@ -30,9 +30,9 @@ from hgld.gldv2.ground_truth import (
     positive_positions,
     query_landmarks,
     read_image_to_landmark,
+    read_retrieval_predictions,
     read_retrieval_solution,
 )
-from hgld.gldv2.predictions import read_retrieval_predictions
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import take_images
 from hgld.tables.embeddings import Embeddings, rows_of

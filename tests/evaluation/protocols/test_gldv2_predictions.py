@@ -19,8 +19,13 @@ from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
 from hgld.evaluation.protocols.gldv2_predictions import labelled_result, official_results
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.ground_truth import ImageLandmarks, RetrievalSolution, read_retrieval_solution
-from hgld.gldv2.predictions import RetrievalPredictions, read_retrieval_predictions
+from hgld.gldv2.ground_truth import (
+    ImageLandmarks,
+    RetrievalPredictions,
+    RetrievalSolution,
+    read_retrieval_predictions,
+    read_retrieval_solution,
+)
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.queries import write_predictions
 from hgld.tables.embeddings import write_embeddings

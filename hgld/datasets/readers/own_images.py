@@ -1,4 +1,4 @@
-"""A table with the labels of one's own images."""
+"""Readers of one's own images: with a table of labels, or in folders that are named by their labels."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.datasets.image_folders import FoundImages, find_images, match_paths
+from hgld.datasets.image_folders import FoundImages, find_images, image_id, match_paths
 from hgld.datasets.label_columns import split_codes, split_labels
-from hgld.datasets.readers.base import ReaderResult
-from hgld.datasets.readers.image_files import found_image_manifest
+from hgld.datasets.readers.base import ReaderResult, build_manifest, disambiguate
 from hgld.datasets.splits import check_split_settings, split_at_random
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import read_text_columns
 from hgld.tables import MANIFEST
 
 #: Split of all images, where there is only one.
-ONE_SPLIT = "all"
+_ONE_SPLIT = "all"
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,9 @@ class LabelTable:
     skip_missing: bool = False
 
     def __post_init__(self) -> None:
-        parse_levels(self.levels)
-        for name, separator in (
-            ("label_separator", self.label_separator),
-            ("code_separator", self.code_separator),
-        ):
+        _parse_levels(self.levels)
+        separators = {"label_separator": self.label_separator, "code_separator": self.code_separator}
+        for name, separator in separators.items():
             if separator is not None and not separator.strip():
                 raise ConfigurationError(f'`{name}` is "{separator}"; expected a character such as ;')
         if self.code is not None and self.label_separator == self.code_separator:
@@ -81,56 +78,45 @@ class LabelTable:
         check_split_settings(self.split, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """See :class:`~hgld.datasets.readers.base.Reader`."""
+        """Return the table and the folder of the images."""
         return {"table": self.table, "images": root}
 
     def read(self, root: Path) -> ReaderResult:
-        """See :class:`~hgld.datasets.readers.base.Reader`.
+        """Read the table, and find the images.
 
         Raises:
             InputError: Images are not there or named twice; also see :func:`hgld.io.columns.read_text_columns`
                 and :meth:`hgld.datasets.manifest.Manifest.from_arrow`.
         """
-        sources = [self.code] if self.code is not None else parse_levels(self.levels)
-        facts = list(dict.fromkeys([self.path, *filter(None, (self.id, self.split))]))
-        columns = read_text_columns(self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources)
-        texts = columns.select(facts).to_pydict()
+        sources = [self.code] if self.code is not None else _parse_levels(self.levels)
+        facts = [self.path, *filter(None, (self.id, self.split))]
+        table = read_text_columns(self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources)
         found = find_images(root)
-        matches = match_paths(texts[self.path], found.names)
-        kept = [row for row, match in enumerate(matches) if match is not None]
-        self._check_matches(root, texts[self.path], found, matches)
-        splits = texts[self.split] if self.split else [ONE_SPLIT] * len(matches)
-        manifest = found_image_manifest(
-            self.table,
-            [texts[self.id or self.path][row] for row in kept],
-            found,
-            [match for match in matches if match is not None],
-            [splits[row] for row in kept],
-            {name: column.take(pa.array(kept, pa.int64())) for name, column in self._levels(columns).items()},
-        )
+        matches = match_paths(table[self.path].to_pylist(), found.names)
+        self._check_matches(root, table[self.path].to_pylist(), found, matches)
+        levels = self._levels({name: table[name] for name in sources})
+        kept = pa.array([row for row, match in enumerate(matches) if match is not None], pa.int64())
+        columns = {
+            "id": table[self.id or self.path].take(kept),
+            "split": table[self.split].take(kept) if self.split else [_ONE_SPLIT] * len(kept),
+            **found.places([match for match in matches if match is not None]),
+        }
+        manifest = build_manifest(self.table, columns, {name: column.take(kept) for name, column in levels.items()})
         excluded = {
             "that are not there": len(matches) - len(kept),
             "that the table does not list": len(found) - len(kept),
         }
-        return ReaderResult(
-            split_at_random(manifest, self.test_share, self.open_set, self.seed),
-            {reason: count for reason, count in excluded.items() if count},
-            found.other_files,
-        )
+        manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
+        return ReaderResult(manifest, excluded, found.other_files)
 
-    def _levels(self, columns: pa.Table) -> dict[str, pa.ChunkedArray]:
+    def _levels(self, levels: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Return the column of each level: texts, or lists of texts where images may have several labels."""
-        names = parse_levels(self.levels)
-        levels = {name: columns[name] for name in ([self.code] if self.code is not None else names)}
         if self.label_separator is not None:
             levels = {name: split_labels(column, self.label_separator) for name, column in levels.items()}
         if self.code is None:
             return levels
-
-        def describe_row(row: int) -> str:
-            return f"{self.table}: row {row + 1}"
-
-        return split_codes(levels[self.code], self.code_separator, names, describe_row)
+        names = _parse_levels(self.levels)
+        return split_codes(levels[self.code], self.code_separator, names, lambda row: f"{self.table}: row {row + 1}")
 
     def _check_matches(
         self, root: Path, paths: Sequence[str], found: FoundImages, matches: Sequence[int | None]
@@ -153,13 +139,92 @@ class LabelTable:
             )
 
 
-def parse_levels(text: str) -> list[str]:
+@dataclass(frozen=True)
+class NestedFolders:
+    """Reader of images in folders such as ``Fruit/Apple/Golden-Delicious``, or in tar files with such folders.
+
+    The topmost folders are the coarsest level; folders below the finest level do not count. Folders of the same name
+    in different folders are different classes, told apart by the name of the folder above.
+
+    Args:
+        depth: Number of levels, which is that of nested folders.
+        levels: Names of the levels, finest first: product,group,kind. By default, level_3,level_2,level_1.
+        split_folders: The topmost folders are splits, such as train and test, with the levels below them.
+        test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
+            default 0.5).
+        open_set: Level whose classes are divided between the splits train and test, which then share none.
+        seed: Seed of the random split.
+
+    Raises:
+        ConfigurationError: ``depth`` or ``test_share`` is out of range, ``levels`` has another number of names, or
+            there are two kinds of splits.
+    """
+
+    depth: int
+    levels: str | None = None
+    split_folders: bool = False
+    test_share: float | None = None
+    open_set: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise ConfigurationError(f"`depth` is {self.depth}; expected 1 or more nested folders")
+        if len(self._level_names()) != self.depth:
+            raise ConfigurationError(
+                f'`levels` is "{self.levels}"; expected {self.depth} names, one for each `depth`'
+            )
+        check_split_settings(self.split_folders, self.test_share, self.open_set)
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return the folder of the images."""
+        return {"images": root}
+
+    def read(self, root: Path) -> ReaderResult:
+        """Find the images.
+
+        Raises:
+            InputError: There are no images, or some are in fewer folders than levels.
+        """
+        found = find_images(root)
+        folders = [name.split("/")[:-1] for name in found.names]
+        self._check_depth(root, found.names, folders)
+        splits = [_ONE_SPLIT] * len(folders)
+        if self.split_folders:
+            splits, folders = [parts[0] for parts in folders], [parts[1:] for parts in folders]
+        levels = {
+            name: [parts[above] for parts in folders]
+            for name, above in zip(self._level_names(), reversed(range(self.depth)), strict=True)
+        }
+        columns = {"id": [image_id(name) for name in found.names], "split": splits, **found.places()}
+        manifest = build_manifest(root, columns, disambiguate(levels))
+        manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
+        return ReaderResult(manifest, other_files=found.other_files)
+
+    def _level_names(self) -> list[str]:
+        if self.levels is not None:
+            return _parse_levels(self.levels)
+        return [f"level_{level}" for level in range(self.depth, 0, -1)]
+
+    def _check_depth(self, root: Path, names: Sequence[str], folders: Sequence[Sequence[str]]) -> None:
+        """Raise if images are in fewer folders than there are levels, and splits above them."""
+        needed = self.depth + self.split_folders
+        if shallow := [name for name, parts in zip(names, folders, strict=True) if len(parts) < needed]:
+            fitting = min(map(len, folders)) - self.split_folders
+            advice = f"`depth` {fitting} fits all images" if fitting > 0 else "move them into folders of their class"
+            raise InputError(
+                f"{root}: {len(shallow):,} of {len(names):,} images are in fewer than {needed} nested folders; "
+                f"{advice}, and hgld manifest table takes any\n{indented_list(shallow, limit=5)}"
+            )
+
+
+def _parse_levels(text: str) -> list[str]:
     """Return the names in ``product,group,kind``.
 
     Raises:
         ConfigurationError: There is none, one is repeated, or one is the name of another column of manifests.
 
-    >>> parse_levels("product, group")
+    >>> _parse_levels("product, group")
     ['product', 'group']
     """
     levels = [name.strip() for name in text.split(",")]

@@ -1,0 +1,284 @@
+"""Readers of datasets of products, animals and vehicles."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hgld.datasets.dyml_files import LEVELS, PRODUCT, read_label_csv, read_test_set
+from hgld.datasets.readers.base import (
+    ReaderResult,
+    TextLayout,
+    TextListReader,
+    build_manifest,
+    disambiguate,
+    read_text_list,
+)
+from hgld.datasets.readers.class_groups import CAR_TYPE, FAMILY, ORDER
+from hgld.errors import InputError, indented_list
+
+log = logging.getLogger(__name__)
+
+_RANKS = ("genus", "family", "order", "class", "phylum", "kingdom")
+
+
+@dataclass(frozen=True)
+class StanfordOnlineProducts(TextListReader):
+    """Reader of Stanford Online Products (Song et al., CVPR 2016): ``Ebay_train.txt`` and ``Ebay_test.txt``.
+
+    The levels are the 22,634 products and 12 categories.
+    """
+
+    layout = TextLayout(
+        lists={"train": "Ebay_train.txt", "test": "Ebay_test.txt"},
+        columns=("image_id", "class_id", "super_class_id", "path"),
+        levels={"product": "class_id", "category": "super_class_id"},
+        header_lines=1,
+    )
+
+
+@dataclass(frozen=True)
+class VehicleId(TextListReader):
+    """Reader of PKU VehicleID (Liu et al., CVPR 2016): ``train_test_split/train_list.txt``, and a test list.
+
+    Vehicles are the only level. Test lists have 800, 1,600 or 2,400 vehicles (small, medium and large), or more.
+
+    Args:
+        test_list: Number of vehicles in the test list, which is part of its file name.
+    """
+
+    test_list: int = 800
+
+    layout = TextLayout(
+        lists={"train": "train_test_split/train_list.txt", "test": "train_test_split/test_list_{test_list}.txt"},
+        columns=("image", "vehicle"),
+        levels={"vehicle": "vehicle"},
+        path="image/{image}.jpg",
+    )
+
+
+@dataclass(frozen=True)
+class InShop(TextListReader):
+    """Reader of In-Shop Clothes Retrieval (Liu et al., DeepFashion, CVPR 2016): ``list_eval_partition.txt``.
+
+    The file is in the folder or in ``Eval``, and begins with the number of images and a header. The levels are item,
+    category and gender, of which the latter two are folders of the image. An item in several categories belongs to
+    the first one listed.
+    """
+
+    layout = TextLayout(
+        lists={"partition": "list_eval_partition.txt"},
+        columns=("image_name", "item_id", "evaluation_status"),
+        patterns={
+            "image_name": (
+                "[^/]+/(?P<gender>[^/]+)/(?P<category>[^/]+)/.+",
+                "img/WOMEN/Dresses/id_00000002/02_1_front.jpg",
+            ),
+            "evaluation_status": ("train|query|gallery", "train, query or gallery"),
+        },
+        header_lines=2,
+        subfolder="Eval",
+    )
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read the list."""
+        rows = self.rows(root)
+        items, groups = rows["item_id"], list(zip(rows["category"], rows["gender"], strict=True))
+        first: dict[str, tuple[str, str]] = {}
+        for item, group in zip(items, groups, strict=True):
+            first.setdefault(item, group)
+        if ambiguous := {item for item, group in zip(items, groups, strict=True) if first[item] != group}:
+            log.warning(
+                "%s: %d items are in several categories and belong to the first, such as %s",
+                self.files(root)["partition"],
+                len(ambiguous),
+                min(ambiguous),
+            )
+        categories, genders = zip(*(first[item] for item in items), strict=True)
+        levels = disambiguate({"item": items, "category": categories, "gender": genders})
+        columns = {"path": rows["image_name"], "split": rows["evaluation_status"]}
+        return ReaderResult(build_manifest(root, columns, levels))
+
+
+@dataclass(frozen=True)
+class INaturalist(TextListReader):
+    """Reader of iNaturalist-2018 (Van Horn et al., CVPR 2018) with the splits of Smooth-AP (Brown et al., ECCV 2020).
+
+    The lists, ``Inat_dataset_splits/Inaturalist_{train,test}_set1.txt``, have paths with the super-category and the
+    number of the species. The ranks above each species are in ``train2018.json``. A name with several parents, as
+    some genera have, is extended by its parent, since levels are nested.
+
+    Args:
+        levels: Species and super-category (base), or the seven ranks of taxonomy (full).
+    """
+
+    levels: Literal["base", "full"] = "base"
+
+    layout = TextLayout(
+        lists={split: f"Inat_dataset_splits/Inaturalist_{split}_set1.txt" for split in ("train", "test")},
+        columns=("path",),
+        patterns={
+            "path": (
+                "(?:[^/]+/)*(?P<super_category>[^/]+)/(?P<species>[0-9]+)/[^/]+",
+                "train_val2018/Aves/2761/0a1b.jpg",
+            )
+        },
+    )
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return the lists, and the file of the ranks if they are read."""
+        return {**super().files(root), **({"categories": root / "train2018.json"} if self.levels == "full" else {})}
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read the lists, and the ranks."""
+        rows = self.rows(root)
+        levels = {name: rows[name] for name in ("species", "super_category")}
+        if self.levels == "full":
+            species = rows["species"]
+            ranks = _read_ranks(root / "train2018.json", species)
+            above = {name: [ranks[number][column] for number in species] for column, name in enumerate(_RANKS)}
+            levels = disambiguate({"species": species, **above})
+        return ReaderResult(build_manifest(root, rows, levels))
+
+
+def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
+    """Read the names above each species, from the genus up, by the number of the species."""
+    if not path.is_file():
+        raise InputError(f'{path}: no such file; it is part of the dataset, and only `levels` "base" does without it')
+    try:
+        categories = json.loads(path.read_bytes())["categories"]
+        ranks = {str(category["id"]): [str(category[rank]) for rank in _RANKS] for category in categories}
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{path}: expected categories with id, {', '.join(_RANKS)} ({type(error).__name__}: {error})"
+        ) from error
+    if unknown := sorted(set(species) - set(ranks)):
+        raise InputError(f"{path}: {len(unknown):,} species are not among its categories:\n{indented_list(unknown)}")
+    return ranks
+
+
+@dataclass(frozen=True)
+class Cub:
+    """Reader of CUB-200-2011 (Wah et al., 2011): ``images.txt`` and ``image_class_labels.txt``.
+
+    Lines of the first file have the id of an image and its path below ``images``, those of the second the id and the
+    number of the class. The levels are species, family and order; see :mod:`hgld.datasets.readers.class_groups`. The
+    first 100 species are for training.
+    """
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return both files."""
+        return {name: root / f"{name}.txt" for name in ("images", "image_class_labels")}
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read both files."""
+        files, patterns = self.files(root), {"image_name": (r"(?P<number>[0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg")}
+        rows = read_text_list(files["images"], ("image_id", "image_name"), patterns=patterns)
+        labels = read_text_list(files["image_class_labels"], ("image_id", "class_id"))
+        class_of = dict(zip(labels["image_id"], labels["class_id"], strict=True))
+        numbers = list(map(int, rows["number"]))
+        images = zip(rows["image_id"], rows["image_name"], numbers, strict=True)
+        problems = [
+            f"image {image}: {path}, class {class_of.get(image)}"
+            for image, path, number in images
+            if class_of.get(image) != str(number) or number not in FAMILY
+        ]
+        if problems:
+            raise InputError(
+                f"{root}: the class of {len(problems):,} images differs from the one that their folder names, or is "
+                f"none of the {len(FAMILY)}:\n{indented_list(problems)}"
+            )
+        families = [FAMILY[number] for number in numbers]
+        levels = {
+            "species": [path.split("/")[0] for path in rows["image_name"]],
+            "family": families,
+            "order": [ORDER[family] for family in families],
+        }
+        paths = [f"images/{path}" for path in rows["image_name"]]
+        return ReaderResult(build_manifest(root, {"path": paths, "split": _halves(numbers, len(FAMILY))}, levels))
+
+
+@dataclass(frozen=True)
+class Cars196:
+    """Reader of Cars196 (Krause et al., 2013): ``cars_annos.mat``; the first 98 models are for training.
+
+    The file has ``annotations`` with ``relative_im_path`` and ``class``, and ``class_names``. The levels are model
+    and type; see :mod:`hgld.datasets.readers.class_groups`.
+    """
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return the file of annotations."""
+        return {"annotations": root / "cars_annos.mat"}
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read the annotations."""
+        from scipy.io import loadmat
+
+        (path,) = self.files(root).values()
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; is this the folder of the dataset?")
+        try:
+            contents = loadmat(path, simplify_cells=True)
+            names = [str(name) for name in contents["class_names"]]
+            paths = [str(image["relative_im_path"]) for image in contents["annotations"]]
+            classes = [int(image["class"]) for image in contents["annotations"]]
+            levels = {"model": [names[n - 1] for n in classes], "type": [CAR_TYPE[n] for n in classes]}
+        except (ValueError, LookupError, TypeError, NotImplementedError) as error:
+            raise InputError(
+                f"{path}: expected annotations with relative_im_path and class, and class_names of {len(CAR_TYPE)} "
+                f"models ({type(error).__name__}: {error})"
+            ) from error
+        return ReaderResult(build_manifest(root, {"path": paths, "split": _halves(classes, len(CAR_TYPE))}, levels))
+
+
+def _halves(classes: Sequence[int], n_classes: int) -> list[str]:
+    """Return the split of each image: train for the first half of the classes, test for the others."""
+    return ["train" if number <= n_classes // 2 else "test" for number in classes]
+
+
+@dataclass(frozen=True)
+class Dyml:
+    """Reader of a part of DyML-Vehicle, -Animal or -Product (Sun et al., Dynamic Metric Learning, CVPR 2021).
+
+    ``train`` is ``train/label.csv``, whose images are in ``train/imgs``, with the levels fine, middle and coarse.
+    ``fine``, ``middle`` and ``coarse`` are test sets of Vehicle and Animal, with the splits query and gallery and
+    that level alone; ``test`` is the test set of Product, with all three levels. Training and test sets number their
+    classes independently. See :mod:`hgld.datasets.dyml_files`.
+
+    Args:
+        part: The training set, a level's test set (Vehicle, Animal), or the test set (Product).
+    """
+
+    part: Literal["train", "fine", "middle", "coarse", "test"] = "train"
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return the files of labels."""
+        if self.part in LEVELS:
+            return {split: root / f"bmk_{self.part}" / f"{split}.csv" for split in ("query", "gallery")}
+        return {"labels": root / ("train" if self.part == "train" else PRODUCT) / "label.csv"}
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read the files of labels."""
+        if self.part not in LEVELS:
+            (path,) = self.files(root).values()
+            images, labels = read_label_csv(path, [f"{level}_id" for level in LEVELS])
+            columns = {
+                "path": [f"{path.parent.name}/imgs/{image}" for image in images],
+                "split": [self.part] * len(images),
+            }
+            return ReaderResult(build_manifest(root, columns, dict(zip(LEVELS, labels.T.astype(str), strict=True))))
+        if not (root / f"bmk_{self.part}").is_dir():
+            raise InputError(
+                f'{root}: no folder bmk_{self.part}; for the test set of DyML-Product, set `part` to "test"'
+            )
+        test_set = read_test_set(root)[self.part]
+        columns = {
+            "path": [*test_set.query_ids, *test_set.gallery_ids],
+            "split": ["query"] * len(test_set.query_ids) + ["gallery"] * len(test_set.gallery_ids),
+        }
+        levels = {str(self.part): [*map(str, test_set.query_labels), *map(str, test_set.gallery_labels)]}
+        return ReaderResult(build_manifest(root, columns, levels))

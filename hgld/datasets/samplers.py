@@ -1,0 +1,458 @@
+"""Batch samplers: which images form a batch.
+
+A sampler is a pure function of its seed and the number of the epoch: every process computes the same batches, and
+takes its share of each. Labels are those of a manifest, numbered from 0 in each column; classes are those of column
+0, the finest level.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from heapq import heapreplace
+from itertools import combinations
+from math import comb
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.errors import ConfigurationError
+from hgld.hierarchy import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets, require_labelled
+
+log = logging.getLogger(__name__)
+
+IntArray = NDArray[np.int64]
+
+#: What happens to classes with fewer images than a batch takes of each: ``repeat`` draws their images with
+#: replacement, ``exclude`` never uses them.
+SmallClasses = Literal["repeat", "exclude"]
+
+
+#: How an epoch is divided into batches, see :class:`ClassBalancedSampler`.
+Packing = Literal["most", "greedy", "independent"]
+
+
+class BatchSampler(Protocol):
+    """The interface of batch samplers."""
+
+    batch_size: int
+
+    def n_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch, without drawing them."""
+
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
+
+
+def epoch_generator(seed: int, epoch: int, *further: int) -> np.random.Generator:
+    """Return an independent random generator for an epoch or, given further numbers, for a part of it."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, *further)))
+
+
+def _check_sizes(batch_size: int, per_class: int, super_classes: int = 1) -> None:
+    """Raise a :class:`ConfigurationError` if a batch cannot have this number of images of each class."""
+    if min(batch_size, per_class, super_classes) < 1:
+        raise ConfigurationError(
+            f"`batch_size` is {batch_size}, `per_class` {per_class} and `super_classes` {super_classes}; "
+            "expected at least 1"
+        )
+    if batch_size % (per_class * super_classes):
+        suffix = f" of each of {super_classes} super-classes" if super_classes > 1 else ""
+        raise ConfigurationError(
+            f"a batch of {batch_size} cannot be made of {per_class} images of each class{suffix}; "
+            f"`batch_size` must be a multiple of {per_class * super_classes}"
+        )
+
+
+def _class_counts_text(counts: IntArray, per_class: int) -> str:
+    """Return how many classes have enough images, for messages."""
+    return (
+        f"{(counts >= per_class).sum():,} of {(counts > 0).sum():,} classes have {per_class} images or more, and "
+        f"{(counts == 1).sum():,} have only one"
+    )
+
+
+def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallClasses) -> None:
+    """Log the number of classes with fewer than ``per_class`` images, and what happens to them.
+
+    Samplers do not log this themselves, as :class:`LabelSetSampler` makes a new one for each epoch. An image with
+    several labels counts for each of its classes.
+    """
+    counts = _images_per_class(labels)
+    if small := ((counts > 0) & (counts < per_class)).sum():
+        outcome = "excluded" if small_classes == "exclude" else "their images are repeated within batches"
+        log.info("%s of %s classes have fewer than %d images: %s", small, (counts > 0).sum(), per_class, outcome)
+
+
+def _images_per_class(labels: Labelling) -> IntArray:
+    """Return the number of images of each class of column 0: int64, shape (C,).
+
+    Raises:
+        InputError: Images are unlabelled.
+    """
+    require_labelled(labels)
+    if not isinstance(labels, LabelSets):
+        return np.bincount(labels[:, 0])
+    classes = labels.labels[labels.members.columns, 0]
+    n_classes = int(classes.max()) + 1
+    return np.bincount(np.unique(labels.members.rows() * n_classes + classes) % n_classes)
+
+
+class ClassBalancedSampler:
+    """Sampler of m images of each of several classes.
+
+    A batch has ``per_class`` images of each of ``batch_size / per_class`` classes. The epochs differ by ``packing``:
+
+    - ``most``: The images of a class are shuffled and divided into groups of ``per_class``; a smaller remainder is
+      not used in this epoch. Random groups form as many batches as possible; surplus groups of large classes, for
+      which too few other classes remain, are not used in it.
+    - ``greedy``: The same groups, but each batch takes those of the first classes in a random order of this epoch
+      that have some left, and the epoch ends when too few have: the sampler of Smooth-AP, Recall@k Surrogate, ROADMAP
+      and SupRank. The same classes meet in many batches, and epochs are shorter, which vary in length: with 100
+      classes of 59 images and batches of 64 classes, 14 batches instead of 21.
+    - ``independent``: Every batch draws its classes, and the images of each, anew: the sampler of
+      pytorch-metric-learning, which SupRank takes for several processes. An image may be in several batches.
+
+    Args:
+        labels: int64, shape (N, L), finest first.
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch, m.
+        packing: How an epoch is divided into batches.
+        max_per_class: Largest number of images of a class per epoch; not for ``independent``. Default: no limit.
+        small_classes: What happens to classes with fewer than ``per_class`` images, see :data:`SmallClasses`; if they
+            repeat images, each has one group per epoch.
+        n_batches: Number of batches per epoch, only for ``independent``. Default: N / ``batch_size``, rounded down.
+        seed: Seed of all random choices.
+
+    Raises:
+        ConfigurationError: The sizes are inconsistent, or there are too few classes to fill a batch.
+        InputError: Images are unlabelled.
+
+    >>> labels = np.repeat([[0], [1], [2]], 4, axis=0)
+    >>> [len(batch) for batch in ClassBalancedSampler(labels, batch_size=4, per_class=2, seed=0).batches(epoch=0)]
+    [4, 4, 4]
+    """
+
+    def __init__(
+        self,
+        labels: LabelMatrix,
+        batch_size: int,
+        per_class: int,
+        *,
+        packing: Packing = "most",
+        max_per_class: int | None = None,
+        small_classes: SmallClasses = "exclude",
+        n_batches: int | None = None,
+        seed: int,
+    ) -> None:
+        _check_sizes(batch_size, per_class)
+        if max_per_class is not None and max_per_class < per_class:
+            raise ConfigurationError(
+                f"`max_per_class` is {max_per_class}, but `per_class` is {per_class}; expected at least as many"
+            )
+        if packing == "independent" and max_per_class is not None:
+            raise ConfigurationError(
+                f"`max_per_class` is {max_per_class}, but independent batches have no such limit; omit it"
+            )
+        if packing != "independent" and n_batches is not None:
+            raise ConfigurationError(
+                f"`n_batches` is {n_batches}, but the packing {packing} decides that itself; omit it, or set "
+                "`packing` to independent"
+            )
+        self.batch_size, self._per_class, self._packing, self._seed = batch_size, per_class, packing, seed
+        self._classes = labels[:, 0]
+        self._counts = _images_per_class(labels)
+        groups = np.minimum(self._counts, max_per_class or len(labels)) // per_class
+        if small_classes == "repeat":
+            groups = np.maximum(groups, self._counts > 0)
+        self._slots = batch_size // per_class
+        if (groups > 0).sum() < self._slots:
+            raise ConfigurationError(
+                f"a batch of {batch_size} with {per_class} images of each class has {self._slots} classes, but "
+                f"{_class_counts_text(self._counts, per_class)}; lower `per_class` or `batch_size`, or add images"
+            )
+        self._n_batches = _max_batches(groups, self._slots)
+        if packing == "independent":
+            self._n_batches = n_batches or max(1, len(labels) // batch_size)
+        self._groups = groups
+
+    def n_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch; only with ``packing="greedy"`` it varies."""
+        if self._packing == "greedy":
+            return _greedy_order(self._groups, self._slots, epoch_generator(self._seed, epoch))[2]
+        return self._n_batches
+
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, ``batch_size`` of them."""
+        rng = epoch_generator(self._seed, epoch)
+        if self._packing == "independent":
+            rows = self._independent_rows(rng)
+        else:
+            if self._packing == "greedy":
+                owners, members = _pack_greedily(self._groups, self._slots, rng)
+            else:
+                groups = np.minimum(self._groups, self._n_batches)
+                owners, members = _pack_most(groups, self._slots, self._n_batches, rng)
+            rows = self._rows_of(owners, rng)[members].reshape(-1, self.batch_size)
+        return list(rng.permuted(rows, axis=1))
+
+    def _rows_of(self, owners: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw the rows of each group from its class, shape (n_groups, per_class).
+
+        No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
+        """
+        shuffled = np.lexsort((rng.random(len(self._classes)), self._classes))
+        first = np.searchsorted(self._classes[shuffled], owners)
+        # The groups of a class are adjacent; number them within the class.
+        starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
+        number = np.arange(len(owners)) - np.repeat(starts, np.diff(np.r_[starts, len(owners)]))
+        offsets = (number * self._per_class)[:, None] + np.arange(self._per_class)
+        small = self._counts[owners] < self._per_class
+        if small.any():
+            sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
+            offsets[small] = rng.integers(sizes)
+        rows: IntArray = shuffled[first[:, None] + offsets]
+        return rows
+
+    def _independent_rows(self, rng: np.random.Generator) -> IntArray:
+        """Draw classes of each batch, and rows of each class, shape (n_batches, batch_size)."""
+        by_class = np.split(np.argsort(self._classes, kind="stable"), np.cumsum(self._counts)[:-1])
+        usable, n = np.flatnonzero(self._groups), self._per_class
+        classes = [rng.choice(usable, self._slots, replace=False) for _ in range(self._n_batches)]
+        groups = [rng.choice(by_class[c], n, replace=self._counts[c] < n) for c in np.concatenate(classes).tolist()]
+        return np.stack(groups).reshape(self._n_batches, self.batch_size)
+
+
+class HierarchicalSampler:
+    """Sampler of batches from few super-classes, whose classes are hard to distinguish.
+
+    From Cakir et al., Deep Metric Learning to Rank, CVPR 2019. For every combination of ``super_classes`` labels of
+    column 1 there are ``batches_per_tuple`` batches, each with the same number of classes of every super-class, drawn
+    independently for each batch, and ``per_class`` images of each class. On Stanford Online Products: 2 of 12
+    super-classes and 5 batches of each pair, hence 330 batches per epoch.
+
+    With ``small_classes="repeat"``, as in the published samplers, images of a class with fewer than ``per_class`` of
+    them are drawn with replacement, so a batch may have some of them several times, each with an augmentation of its
+    own; and a super-class with too few classes for its share gives all that it has, so batches with it are smaller.
+    With ``small_classes="exclude"`` such classes and super-classes are never used.
+
+    Args:
+        labels: int64, shape (N, L), finest first, L at least 2.
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch.
+        super_classes: Number of super-classes in a batch.
+        batches_per_tuple: Number of batches per combination of super-classes and epoch.
+        small_classes: What happens to classes with fewer than ``per_class`` images, see above.
+        seed: Seed of all random choices.
+
+    Raises:
+        ConfigurationError: The sizes are inconsistent, there is one level only, or there are too few super-classes
+            that can be used.
+        InputError: Images are unlabelled.
+    """
+
+    def __init__(
+        self,
+        labels: LabelMatrix,
+        batch_size: int,
+        per_class: int,
+        super_classes: int,
+        batches_per_tuple: int,
+        *,
+        small_classes: SmallClasses = "repeat",
+        seed: int,
+    ) -> None:
+        _check_sizes(batch_size, per_class, super_classes)
+        if batches_per_tuple < 1:
+            raise ConfigurationError(f"`batches_per_tuple` is {batches_per_tuple}; expected at least 1")
+        if labels.shape[1] < 2:
+            raise ConfigurationError(
+                "the hierarchical sampler needs super-classes, but the labels have one level only"
+            )
+        self.batch_size, self._per_class, self._seed = batch_size, per_class, seed
+        self._super_classes, self._batches_per_tuple = super_classes, batches_per_tuple
+        self._n_classes = batch_size // per_class // super_classes
+        counts = _images_per_class(labels)
+        exclude = small_classes == "exclude"
+        fewest = per_class if exclude else 1
+        by_class = np.argsort(labels[:, 0], kind="stable")
+        members: dict[int, list[IntArray]] = {}
+        for rows in np.split(by_class, np.cumsum(counts)[:-1]):
+            if len(rows) >= fewest:
+                members.setdefault(int(labels[rows[0], 1]), []).append(rows)
+        self._members = [
+            members[name] for name in sorted(members) if len(members[name]) >= self._n_classes or not exclude
+        ]
+        if len(self._members) < super_classes:
+            if not exclude:
+                raise ConfigurationError(
+                    f"a batch has classes of {super_classes} super-classes, but there are {len(self._members)}; "
+                    "lower `super_classes`"
+                )
+            raise ConfigurationError(
+                f"a batch of {batch_size} with {per_class} images of each class has {self._n_classes} classes of "
+                f"each of {super_classes} super-classes, but {len(self._members)} super-classes have that many with "
+                f"{per_class} images ({_class_counts_text(counts, per_class)}); lower `per_class`, `batch_size` or "
+                "`super_classes`, or repeat images with `small_classes`"
+            )
+
+    def n_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch, the same for all."""
+        return comb(len(self._members), self._super_classes) * self._batches_per_tuple
+
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
+        rng = epoch_generator(self._seed, epoch)
+        batches = [
+            np.concatenate([self._draw(members, rng) for members in chosen])
+            for chosen in combinations(self._members, self._super_classes)
+            for _ in range(self._batches_per_tuple)
+        ]
+        return [rng.permutation(batches[n]) for n in rng.permutation(len(batches)).tolist()]
+
+    def _draw(self, members: list[IntArray], rng: np.random.Generator) -> IntArray:
+        """Draw rows of some classes of a super-class."""
+        n_classes = min(self._n_classes, len(members))
+        classes = [members[n] for n in rng.choice(len(members), n_classes, replace=False).tolist()]
+        n = self._per_class
+        return np.concatenate([rng.choice(rows, n, replace=len(rows) < n) for rows in classes])
+
+
+class LabelSetSampler:
+    """Sampler of images with several labels: in each epoch an image stands for one of its labels, drawn at random.
+
+    Another sampler makes the batches of these single labels, so that the images drawn for a class share it. Their
+    further labels are not looked at: losses get all labels of all images, and find the other positives of a batch.
+    Epochs differ in length as the classes drawn for differ in size.
+
+    Args:
+        labels: Labels of the images, at least one for each.
+        make_sampler: Function that makes the sampler of an epoch from one label per image, int64 (N, L).
+        seed: Seed of the drawn labels.
+
+    Raises:
+        InputError: Images are unlabelled.
+
+    >>> sets = LabelSets.from_lists([[[0], [1]]] * 4 + [[[2]]] * 4)
+    >>> sampler = LabelSetSampler(sets, lambda labels: ClassBalancedSampler(labels, 2, 2, seed=0), seed=0)
+    >>> all(max(batch) < 4 or min(batch) >= 4 for batch in sampler.batches(epoch=0))
+    True
+    """
+
+    def __init__(self, labels: LabelSets, make_sampler: Callable[[LabelMatrix], BatchSampler], *, seed: int) -> None:
+        require_labelled(labels)
+        self._labels, self._make_sampler, self._seed = labels, make_sampler, seed
+        self._epoch, self._sampler = 0, make_sampler(self._drawn(0))
+        self.batch_size = self._sampler.batch_size
+
+    def n_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch."""
+        return self._sampler_of(epoch).n_batches(epoch)
+
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
+        return self._sampler_of(epoch).batches(epoch)
+
+    def _sampler_of(self, epoch: int) -> BatchSampler:
+        if epoch != self._epoch:
+            self._epoch, self._sampler = epoch, self._make_sampler(self._drawn(epoch))
+        return self._sampler
+
+    def _drawn(self, epoch: int) -> LabelMatrix:
+        """Return a label of each image: int64, shape (N, L)."""
+        members = self._labels.members
+        numbers = epoch_generator(self._seed, epoch, 2).integers(members.counts())
+        labels: LabelMatrix = self._labels.labels[members.columns[members.offsets[:-1] + numbers]]
+        return labels
+
+
+def _max_batches(groups: IntArray, slots: int) -> int:
+    """Return the largest number of batches of ``slots`` classes each, given the number of groups of each class."""
+    low, high = 1, int(groups.sum()) // slots
+    while low < high:
+        middle = (low + high + 1) // 2
+        # A class has at most one group in each batch.
+        if np.minimum(groups, middle).sum() >= slots * middle:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _pack_most(groups: IntArray, slots: int, n_batches: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Pack groups into as many batches as possible; surplus groups are excluded at random.
+
+    Returns:
+        Classes of the packed groups, int64, shape (n,), those of a class side by side; and the groups of each batch,
+        int64, shape (n_batches, slots), as indices into them.
+    """
+    # Draw the groups of this epoch, then order them by class, with the classes in random order.
+    chosen = rng.permutation(np.repeat(np.arange(len(groups)), groups))[: slots * n_batches]
+    counts = np.bincount(chosen, minlength=len(groups))
+    order = rng.permutation(len(counts))
+    owners = np.repeat(order, counts[order])
+    batch_of = _assign_batches(owners.reshape(slots, n_batches), rng)
+    members = np.empty((n_batches, slots), np.int64)
+    members[batch_of.ravel(), np.repeat(np.arange(slots), n_batches)] = np.arange(len(owners))
+    return owners, members
+
+
+def greedy_starts(groups: IntArray, slots: int) -> tuple[IntArray, int]:
+    """Return the first batch of each class if every batch takes the first classes that have groups left.
+
+    This is list scheduling: each of ``slots`` machines works off a class, one group per batch, then takes the next
+    class; the batches end when a machine finds no class.
+
+    Args:
+        groups: int64, shape (C,): number of groups of each class, in order, all positive; C at least ``slots``.
+        slots: Number of groups in a batch.
+
+    Returns:
+        int64, shape (C,), and the number of batches, which may be smaller than some of the first batches.
+
+    >>> greedy_starts(np.array([2, 1, 1, 3]), slots=2)
+    (array([0, 0, 1, 2]), 2)
+    """
+    ends = [0] * slots  # a heap: when each machine is free
+    starts = [heapreplace(ends, ends[0] + n) for n in groups.tolist()]
+    return np.array(starts), ends[0]
+
+
+def _pack_greedily(groups: IntArray, slots: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Pack groups as the published samplers do: every batch takes the first classes of a random order.
+
+    Returns what :func:`_pack_most` does, with the batches in random order.
+    """
+    order, starts, n_batches = _greedy_order(groups, slots, rng)
+    used = np.clip(n_batches - starts, 0, groups[order])
+    owners = np.repeat(order, used)
+    batch_of = np.repeat(starts - np.r_[0, np.cumsum(used)[:-1]], used) + np.arange(len(owners))
+    members = np.argsort(batch_of, kind="stable").reshape(n_batches, slots)
+    return owners, rng.permutation(members)
+
+
+def _greedy_order(groups: IntArray, slots: int, rng: np.random.Generator) -> tuple[IntArray, IntArray, int]:
+    """Return classes in random order, the first batch of each, and the number of batches."""
+    order = rng.permutation(np.flatnonzero(groups))
+    return order, *greedy_starts(groups[order], slots)
+
+
+def _assign_batches(owners: IntArray, rng: np.random.Generator) -> IntArray:
+    """Assign a batch to each group at random, with no class twice in a batch: each row is a permutation of batches.
+
+    The class of each group is given as (slots, n_batches). In row-major order the groups of a class are adjacent, and
+    there are at most ``n_batches`` of them, so they are in one row, or at the end of one and the start of the next.
+    """
+    n_batches = owners.shape[1]
+    batch_of = np.empty_like(owners)
+    for slot, classes in enumerate(owners):
+        order = rng.permutation(n_batches)
+        if slot:
+            taken = batch_of[slot - 1][owners[slot - 1] == classes[0]]
+            n_continued = (classes == classes[0]).sum()
+            free = np.flatnonzero(~np.isin(order, taken))[:n_continued]
+            order = np.concatenate([order[free], np.delete(order, free)])
+        batch_of[slot] = order
+    return batch_of
