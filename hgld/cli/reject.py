@@ -178,8 +178,7 @@ def fit(
     Example: hgld reject fit soft_vote --embeddings index.npy --labels labels.csv --option k=3 -o detector
     """
     with friendly_errors(again="run the same command again"):
-        from hgld.search.calibration import CalibrationFiles
-        from hgld.search.detector_fit import IndexFiles, fit_detector
+        from hgld.search.detector_fit import CalibrationFiles, IndexFiles, fit_detector
 
         calibration = None
         if queries is not None:

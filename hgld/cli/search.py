@@ -96,11 +96,9 @@ def search(
     from hgld.evaluation.ranking import RankingConfig
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
-    from hgld.search.answer_files import answers_to_json, write_answers
-    from hgld.search.answer_page import write_answer_page
+    from hgld.search.answers import answers_to_json, write_answer_page, write_answers
     from hgld.search.faiss_index import open_index
-    from hgld.search.gallery import read_gallery
-    from hgld.search.photographs import gallery_photographs
+    from hgld.search.gallery import gallery_photographs, read_gallery
     from hgld.search.query_model import load_query_model
     from hgld.search.rejection import open_rejector
     from hgld.search.searcher import Searcher
@@ -184,9 +182,8 @@ def export_embeddings(
 
     Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
     """
-    from hgld.search.export import export_gallery
     from hgld.search.faiss_index import build_index
-    from hgld.search.gallery import read_gallery
+    from hgld.search.gallery import export_gallery, read_gallery
     from hgld.tables import Provenance, input_digests
 
     if out.exists() and out.samefile(embeddings):

@@ -6,6 +6,7 @@ on the embeddings and labels of the index. Logits are computed in blocks of imag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,9 @@ from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize
 
 from hgld.compute.dtypes import at_least_float32
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.gaussians import fit_gaussians
 from hgld.rejection.inputs import number_classes
-from hgld.rejection.option_checks import check_above_0
 
 _LOGITS = 2**24  # logits computed at once
 _ROWS = 8192  # images per block at most
@@ -126,7 +126,8 @@ def fit_linear_classifier(
     >>> fit_linear_classifier(embeddings, np.array([4, 4, 9, 9])).logits(embeddings).argmax(dim=1).tolist()
     [0, 0, 1, 1]
     """
-    check_above_0(penalty=penalty)
+    if penalty is not None and not 0 < penalty < math.inf:
+        raise ConfigurationError(f"`penalty` is {penalty}; expected a number above 0")
     indices, counts = _at_least_two_classes(labels)
     n, n_classes, dim = int(counts.sum()), len(counts), embeddings.shape[1]
     if n_classes * dim > _MAX_WEIGHTS:
