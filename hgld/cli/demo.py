@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel="Labels")
 def demo(
     out: Annotated[Path, out_folder("Output folder.")] = Path("data/demo"),
-    source: Annotated[
-        Literal["api", "html"], option("Data source of the scrape: the APIs or the category pages.")
-    ] = "api",
     encoder: Annotated[
         str | None,
         option(
@@ -55,7 +52,7 @@ def demo(
     if encoder is None:
         encoder = default_encoder()
         typer.echo(f"{format_encoder(encoder)}\n")
-    summary = run_demo(out, source=source, encoder=encoder, force=force, on_stage=_print_stage)
+    summary = run_demo(out, encoder=encoder, force=force, on_stage=_print_stage)
     typer.echo(format_demo(summary))
 
 
