@@ -133,14 +133,7 @@ _STORAGE_ERRORS = {
 
 
 def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """Return a function that checks, before any work, that the file of an option can be written.
-
-    Args:
-        suffixes: Suffixes of the formats that the command writes; any by default.
-
-    Returns:
-        Function for ``typer.Option(callback=...)``.
-    """
+    """Return a callback that checks, before any work, that a file in a format of these suffixes can be written."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
@@ -153,7 +146,7 @@ def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
 
 
 def writable_figure(path: Path | None) -> Path | None:
-    """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
+    """Check, before any work, that a figure can be written to the file of an option."""
     if path is not None:
         check_writable_file(path)
         check_figure_format(path)
@@ -161,21 +154,14 @@ def writable_figure(path: Path | None) -> Path | None:
 
 
 def writable_folder(path: Path | None) -> Path | None:
-    """Check, before any work, that files can be written in the folder of an option; see :func:`writable_file`."""
+    """Check, before any work, that files can be written in the folder of an option."""
     if path is not None:
         check_writable_folder(path)
     return path
 
 
 def option(description: str, *names: str, default: str | bool = True, **settings: Any) -> Any:
-    """Return ``typer.Option(...)`` with a help text.
-
-    Args:
-        description: Help text.
-        names: Names of the option; by default that of the parameter.
-        default: What the help shows as default instead of the value; False for nothing.
-        **settings: Further arguments of ``typer.Option``.
-    """
+    """Return ``typer.Option(*names, **settings)`` with its help text, and what this shows in place of the default."""
     return typer.Option(*names, help=description, show_default=default, **settings)
 
 
@@ -185,7 +171,7 @@ def flag(name: str, description: str) -> Any:
 
 
 def out_file(description: str, *suffixes: str) -> Any:
-    """Return the option ``--out`` for a file in a format of these suffixes; see :func:`writable_file`."""
+    """Return the option ``--out`` for a file in a format of these suffixes, or in any."""
     return option(description, "--out", "-o", callback=writable_file(*suffixes))
 
 
@@ -352,13 +338,7 @@ def print_figure(path: Path) -> None:
 
 
 def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], str]) -> None:
-    """Print the summary of a stage and the path of its output, or that the output is up to date.
-
-    Args:
-        out: File or folder that the stage writes.
-        summary: Result of the stage; None if there was nothing to do.
-        format_summary: Function that returns the text.
-    """
+    """Print the summary of a stage and the path of its output, or for None that the output is up to date."""
     typer.echo(f"{out}: up to date" if summary is None else f"{format_summary(summary)}\n{out}")
 
 

@@ -67,14 +67,7 @@ def diagnose(
 def format_diagnosis(
     diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig, *, width: int = 80
 ) -> str:
-    """Format a diagnosis as tables in percent, with the gap of a baseline where there is one.
-
-    Args:
-        diagnosis: Diagnosis of embeddings.
-        baseline: Diagnosis of the embeddings of a baseline in the same batches.
-        config: What was diagnosed.
-        width: Width of a line in characters.
-    """
+    """Format a diagnosis as tables in percent, with the gap of a baseline where there is one."""
     from hgld.losses.diagnosis import relative_decrease
 
     def gap_row(diagnosis: Diagnosis) -> dict[str, str]:

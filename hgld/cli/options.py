@@ -63,15 +63,7 @@ def options_of(
 
 @dataclass(frozen=True)
 class SettingsSource:
-    """A settings class whose fields are options of a command.
-
-    Args:
-        settings: The class, or ``module:Class``, which is imported when the command is used.
-        parameter: Parameter of the command's function that gets the settings.
-        changes: What differs from the default of an option, by field; None for a field without an option.
-        deferred: Whether the function gets a callable that returns the settings.
-        panel: Title of a group of options in the help.
-    """
+    """A settings class whose fields are options of a command; see :func:`options_of`."""
 
     settings: str | type | Callable[[], type]
     parameter: str
