@@ -66,7 +66,7 @@ def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
         "P301": [_statement("P301", item.main_topic)] if item.main_topic else [],
     }
     label = {"language": "en", "value": item.label}
-    link = {"site": "commonswiki", "title": item.category, "badges": []}
+    link: dict[str, Any] = {"site": "commonswiki", "title": item.category, "badges": []}
     parts: dict[str, dict[str, Any]] = {
         "descriptions": {},
         "labels": {"en": label} if item.label else {},
