@@ -79,22 +79,20 @@ def options_by_section(page: str) -> dict[str, dict[str, str]]:
     return {name: {row[0].strip("`"): row[3] for row in rows(section)} for name, section in sections}
 
 
-def test_every_loss_and_option_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
-    (page,) = pages_of("loss").values()
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("loss", {name: [option.rstrip("_") for option in loss.options] for name, loss in LOSSES.items()}),
+        ("rejection", {name: [*inspect.signature(score).parameters] for name, score in DETECTORS.items()}),
+    ],
+)
+def test_every_loss_and_rejection_score_is_explained(
+    pages_of: Callable[[str], dict[str, str]], kind: str, options: dict[str, list[str]]
+) -> None:
+    (page,) = pages_of(kind).values()
     explained = options_by_section(page)
-    assert {name: [*options] for name, options in explained.items()} == {
-        name: [option.rstrip("_") for option in loss.options] for name, loss in LOSSES.items()
-    }
-    assert [name for name, options in explained.items() if not all(options.values())] == []
-
-
-def test_every_rejection_score_and_option_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
-    (page,) = pages_of("rejection").values()
-    explained = options_by_section(page)
-    assert {name: [*options] for name, options in explained.items()} == {
-        name: [*inspect.signature(score).parameters] for name, score in DETECTORS.items()
-    }
-    assert [name for name, options in explained.items() if not all(options.values())] == []
+    assert {name: [*meanings] for name, meanings in explained.items()} == options
+    assert [name for name, meanings in explained.items() if not all(meanings.values())] == []
 
 
 def test_every_preset_is_listed(pages_of: Callable[[str], dict[str, str]]) -> None:
@@ -129,7 +127,7 @@ def test_every_file_name_of_the_code_is_explained() -> None:
     """Names of files of other people's data sets, and of hgld's own sample, are left to the code that reads them."""
     suffixes = "csv|faiss|html|journal|jsonl?|lock|md|npy|parquet|parts?|png|pt|safetensors|sqlite|tar|tex|txt|xlsx"
     pattern = re.compile(rf"[\w.*-]*\.({suffixes})")
-    templates = {path.name for path in CHECKOUT.glob("hgld/templates/**/*.html")}
+    templates = {path.name for kind in ("html", "json") for path in CHECKOUT.glob(f"hgld/templates/**/*.{kind}")}
     names = set()
     for path in CHECKOUT.glob("hgld/**/*.py"):
         if not {"demo", "readers"} & {*path.parts}:

@@ -21,7 +21,7 @@ from hgld.resources import sample_file
 from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.tables import SPLITS, classes_path
 from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
 
 ANNOTATORS = ("ada", "ben")
 #: Fewer than the default, which is for the full dataset with forty times as many labels.
@@ -54,7 +54,6 @@ def default_encoder() -> str:
 def run_demo(
     out: Path,
     *,
-    source: SourceName = "api",
     encoder: str | None = None,
     force: bool = False,
     on_stage: Callable[[str, object | None], None] = lambda stage, summary: None,
@@ -67,7 +66,6 @@ def run_demo(
 
     Args:
         out: Folder for all outputs.
-        source: Source to scrape: the APIs or the HTML pages.
         encoder: Text encoder of the labels; None for :func:`default_encoder`.
         force: Run every stage, and replace the review sheets, which discards their entries.
         on_stage: Called after each stage with its name and its result, None if everything was up to date.
@@ -78,7 +76,7 @@ def run_demo(
         client = ClientConfig(commons_url=f"{url}/commons", wikidata_url=f"{url}/wikidata", rate_per_minute=0)
         for split, table in scraped.items():
             categories = sample_file(f"{split}_label_to_category.csv")
-            scrape_config = ScrapeConfig(split, source, client=client)
+            scrape_config = ScrapeConfig(split, client=client)
             on_stage(f"scrape {split}", scrape_file(categories, table, scrape_config, force=True))
 
     clean, embeddings, clusters = (out / f"{name}.parquet" for name in ("clean", "label_embeddings", "clusters"))
@@ -89,7 +87,7 @@ def run_demo(
     on_stage("embed", embed_file(clean, embeddings, config, force=force))
     cluster_config = ClusterConfig(n_subclusters=_SUBCLUSTERS)
     on_stage("cluster", cluster_file(embeddings, clusters, cluster_config, force=force))
-    class_tables = [classes_path(table) for table in scraped.values() if source == "api"]
+    class_tables = [classes_path(table) for table in scraped.values()]
     on_stage("suggest", suggest_file(clusters, clusters, classes=class_tables, force=force))
     sheets = export_sheets(
         clusters,

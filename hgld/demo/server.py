@@ -22,7 +22,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from hgld.demo.sample import Sample, SampleItem, SamplePage
 from hgld.wikimedia.titles import normalise_title, title_path
 
-_MAX_VALUES = 50
 _ILLEGAL = re.compile(r"[<>\[\]{}|]")
 _CATEGORY_NAMESPACE = 14
 _WIKIMEDIA_CATEGORY = "Q4167836"
@@ -46,18 +45,8 @@ def serve_sample(sample: Sample) -> Iterator[str]:
         thread.join()
 
 
-class ApiError(Exception):
-    """An error that the real APIs report in a response of HTTP status 200."""
-
-    def __init__(self, code: str, info: str) -> None:
-        super().__init__(info)
-        self.code = code
-
-
 def wikidata_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the response to ``action=wbgetentities`` by ``ids``, or by ``titles`` of categories of Commons."""
-    if params.get("action") != "wbgetentities":
-        raise ApiError("badvalue", f'Unrecognized value for parameter "action": {params.get("action")}.')
     ids, titles, props = (_values(params, name) for name in ("ids", "titles", "props"))
     item_of_category = sample.item_of_category
     unknown = [title for title in titles if title not in item_of_category]
@@ -76,20 +65,16 @@ def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
         "P279": [_statement("P279", value) for value in item.subclass_of],
         "P301": [_statement("P301", item.main_topic)] if item.main_topic else [],
     }
-    site = "commonswiki"
+    label = {"language": "en", "value": item.label}
+    link: dict[str, Any] = {"site": "commonswiki", "title": item.category, "badges": []}
     parts: dict[str, dict[str, Any]] = {
-        "info": {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])},
-        "labels": {"labels": {"en": {"language": "en", "value": item.label}} if item.label else {}},
-        "descriptions": {"descriptions": {}},
-        "claims": {"claims": {name: statements for name, statements in claims.items() if statements}},
-        "sitelinks": {
-            "sitelinks": {site: {"site": site, "title": item.category, "badges": []}} if item.category else {}
-        },
+        "descriptions": {},
+        "labels": {"en": label} if item.label else {},
+        "claims": {name: statements for name, statements in claims.items() if statements},
+        "sitelinks": {"commonswiki": link} if item.category else {},
     }
-    entity: dict[str, Any] = {"type": "item", "id": item_id}
-    for prop in props:
-        entity |= parts.get(prop, {})
-    return entity
+    info = {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])} if "info" in props else {}
+    return {"type": "item", "id": item_id, **info, **{name: parts[name] for name in props if name in parts}}
 
 
 def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, Any]:
@@ -108,12 +93,8 @@ def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, An
 
 def commons_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the response to ``action=query`` with ``pageprops``, ``templates``, ``revisions`` and ``redirects``."""
-    if params.get("action") != "query":
-        raise ApiError("badvalue", f'Unrecognized value for parameter "action": {params.get("action")}.')
     props, templates = _values(params, "prop"), _values(params, "tltemplates")
-    normalized: list[dict[str, Any]] = []
-    redirects: list[dict[str, Any]] = []
-    pages: list[dict[str, Any]] = []
+    normalized, redirects, pages = [], [], []
     titles: list[str] = []
     for raw in _values(params, "titles"):
         if bad := _ILLEGAL.search(raw):
@@ -208,11 +189,7 @@ def _infobox(sample: Sample, item_id: str) -> str:
 
 def _values(params: Mapping[str, str], name: str) -> list[str]:
     """Return the values of a parameter, which are separated by ``|``."""
-    values = params.get(name, "").split("|")
-    if len(values) > _MAX_VALUES:
-        info = f'Too many values supplied for parameter "{name}". The limit is {_MAX_VALUES}.'
-        raise ApiError("toomanyvalues", info)
-    return [value for value in values if value]
+    return [value for value in params.get(name, "").split("|") if value]
 
 
 class _Server(ThreadingTCPServer):
@@ -246,11 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
         responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
         wiki_path = path.removeprefix("/commons")
         if path in responses:
-            params = dict(parse_qsl(query, keep_blank_values=True))
-            try:
-                document = responses[path](self.server.sample, params)
-            except ApiError as error:
-                document = {"error": {"code": error.code, "info": str(error)}}
+            document = responses[path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
             self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
         elif wiki_path.startswith("/wiki/"):  # links within pages begin with /wiki/
             title = normalise_title(unquote(wiki_path.removeprefix("/wiki/")))

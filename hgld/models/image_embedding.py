@@ -37,6 +37,7 @@ from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, are_running, exclusive_lock
+from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_files import (
     EmbeddingSources,
     images_digest,
@@ -52,57 +53,6 @@ from hgld.tables import Provenance
 from hgld.tables.embeddings import check_suffix
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class EmbedImagesConfig:
-    """Settings of embedding images.
-
-    Args:
-        split: Split of the manifest to embed. Default: all images.
-        scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
-        half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
-        center: Whether to subtract the mean of all embeddings and normalise them again. Features of a backbone that
-            was not trained for retrieval share a large, uninformative component. Not for queries and a gallery in
-            separate files, which would lose different means.
-        with_std: Whether to write standard deviations of the feature maps too, which
-            :func:`hgld.tables.embeddings.read_deviations` reads; at one scale only.
-        device: A torch device.
-        batch_size: Number of images embedded at once.
-        shard_size: Number of images per shard.
-        workers: Number of processes that read images; 0 reads them in this one.
-
-    Raises:
-        ConfigurationError: A value is out of range, or there is no such kind of device.
-    """
-
-    split: str | None = None
-    scales: Sequence[float] = (1.0,)
-    half: bool = False
-    center: bool = False
-    with_std: bool = False
-    device: str = "cpu"
-    batch_size: int = 32
-    shard_size: int = 1024
-    workers: int = 2
-
-    def __post_init__(self) -> None:
-        if not self.scales or min(self.scales) <= 0:
-            raise ConfigurationError(f"`scales` is {list(self.scales)}; expected at least one number, all above 0")
-        if self.with_std and tuple(self.scales) != (1,):
-            raise ConfigurationError(
-                f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "
-                "those of one scale, 1"
-            )
-        if min(self.batch_size, self.shard_size) < 1 or self.workers < 0:
-            raise ConfigurationError(
-                f"`batch_size` is {self.batch_size}, `shard_size` {self.shard_size}, `workers` {self.workers}; "
-                "expected at least 1, 1 and 0"
-            )
-        try:
-            torch.device(self.device)
-        except RuntimeError as error:
-            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
 
 
 @dataclass(frozen=True)

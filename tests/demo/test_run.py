@@ -1,16 +1,20 @@
-"""``hgld demo``: the real stages against the local server."""
+"""``hgld demo``: the real stages against the local server, which other terminals can use."""
 
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import requests
 from typer.testing import CliRunner
 
 from hgld import cli
-from hgld.cli.summaries.demo import format_demo
+from hgld.cli.demo import format_demo, format_served
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample
 from hgld.demo.server import serve_sample
@@ -112,9 +116,30 @@ def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary
 
 @pytest.mark.slow
 def test_command_prints_stages_and_groups(tmp_path: Path) -> None:
-    run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path), "--source", "html"])
+    run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path)])
     assert run.exit_code == 0, run.output
     printed = [line.removeprefix("== ") for line in run.stdout.splitlines() if line.startswith("== ")]
     assert printed == ["scrape train", "scrape index", "clean", "embed", "cluster", "suggest", "export", "build"]
     assert "human-made: " in run.stdout
     assert f"In {tmp_path}" in run.stdout
+
+
+def test_variables_are_those_of_the_scrape() -> None:
+    commons, wikidata, _ = format_served("http://127.0.0.1:8000").splitlines()
+    assert commons == "export HGLD_COMMONS_URL=http://127.0.0.1:8000/commons"
+    assert wikidata == "export HGLD_WIKIDATA_URL=http://127.0.0.1:8000/wikidata"
+
+
+@pytest.mark.slow
+def test_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hgld", "demo", "--serve"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            url = server.stdout.readline().strip().partition("HGLD_COMMONS_URL=")[2]
+            assert requests.get(f"{url}/wiki/Category:Matterhorn", timeout=10).status_code == 200
+        finally:
+            server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=10)
+    assert (server.returncode, errors) == (0, "")
+    assert not any(tmp_path.iterdir())

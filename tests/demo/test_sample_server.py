@@ -12,7 +12,7 @@ import pytest
 import requests
 from bs4 import BeautifulSoup
 
-from hgld.demo.sample import Sample, SampleItem, SamplePage, read_sample
+from hgld.demo.sample import Sample, SampleItem, SamplePage
 from hgld.demo.server import serve_sample
 from hgld.wikimedia.titles import title_path
 
@@ -70,9 +70,6 @@ CALLS = {
     "ids": (WIKIDATA, BY_ID | {"ids": "Q910000001|Q910000002|Q910000003|Q12518|Q900000001|Q999999999"}),
     "only claims": (WIKIDATA, BY_ID | {"ids": "Q910000001", "props": "claims"}),
     "only labels": (WIKIDATA, BY_ID | {"ids": "Q12518|Q910000001", "props": "labels"}),
-    "51 titles": (WIKIDATA, BY_TITLE | {"titles": "|".join(f"Category:{n}" for n in range(51))}),
-    "51 ids": (WIKIDATA, BY_ID | {"ids": "|".join(f"Q{n}" for n in range(1, 52))}),
-    "unknown action": (WIKIDATA, {"action": "wbsearch"}),
     "every page": (COMMONS, QUERY | {"titles": "|".join(WORLD.pages)}),
     "pages of one redirect": (COMMONS, QUERY | {"titles": "Category:Older tower|Category:Tower"}),
     "redirects not followed": (
@@ -83,7 +80,6 @@ CALLS = {
     "normalised": (COMMONS, QUERY | {"titles": "category:tower|Category:No_item|Category:No item"}),
     "missing": (COMMONS, QUERY | {"titles": "Category:Nowhere|Category:Lost"}),
     "invalid": (COMMONS, QUERY | {"titles": "Category:A [b]|Category:Tower"}),
-    "51 pages": (COMMONS, QUERY | {"titles": "|".join(f"Category:{n}" for n in range(51))}),
     "templates": (COMMONS, QUERY | {"tltemplates": "", "titles": "Category:Tower|Category:塔"}),
     "text": (COMMONS, TEXT | {"titles": "Category:塔|Category:Tower|Category:Old tower"}),
 }
@@ -148,24 +144,16 @@ def replica_document(sample: Sample) -> dict[str, Any]:
     return {"format": "wikimedia-replica-world", "version": 1, "categories": categories, "items": items}
 
 
-def ask(base: str, site: str, params: dict[str, str], method: str = "POST") -> Any:
-    url = f"{base}/{site}/w/api.php"
-    fields = params | FORMAT
-    if method == "POST":
-        reply = requests.post(url, data=fields, headers=AGENT, timeout=10)
-    else:
-        reply = requests.get(url, params=fields, headers=AGENT, timeout=10)
+def ask(base: str, site: str, params: dict[str, str], method: str) -> Any:
+    fields = {"data" if method == "POST" else "params": params | FORMAT}
+    reply = requests.request(method, f"{base}/{site}/w/api.php", headers=AGENT, timeout=10, **fields)  # type: ignore[arg-type]
     assert reply.status_code == 200
     assert reply.headers["Content-Type"].startswith("application/json")
     return reply.json()
 
 
 #: Keys of the replica's responses that hgld does not read and the local server omits.
-UNREAD = {"pageid", "modified", "hash", "fromencoded", "docref", "servedby", "parameter", "limit"} | {
-    "warnings",
-    "lowlimit",
-    "highlimit",
-}
+UNREAD = {"pageid", "modified", "hash", "fromencoded", "warnings"}
 
 
 def comparable(document: Any) -> Any:
@@ -232,9 +220,6 @@ def test_links_of_a_page_lead_to_pages(local_url: str) -> None:
     link = BeautifulSoup(page.text, "lxml").select_one("#category-redirect a")
     assert link is not None
     assert requests.get(local_url + str(link["href"]), timeout=10).status_code == 200
-
-
-def test_unknown_path_is_not_found(local_url: str) -> None:
     assert requests.get(f"{local_url}/elsewhere", timeout=10).status_code == 404
 
 
@@ -246,10 +231,3 @@ def test_connections_are_kept_alive_without_delay(local_url: str) -> None:
         ]
         assert session.get(f"{local_url}/commons/wiki/Category:Tower", timeout=10).raw.version == 11
     assert sorted(seconds)[10] < 0.035  # less than the 40 ms of a delayed acknowledgement
-
-
-def test_port_is_free_after_the_block() -> None:
-    with serve_sample(read_sample()) as url:
-        assert requests.get(f"{url}/commons/wiki/Category:Eiffel_Tower", timeout=10).status_code == 200
-    with pytest.raises(requests.ConnectionError):
-        requests.get(f"{url}/commons/wiki/Category:Eiffel_Tower", timeout=10)

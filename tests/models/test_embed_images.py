@@ -16,16 +16,16 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.embed_images import parse_scales
-from hgld.cli.summaries.models import format_embed_images
+from hgld.cli.models import format_embed_images, parse_scales
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.locks import exclusive_lock
+from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images
+from hgld.models.image_embedding import EmbedImagesSummary, embed_images
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table

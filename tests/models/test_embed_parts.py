@@ -17,8 +17,9 @@ from hgld.compute.part import Part
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.io.locks import exclusive_lock
+from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images, embed_part, merge_parts
+from hgld.models.image_embedding import EmbedImagesSummary, embed_images, embed_part, merge_parts
 from hgld.models.model_loading import load_model
 from tests.child_processes import single_thread_environment
 from tests.models.embedding import (

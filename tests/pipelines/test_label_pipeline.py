@@ -183,7 +183,7 @@ def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch:
         return real_wikidata(sample, params)
 
     def failing_commons(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
-        raise server.ApiError("internal_api_error_DBQueryError", "out of order")
+        return {"error": {"code": "internal_api_error_DBQueryError", "info": "out of order"}}
 
     monkeypatch.setattr(server, "wikidata_response", recording_wikidata)
     monkeypatch.setattr(server, "commons_response", failing_commons)

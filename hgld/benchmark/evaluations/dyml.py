@@ -16,7 +16,8 @@ from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.results import RetrievalResult
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.embed_images_config import EmbedImagesConfig
+from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.training.run_folder import RunFolder

@@ -15,7 +15,8 @@ from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, ev
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.embed_images_config import EmbedImagesConfig
+from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.training.run_folder import RunFolder
 

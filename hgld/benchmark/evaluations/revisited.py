@@ -12,8 +12,9 @@ from hgld.benchmark.benchmark_settings import RevisitedEvaluation
 from hgld.benchmark.evaluations.base import EvaluationContext, embedding_file, join_sets
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.results import RetrievalResult
+from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.training.run_folder import RunFolder
 

@@ -1,0 +1,61 @@
+"""Settings of ``hgld embed-images``, apart from its implementation, which imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hgld.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class EmbedImagesConfig:
+    """Settings of embedding images.
+
+    Args:
+        split: Split of the manifest to embed. Default: all images.
+        scales: Factors of height and width, to embed each image at several: 1,0.7071,1.4142; see
+            :meth:`EmbeddingModel.multi_scale`.
+        half: Run the backbone in half precision: float16 on CUDA, bfloat16 elsewhere.
+        center: Subtract the mean of all embeddings, which those of an untrained backbone share, and normalise them
+            again; not for queries and a gallery in separate files.
+        with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
+            x.deviations.npy beside x.npy; at one scale only.
+        device: Device: cpu, cuda or cuda:N.
+        batch_size: Number of images embedded at once.
+        shard_size: Number of images per shard.
+        workers: Number of processes that load images; 0 loads them in this one.
+
+    Raises:
+        ConfigurationError: A value is out of range, or there is no such kind of device.
+    """
+
+    split: str | None = None
+    scales: Sequence[float] = (1.0,)
+    half: bool = False
+    center: bool = False
+    with_std: bool = False
+    device: str = "cpu"
+    batch_size: int = 32
+    shard_size: int = 1024
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.scales or min(self.scales) <= 0:
+            raise ConfigurationError(f"`scales` is {list(self.scales)}; expected at least one number, all above 0")
+        if self.with_std and tuple(self.scales) != (1,):
+            raise ConfigurationError(
+                f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "
+                "those of one scale, 1"
+            )
+        if min(self.batch_size, self.shard_size) < 1 or self.workers < 0:
+            raise ConfigurationError(
+                f"`batch_size` is {self.batch_size}, `shard_size` {self.shard_size}, `workers` {self.workers}; "
+                "expected at least 1, 1 and 0"
+            )
+        import torch  # not with the module, which the help of hgld embed-images imports
+
+        try:
+            torch.device(self.device)
+        except RuntimeError as error:
+            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
