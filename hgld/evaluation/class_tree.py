@@ -1,6 +1,6 @@
 """Classes of any tree, whose depths may differ: similarities, distances and hierarchical metrics.
 
-For labels at L levels :mod:`hgld.evaluation.hierarchy_metrics` takes the same metrics from ranked levels; here they
+For labels at L levels :mod:`hgld.evaluation.metrics` takes the same metrics from ranked levels; here they
 are taken from the similarity or distance of each pair of classes:
 
 >>> tree = ClassTree({"church": "human", "castle": "human", "lake": "natural", "human": "all", "natural": "all"})

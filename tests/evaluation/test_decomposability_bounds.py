@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bound
+from hgld.evaluation.decomposability import calibrated_gap_bound, gap_bound
 
 Array = npt.NDArray[Any]
 BATCHES = st.lists(st.tuples(*[st.integers(0, 4)] * 4), min_size=1, max_size=6)

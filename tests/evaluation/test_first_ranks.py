@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from hgld.compute import scoring
 from hgld.compute.compiled import is_compiled
-from hgld.evaluation import evaluate, first_ranks
-from hgld.evaluation.evaluate_arrays import evaluate_retrieval
-from hgld.evaluation.first_ranks import NeededRanks, _select
+from hgld.evaluation import evaluate, ranking_keys
+from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.metric_registry import Metric, needed_ranks
 from hgld.evaluation.ranking import Ranked, RankingConfig, rank
+from hgld.evaluation.ranking_keys import NeededRanks
 from hgld.evaluation.ranking_statistics import ranking_statistics, truncated_statistics
 from hgld.evaluation.relevance_judgements import TableJudgements
 from hgld.ragged import RaggedIndices
@@ -55,7 +55,7 @@ def test_first_ranks_are_those_of_whole_rankings(seed: int, n_levels: int, norma
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scoring._WIDTH, "cpu", 64)
-        patch.setattr(first_ranks, "_LEAST_SHARE", 1)
+        patch.setattr(ranking_keys, "_LEAST_SHARE", 1)
         torch.set_num_threads(n_threads)
         try:
             for ties in ("pessimistic", "optimistic"):
@@ -110,15 +110,6 @@ def test_needed_ranks_are_those_of_the_metrics() -> None:
     assert NeededRanks(3, (2,)).count(positives) == 4
     assert NeededRanks(5, (2,)).count(positives) == 5
     assert NeededRanks(0, (3,)).count(positives * 0) == 1
-
-
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=40), st.data())
-def test_selection_moves_the_smallest_to_the_front(values: list[int], data: st.DataObject) -> None:
-    n = data.draw(st.integers(1, len(values)))
-    array = np.array(values, np.int32)
-    assert _select(array, n) == sorted(values)[n - 1]
-    assert sorted(array[:n].tolist()) == sorted(values)[:n]
-    assert sorted(array.tolist()) == sorted(values)
 
 
 def test_statistics_of_the_first_ranks_are_nan_where_more_are_needed() -> None:

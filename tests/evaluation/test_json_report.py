@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.evaluation.json_report import results_to_json
+from hgld.evaluation.reports import results_to_json
 from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 

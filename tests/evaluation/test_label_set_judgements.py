@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.evaluate import EvaluationConfig
-from hgld.evaluation.label_set_judgements import BestLevelJudgements, LabelSetJudgements, MultiLabelJudgements
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance_judgements import LabelJudgements, LabelSetJudgements
 from hgld.hierarchy import LabelSets
 from tests.evaluation import oracles
 from tests.evaluation.helpers import evaluate_judged
 from tests.evaluation.test_relevance_judgements import LEAVES, assert_parts_are_the_whole, whole
 
+mean_levels = partial(LabelSetJudgements, several_labels="mean")
+best_level = partial(LabelSetJudgements, several_labels="best")
 IMAGES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4), min_size=1, max_size=6)
 
 
@@ -36,8 +38,9 @@ def random_sets(n: int, seed: int) -> LabelSets:
 @given(IMAGES, IMAGES)
 def test_levels_are_those_of_slow_oracles(queries: list[list[int]], gallery: list[list[int]]) -> None:
     own_sets, other_sets = sets(*(LEAVES[own] for own in queries)), sets(*(LEAVES[own] for own in gallery))
-    multi, best = MultiLabelJudgements(own_sets, other_sets), BestLevelJudgements(own_sets, other_sets)
-    relevances = multi.relevance()
+    multi, best = mean_levels(own_sets, other_sets), best_level(own_sets, other_sets)
+    relevances = multi.relevance
+    assert relevances is not None
     multi_levels, best_levels = whole(multi), whole(best)
     assert relevances.shape == (len(queries), multi.n_levels + 1)
     for q, own in enumerate(map(set, queries)):
@@ -51,8 +54,8 @@ def test_levels_are_those_of_slow_oracles(queries: list[list[int]], gallery: lis
         assert_parts_are_the_whole(judgements)
 
 
-@pytest.mark.parametrize("judgements", [MultiLabelJudgements, BestLevelJudgements])
-def test_one_label_each_equals_single_labels(judgements: type[LabelSetJudgements]) -> None:
+@pytest.mark.parametrize("judgements", [mean_levels, best_level])
+def test_one_label_each_equals_single_labels(judgements: Any) -> None:
     several = judgements(sets(*LEAVES[:4, None]), sets(*LEAVES[:, None]))
     single = LabelJudgements(LEAVES[:4], LEAVES)
     assert whole(several).tolist() == whole(single).tolist()
@@ -63,20 +66,20 @@ def test_a_landmark_of_two_groups_shares_the_landmark() -> None:
     """A class with two parents: the level is the finest that is equal, not the number of equal columns."""
     church_castle = sets([[7, 0, 0], [7, 1, 0]])
     gallery = sets([[7, 0, 0], [7, 1, 0]], [[8, 1, 0]], [[9, 2, 1]])
-    assert whole(MultiLabelJudgements(church_castle, gallery)).tolist() == [[6, 3, 0]]
-    assert whole(BestLevelJudgements(church_castle, gallery)).tolist() == [[3, 2, 0]]
+    assert whole(mean_levels(church_castle, gallery)).tolist() == [[6, 3, 0]]
+    assert whole(best_level(church_castle, gallery)).tolist() == [[3, 2, 0]]
     finest_alone = sets([[7, 5, 1]])  # equal at level 3 only
-    assert whole(BestLevelJudgements(church_castle, finest_alone)).tolist() == [[3]]
+    assert whole(best_level(church_castle, finest_alone)).tolist() == [[3]]
 
 
 def test_levels_of_sets_are_not_transitive() -> None:
     images = sets(LEAVES[[0]], LEAVES[[0, 7]], LEAVES[[7]])
-    assert whole(BestLevelJudgements(images, images)).tolist() == [[3, 3, 0], [3, 3, 3], [0, 3, 3]]
+    assert whole(best_level(images, images)).tolist() == [[3, 3, 0], [3, 3, 3], [0, 3, 3]]
 
 
 def test_gallery_images_without_labels_have_level_0() -> None:
     gallery = LabelSets.from_rows(LEAVES[[0, 1]], np.array([1, 0, 1]))
-    assert whole(BestLevelJudgements(sets(LEAVES[[0]]), gallery)).tolist() == [[3, 0, 2]]
+    assert whole(best_level(sets(LEAVES[[0]]), gallery)).tolist() == [[3, 0, 2]]
 
 
 def test_evaluation_takes_the_relevance_of_algorithm_1() -> None:
@@ -84,7 +87,7 @@ def test_evaluation_takes_the_relevance_of_algorithm_1() -> None:
     queries, gallery = random_sets(7, 0), random_sets(15, 1)
     embeddings = np.random.default_rng(0).normal(size=(22, 6))
     config = RankingConfig(block_size=3, precision="float64")
-    result = evaluate_judged(embeddings[:7], embeddings[7:], MultiLabelJudgements(queries, gallery), config=config)
+    result = evaluate_judged(embeddings[:7], embeddings[7:], mean_levels(queries, gallery), config=config)
     assert result.metrics == ("H-AP", "NDCG", "ASI")
     assert result.settings["relevance"] == "own"
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -149,7 +152,7 @@ def test_alpha_is_for_equation_20() -> None:
 )
 def test_invalid_sets_are_refused(queries: LabelSets, gallery: LabelSets, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        MultiLabelJudgements(queries, gallery)
+        mean_levels(queries, gallery)
 
 
 def test_sets_and_matrices_do_not_mix() -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.latex_table import LatexRow, latex_table, results_to_latex
+from hgld.evaluation.reports import LatexRow, latex_table, results_to_latex
 from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 

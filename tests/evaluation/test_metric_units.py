@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from hgld.evaluation.latex_table import results_to_latex
 from hgld.evaluation.metric_registry import METRICS
-from hgld.evaluation.metric_units import DISTANCES, goodness, is_distance
-from hgld.evaluation.setting_notes import setting_notes
+from hgld.evaluation.reports import results_to_latex, setting_notes
+from hgld.evaluation.results import DISTANCES, goodness, is_distance
 from tests.evaluation.sample_results import result
 
 

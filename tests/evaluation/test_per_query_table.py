@@ -11,7 +11,7 @@ import pytest
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.evaluation.per_query_table import read_per_query, write_per_query
+from hgld.evaluation.reports import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 

@@ -20,8 +20,8 @@ from hgld.compute.scoring import Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking_keys
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.ranking_keys import KeyRows, ScoreRows, Ties
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.ranking_keys import ExcludedPairs, KeyFormat, KeyRows, ScoreRows, Ties
+from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import metric_values
 
@@ -32,22 +32,27 @@ SCORES = st.one_of(st.sampled_from(HARD), st.floats(allow_nan=False, allow_infin
 TIES = st.sampled_from(["pessimistic", "optimistic"])
 
 
-class Given:
+class Given(RelevanceJudgements):
     """Judgements with given levels of each gallery item for each query."""
+
+    n_levels = 3
 
     def __init__(self, levels: npt.ArrayLike) -> None:
         self._levels = torch.from_numpy(np.array(levels, np.uint8))
         self.n_queries, self.n_gallery = self._levels.shape
-        self.n_levels = 3
-
-    def relevance(self) -> None:
-        return None
-
-    def to(self, device: torch.device) -> Given:
-        return self
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
         return self._levels[queries, gallery]
+
+
+def stored(
+    rows: KeyRows | ScoreRows, scores: torch.Tensor, levels: Sequence[int], excluded: Sequence[int]
+) -> list[list[int]]:
+    """The sorted levels of a single query."""
+    pairs = ExcludedPairs(np.zeros(0, np.int64), (np.zeros(len(excluded), np.int64), np.array(excluded, np.int64)))
+    rows.put(0, slice(0, len(levels)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8), pairs)
+    ranked: list[list[int]] = rows.ranked(1).tolist()
+    return ranked
 
 
 def order(
@@ -119,14 +124,12 @@ def test_packed_keys_sort_like_fixed_point_scores(
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
     levels = [level for _, level in items]
     scores = (torch.tensor([score for score, _ in items]) * largest).clone()
-    rows = KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
-    rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
-    rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
+    rows = KeyRows(1, len(items), KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, excluded)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking_keys, "_RADIX_SORT_FROM", radix_sort_from)
-        assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+        assert stored(rows, scores, levels, excluded) == [expected + [0] * (len(items) - len(expected))]
 
 
 @pytest.mark.parametrize(("n_levels", "largest"), [(1, 1.0), (3, 1.0), (3, 300000.0), (254, 1e-20)])
@@ -141,9 +144,11 @@ def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: i
     for is_compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ranking_keys, "is_compiled", lambda device, value=is_compiled: value)
-            rows = KeyRows(6, 12, n_levels, largest, torch.device("cpu"), ties)
+            rows = KeyRows(6, 12, KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
+            nothing = np.zeros(0, np.int64)
             for gallery in (slice(0, 4), slice(4, 9)):
-                rows.put(gallery, scores[:, gallery].clone(), levels[:, gallery])
+                pairs = ExcludedPairs(nothing, (nothing, nothing))
+                rows.put(0, gallery, scores[:, gallery].clone(), levels[:, gallery], pairs)
         keys.append(rows._keys[:5, :9])
     assert torch.equal(*keys)
 
@@ -167,10 +172,10 @@ def test_float64_scores_of_any_magnitude_are_sorted_exactly(
     scores, levels = [score for score, _ in items], [level for _, level in items]
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1)))
     rows = ScoreRows(1, len(items), torch.device("cpu"), ties)
-    rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
-    rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
     ranked = sorted_levels(scores, levels, ties, excluded)
-    assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
+    assert stored(rows, torch.tensor(scores).double(), levels, excluded) == [
+        ranked + [0] * (len(items) - len(ranked))
+    ]
 
 
 @given(st.integers(1, 6), st.integers(1, 8), TIES, st.sampled_from(["float32", "float64"]), st.data())

@@ -92,7 +92,7 @@ def test_lists_have_one_level() -> None:
     judgements = ListJudgements(RaggedIndices.from_lists([[4, 0, 4], [], [2, 3]]), 5)
     assert whole(judgements).tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
     assert_parts_are_the_whole(judgements)
-    assert judgements.relevance() is None
+    assert judgements.relevance is None
 
 
 @pytest.mark.parametrize("position", [-1, 5])
@@ -119,7 +119,8 @@ def test_table_relevances_are_kept(table: list[list[float]]) -> None:
             TableJudgements(table)
         return
     judgements = TableJudgements(table)
-    assert judgements.relevance()[whole(judgements)].tolist() == table
+    assert judgements.relevance is not None
+    assert judgements.relevance[whole(judgements)].tolist() == table
     assert_parts_are_the_whole(judgements)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hgld.evaluation.setting_notes import setting_notes
+from hgld.evaluation.reports import setting_notes
 from tests.evaluation.sample_results import result
 
 

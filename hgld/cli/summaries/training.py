@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hgld.cli.summaries.evaluation import format_means
-from hgld.evaluation.metric_units import shown_value
+from hgld.evaluation.results import shown_value
 from hgld.io.settings import to_yaml
 from hgld.training.run import TrainingSummary
 from hgld.training.training_images import TrainingImages

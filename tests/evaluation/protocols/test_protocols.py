@@ -25,16 +25,14 @@ from hgld.evaluation import (
     evaluate_retrieval,
     evaluate_tasks,
 )
-from hgld.evaluation.directions import normalised
 from hgld.evaluation.protocols.dyml import benchmark_tasks, tasks_by_level
-from hgld.evaluation.protocols.leave_one_out import labelled_leave_one_out
-from hgld.evaluation.protocols.retrieval import labelled_retrieval
-from hgld.evaluation.protocols.revisited import revisited_tasks
-from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
-from hgld.evaluation.rejected_queries import with_detector
-from hgld.evaluation.rejection_config import RejectionConfig
+from hgld.evaluation.protocols.labels import labelled_leave_one_out, labelled_retrieval
+from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at, revisited_tasks
+from hgld.evaluation.protocols.templates import normalised
 from hgld.ragged import RaggedIndices
+from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
+from tests.rejection.helpers import evaluate_rejected
 
 CONFIG = EvaluationConfig()
 
@@ -151,9 +149,9 @@ def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroun
 
 def test_revisited_queries_can_be_rejected_without_their_junk(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), take(embedded(45, 13), slice(40))
-    tasks = [with_detector(task, RejectionConfig()) for task in revisited_tasks(queries, gallery, truth)]
     cosines = normalised(queries.vectors.numpy()) @ normalised(gallery.vectors.numpy()).T
-    for result in evaluate_tasks(tasks):
+    for task in revisited_tasks(queries, gallery, truth):
+        result = evaluate_rejected(task, RejectionConfig())
         positives, junk = truth.positives(result.name), truth.ignored(result.name)
         for query, row in enumerate(result.per_query.itertuples()):
             ranked = {item: cosines[query, item] for item in range(40) if item not in junk.row(query)}
@@ -162,7 +160,7 @@ def test_revisited_queries_can_be_rejected_without_their_junk(truth: RevisitedGr
             assert row.right_l1 == (first in positives.row(query))
     for score, message in (("soft_vote", "needs one label per image"), ("knn_raw", "not ranked for every query")):
         with pytest.raises(HgldError, match=message):
-            with_detector(revisited_tasks(queries, gallery, truth)[0], RejectionConfig(score))
+            RejectedQueries(revisited_tasks(queries, gallery, truth)[0], RejectionConfig(score))
 
 
 def test_revisited_gallery_is_that_of_the_ground_truth(truth: RevisitedGroundTruth) -> None:
@@ -236,7 +234,9 @@ def test_dyml_levels_and_their_mean(tmp_path: Path) -> None:
         )
         assert result.means == pytest.approx(alone.means)
     assert evaluation.mean is not None
-    rejected = evaluate_files(files, "dyml", EvaluationConfig(rejection=RejectionConfig("soft_vote", {"k": 1})))
+    config = EvaluationConfig()
+    rejected, reports = evaluate_with_rejection(files, "dyml", config, RejectionConfig("soft_vote", {"k": 1}))
+    assert [report.name for report in reports] == list(LEVELS)
     for result, plain in zip(rejected.results, evaluation.results, strict=True):
         assert result.means == plain.means
         table = result.per_query

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hgld.evaluation.evaluation_files import EvaluationFiles
+from hgld.evaluation.input_files import EvaluationFiles
 from hgld.evaluation.protocols import PROTOCOL_NAMES, get_protocol
 
 

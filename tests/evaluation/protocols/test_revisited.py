@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import hgld
 from hgld.cli import app
-from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
+from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at
 
 
 def published(ranking: list[int], positives: set[int], junk: set[int], k: int) -> tuple[float, float]:
