@@ -15,10 +15,10 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.processes import Processes
 from hgld.compute.scoring import Precision, ScoringConfig, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metric_registry import Metric, RankedBlock, default_metrics, needed_ranks
-from hgld.evaluation.ranking import Ranked, RankingConfig, rank, ranked_items
+from hgld.evaluation.metric_registry import Metric, default_metrics, needed_ranks
+from hgld.evaluation.ranking import RankingConfig, rank, ranked_items
 from hgld.evaluation.ranking_keys import Ties
-from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics, truncated_statistics
+from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import LevelWeights, Relevance
 from hgld.evaluation.relevance_judgements import SeveralLabels
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
@@ -376,7 +376,7 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
     """Return the metrics to take, after a check of their cutoffs against the longest ranking."""
     judgements = task.judgements
     n_levels = judgements.n_levels
-    most_ranked = int(ranked_items(judgements, task.excluded, task.gallery_mask).n_ranked.max())
+    most_ranked = int(ranked_items(judgements, task.excluded, task.gallery_mask)[2].max())
     if config.metrics is not None and not task.fixed_metrics:
         chosen: Sequence[str | Metric] = list(dict.fromkeys(config.metrics))
     elif task.metrics is not None:
@@ -428,7 +428,9 @@ def _measure(
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
-        statistics = _statistics(ranked, n_levels, cutoffs, tables)
+        statistics = ranking_statistics(
+            ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, positives=ranked.positives, tables=tables
+        )
         if task.n_positives is not None:
             positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
             statistics = replace(statistics, positives=positives)
@@ -443,18 +445,11 @@ def _measure(
     return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}, weights.settings
 
 
-def _statistics(ranked: Ranked, n_levels: int, cutoffs: Sequence[int], tables: RankTables) -> RankingStatistics:
-    if ranked.positives is None:
-        return ranking_statistics(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
-    return truncated_statistics(ranked.levels, ranked.positives, ranked.n_ranked, cutoffs, tables=tables)
-
-
 def block_columns(
     metrics: Sequence[Metric], levels: torch.Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the metrics and the numbers of positives of a block of queries: arrays of shape (n,) by column."""
-    block = RankedBlock(levels, statistics, weights)
-    columns = {metric.name: metric.values(block).cpu().numpy() for metric in metrics}
+    columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
     positives = statistics.positives.to(torch.int64).T.cpu().numpy()
     return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
 

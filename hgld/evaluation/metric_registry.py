@@ -19,21 +19,6 @@ from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.hierarchy.label_matrix import column_of
 
 
-@dataclass(frozen=True, eq=False)
-class RankedBlock:
-    """Rankings of n queries, from which metrics take their values.
-
-    Args:
-        levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last that is needed.
-        statistics: Statistics of these rankings.
-        weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.relevance.LevelWeights`.
-    """
-
-    levels: torch.Tensor
-    statistics: RankingStatistics
-    weights: Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class MetricSpec:
     """Entry of the registry: how a metric's name becomes a call of its function.
@@ -152,19 +137,24 @@ class Metric:
         """Number of ranks that it depends on; None if that is not the same number for all rankings."""
         return 1 if self.spec.first_item else self.k
 
-    def values(self, block: RankedBlock) -> torch.Tensor:
-        """Return the values of the metric for n queries: float64, shape (n,)."""
+    def values(self, levels: torch.Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]) -> torch.Tensor:
+        """Return the values of the metric for n queries: float64, shape (n,).
+
+        Args:
+            levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last needed.
+            statistics: Statistics of these rankings.
+            weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.relevance.LevelWeights`.
+        """
         spec = self.spec
-        arguments: list[object] = [block.levels, block.statistics] if spec.ranked_levels else [block.statistics]
+        arguments: list[object] = [levels, statistics] if spec.ranked_levels else [statistics]
         arguments += [self.k] if spec.cutoff else []
         arguments += [self.level] if spec.level else []
         if spec.weights is not None:
-            weights = block.weights[spec.weights]
-            if weights is None and spec.weights == "self_counting_relevance":
+            if (chosen := weights[spec.weights]) is None and spec.weights == "self_counting_relevance":
                 raise ConfigurationError(
                     f"{self.name} is defined for the relevance of Eq. 20 only, not for one of your own"
                 )
-            arguments.append(weights)
+            arguments.append(chosen)
         return spec.function(*arguments)
 
 

@@ -33,13 +33,15 @@ from hgld.evaluation.ranking_keys import (
     NeededRanks,
     ScoreRows,
     Ties,
-    affordable,
     count_positives,
     key_type,
 )
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
+
+#: A ranking is sorted as a whole where more than one of this many items is needed.
+_LEAST_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -92,25 +94,14 @@ class Ranked:
     positives: torch.Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class RankedItems:
-    """Items of the gallery that are ranked.
-
-    Args:
-        gallery_mask: bool, shape (n_gallery,); False for items excluded from all rankings.
-        excluded: Further items excluded from the ranking of each query, without repetition.
-        n_ranked: int64, shape (n_query,); number of items that are ranked.
-    """
-
-    gallery_mask: npt.NDArray[np.bool_]
-    excluded: RaggedIndices
-    n_ranked: npt.NDArray[np.int64]
-
-
 def ranked_items(
     judgements: RelevanceJudgements, excluded: RaggedIndices | None, gallery_mask: npt.NDArray[np.bool_] | None
-) -> RankedItems:
+) -> tuple[npt.NDArray[np.bool_], RaggedIndices, npt.NDArray[np.int64]]:
     """Count the items of each ranking, see :func:`rank`; an item may be excluded in both ways.
+
+    Returns:
+        Items that are not excluded from all rankings, bool, shape (n_gallery,); further items excluded from the
+        ranking of each query, without repetition; and the number of items that are ranked, shape (n_query,).
 
     Raises:
         InputError: There is no query or no gallery item, the exclusions do not fit them, or a query has no items
@@ -135,7 +126,7 @@ def ranked_items(
         raise InputError(
             f"no gallery item is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are excluded"
         )
-    return RankedItems(mask, excluded, n_ranked)
+    return mask, excluded, n_ranked
 
 
 def rank(
@@ -180,7 +171,7 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or NoProgress()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
-    items = ranked_items(judgements, excluded, gallery_mask)
+    mask, excluded, n_ranked = ranked_items(judgements, excluded, gallery_mask)
     check_embeddings(query_embeddings, gallery_embeddings)
     for embeddings, n_judged, role in (
         (query_embeddings, n_queries, "query"),
@@ -191,7 +182,7 @@ def rank(
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    masked = np.flatnonzero(~items.gallery_mask)
+    masked = np.flatnonzero(~mask)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
@@ -203,14 +194,15 @@ def rank(
     whole: KeyRows | ScoreRows | None = None  # in which whole rankings are sorted
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        n_rows, pairs = queries.stop - start, ExcludedPairs(masked, items.excluded.block(queries))
+        n_rows, pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
         nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
         rows: KeyRows | ScoreRows | FirstKeys | None = None
         positives = None
         if needed is not None:
             positives = count_positives(judgements, queries, pairs)
             n_first = needed.count(positives)
-            if affordable(n_first, n_gallery, len(shares)):
+            # The first keys are few, and take less memory than all keys of a block.
+            if n_first * _LEAST_SHARE <= n_gallery and len(shares) * (2 * n_first + 32) <= n_gallery:
                 rows = FirstKeys(n_rows, n_first, len(shares), key_format)
         if rows is None:
             if whole is None and config.precision == "float64":
@@ -220,9 +212,9 @@ def rank(
             rows, positives = whole, None
         with float32_matmul(config.precision):
             parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
-        n_ranked = torch.from_numpy(items.n_ranked[queries]).to(device)
         found = None if nearest is None else joined_top_k(nearest)
-        yield Ranked(queries, rows.ranked(n_rows), n_ranked, found, positives)
+        n_left = torch.from_numpy(n_ranked[queries]).to(device)
+        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives)
         progress.advance(n_rows)
 
 

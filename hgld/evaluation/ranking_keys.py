@@ -12,13 +12,13 @@ that a sort of all keys gives. How many there are depends on the number of posit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.threads import parallel_map, thread_count
@@ -46,11 +46,7 @@ class ExcludedPairs:
         order = np.argsort(excluded[1], kind="stable")
         self._rows, self._columns = excluded[0][order], excluded[1][order]
 
-    def any(self, gallery: slice) -> bool:
-        """Return whether a pair with an item of a slice of the gallery is excluded."""
-        return any(found.stop > found.start for found in self._slices(gallery))
-
-    def fill(self, gallery: slice, block: torch.Tensor, value: float) -> None:
+    def fill(self, gallery: slice, block: Tensor, value: float) -> None:
         """Set excluded pairs of a block to a value.
 
         Args:
@@ -58,17 +54,15 @@ class ExcludedPairs:
             block: Shape (n_query, n_block).
             value: The value.
         """
-        masked, pairs = self._slices(gallery)
+        masked, pairs = (
+            slice(*np.searchsorted(columns, [gallery.start, gallery.stop]))
+            for columns in (self._masked, self._columns)
+        )
         if masked.stop > masked.start:
             block[:, torch.from_numpy(self._masked[masked] - gallery.start)] = value
         if pairs.stop > pairs.start:
             rows, columns = self._rows[pairs], self._columns[pairs] - gallery.start
             block[torch.from_numpy(rows), torch.from_numpy(columns)] = value
-
-    def _slices(self, gallery: slice) -> Iterator[Any]:
-        """Yield the slices of the masked items and of the pairs that lie in a slice of the gallery."""
-        for columns in (self._masked, self._columns):
-            yield slice(*np.searchsorted(columns, [gallery.start, gallery.stop]).tolist())
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ class KeyFormat:
         scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - bits)) / largest
         return cls(dtype, bits, flip, scale, torch.iinfo(dtype).max >> bits << bits | flip)
 
-    def read_levels(self, keys: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    def read_levels(self, keys: Tensor, levels: Tensor) -> Tensor:
         """Write the levels of keys to a tensor of the same shape, and return it."""
         return levels.copy_(keys).bitwise_and_((1 << self.bits) - 1).bitwise_xor_(self.flip)
 
@@ -123,9 +117,7 @@ class KeyRows:
         self._keys = torch.empty(n_rows, n_items, dtype=key_format.dtype, device=device)
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
 
-    def put(
-        self, part: int, gallery: slice, scores: torch.Tensor, levels: torch.Tensor, excluded: ExcludedPairs
-    ) -> None:
+    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
         """Store the scores, float32, and levels of a block of the gallery; scores are overwritten.
 
         Args:
@@ -145,7 +137,7 @@ class KeyRows:
             block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
         excluded.fill(gallery, block, form.last)
 
-    def ranked(self, n_rows: int) -> torch.Tensor:
+    def ranked(self, n_rows: int) -> Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
         if keys.device.type != "cpu":
@@ -172,15 +164,13 @@ class ScoreRows:
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
         self._higher_first = ties == "optimistic"
 
-    def put(
-        self, part: int, gallery: slice, scores: torch.Tensor, levels: torch.Tensor, excluded: ExcludedPairs
-    ) -> None:
+    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
         """Store the scores and levels of a block of the gallery, see :meth:`KeyRows.put`."""
         for rows, values, last in ((self._scores, scores, -torch.inf), (self._levels, levels, 0)):
             block = rows[: len(scores), gallery].copy_(values)
             excluded.fill(gallery, block, last)
 
-    def ranked(self, n_rows: int) -> torch.Tensor:
+    def ranked(self, n_rows: int) -> Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
         levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
         order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
@@ -255,8 +245,6 @@ def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: np
             places[1, key >> 16] += 1
 
 
-#: A ranking is sorted as a whole where more than one of this many items is needed.
-_LEAST_SHARE = 8
 #: Gallery items of which positives are counted at once.
 _WIDTH = 2**14
 
@@ -273,7 +261,7 @@ class NeededRanks:
     first: int
     levels: tuple[int, ...] = ()
 
-    def count(self, positives: torch.Tensor) -> int:
+    def count(self, positives: Tensor) -> int:
         """Return the number of ranks needed, 1 or more, for the number of positives, int64, shape (n_query, L)."""
         return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
 
@@ -296,9 +284,7 @@ class FirstKeys:
         self._counts = np.zeros((n_parts, n_rows), np.int64)
         self._limits = np.full((n_parts, n_rows), np.inf, np.float32)
 
-    def put(
-        self, part: int, gallery: slice, scores: torch.Tensor, levels: torch.Tensor, excluded: ExcludedPairs
-    ) -> None:
+    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
         """Collect the scores, float32, and levels of a block of the gallery, see :meth:`KeyRows.put`."""
         excluded.fill(gallery, scores, torch.nan)  # which is below no limit
         form = self._format
@@ -306,7 +292,7 @@ class FirstKeys:
         values = scores.numpy(), levels.contiguous().numpy()
         _collect(*values, np.float32(form.scale), form.bits, form.flip, self._n_first, keys, counts, limits)
 
-    def ranked(self, n_rows: int) -> torch.Tensor:
+    def ranked(self, n_rows: int) -> Tensor:
         """Return the levels of the first items in ranked order: uint8, shape (n_rows, n_first)."""
         self._keys[np.arange(self._keys.shape[2]) >= self._counts[..., None]] = self._format.last
         keys = np.sort(np.concatenate(self._keys, axis=1), axis=1)[:, : self._n_first]
@@ -314,12 +300,7 @@ class FirstKeys:
         return self._format.read_levels(first, torch.empty(first.shape, dtype=torch.uint8))
 
 
-def affordable(n_first: int, n_gallery: int, n_parts: int) -> bool:
-    """Return whether to keep the first keys only: they are few, and take less memory than all keys of a block."""
-    return n_first * _LEAST_SHARE <= n_gallery and n_parts * (2 * n_first + 32) <= n_gallery
-
-
-def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> torch.Tensor:
+def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> Tensor:
     """Count the ranked items of level 1, ..., L or finer for a block of queries, on a CPU.
 
     Args:
@@ -334,10 +315,8 @@ def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: E
 
     def count(start: int) -> npt.NDArray[np.int64]:
         gallery = slice(start, min(start + _WIDTH, n_gallery))
-        levels = judgements.levels(queries, gallery)
-        if excluded.any(gallery):
-            levels = levels.clone()
-            excluded.fill(gallery, levels, 0)
+        levels = judgements.levels(queries, gallery).clone()
+        excluded.fill(gallery, levels, 0)
         counts = np.zeros((len(levels), judgements.n_levels), np.int64)
         count_levels(levels.contiguous().numpy(), counts)
         return counts

@@ -119,85 +119,54 @@ def ranking_statistics(
     cutoffs: Sequence[int] = (),
     *,
     n_ranked: torch.Tensor | None = None,
+    positives: torch.Tensor | None = None,
     tables: RankTables | None = None,
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
+
+    Of rankings of which only the first items are known, those at cutoffs are the same to the last bit as of whole
+    rankings, in compiled loops, and so is ``precision_at_r`` where no more than these items are positives; all others
+    are NaN.
 
     Args:
         ranked_levels: uint8, shape (n, N); level of the item at each rank, best rank first. Excluded items come last,
             with level 0.
         n_levels: Number of levels L; no level is above it.
         cutoffs: Ranks k of metrics "at k". No item follows rank N where k is larger; evaluations refuse such a k.
-        n_ranked: shape (n,); number of items of each row that are not excluded; N by default.
-        tables: Tables for N ranks or more, to share between calls.
+        n_ranked: int64, shape (n,); number of items of each ranking that are not excluded; N by default.
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking, where the
+            levels are those of the first items only.
+        tables: Tables for as many ranks as there are items or positives or more, to share between calls.
 
     Raises:
         ConfigurationError: A cutoff is below 1.
     """
-    n_rows, n_items = ranked_levels.shape
-    device = ranked_levels.device
-    tables = tables or RankTables(n_items, device)
-    if n_ranked is None:
-        n_ranked = torch.full((n_rows,), n_items, device=device)
-    positives = _count_positives(ranked_levels, n_levels)
-    return _statistics(ranked_levels, positives, n_ranked, cutoffs, tables)
-
-
-def _statistics(
-    ranked_levels: torch.Tensor,
-    positives: torch.Tensor,
-    n_ranked: torch.Tensor,
-    cutoffs: Sequence[int],
-    tables: RankTables,
-) -> RankingStatistics:
-    """Compute the statistics of rankings, or of their first ranks where there are more positives than in these."""
-    device, n_items = ranked_levels.device, ranked_levels.shape[1]
+    (n_rows, n_items), device = ranked_levels.shape, ranked_levels.device
     cutoffs = tuple(sorted(set(cutoffs)))
     if cutoffs and cutoffs[0] < 1:
         raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
-    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, positives, cutoffs, tables)
+    n_positives = _count_positives(ranked_levels, n_levels) if positives is None else positives
+    tables = tables or RankTables(max(n_items, int(n_positives.max()) if n_positives.numel() else 0), device)
+    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, n_positives, cutoffs, tables)
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
-    return RankingStatistics(
-        n_ranked=n_ranked.to(torch.float64),
-        positives=positives.to(torch.float64),
-        ideal_discount=tables.ideal[positives],
+    statistics = RankingStatistics(
+        n_ranked=torch.full((n_rows,), n_items, dtype=torch.float64, device=device)
+        if n_ranked is None
+        else n_ranked.double(),
+        positives=n_positives.to(torch.float64),
+        ideal_discount=tables.ideal[n_positives],
         cutoffs=cutoffs,
         **sums._asdict(),
-        ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
+        ideal_discount_at=tables.ideal[torch.minimum(n_positives[..., None], ks)],
         level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
     )
-
-
-def truncated_statistics(
-    ranked_levels: torch.Tensor,
-    positives: torch.Tensor,
-    n_ranked: torch.Tensor,
-    cutoffs: Sequence[int],
-    *,
-    tables: RankTables | None = None,
-) -> RankingStatistics:
-    """Compute the statistics of rankings of which only the first items are known.
-
-    Those at cutoffs are the same to the last bit as of whole rankings, in compiled loops, and so is
-    ``precision_at_r`` where no more than these items are positives; all others are NaN.
-
-    Args:
-        ranked_levels: uint8, shape (n, k); level of the item at each of the first ranks, 0 where it is unknown.
-        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking.
-        n_ranked: int64, shape (n,); number of items in the whole ranking.
-        cutoffs: Ranks of metrics "at k", at most the number of ranks known.
-        tables: Tables for as many ranks as there are positives or more, to share between calls.
-    """
-    n_known = ranked_levels.shape[1]
-    tables = tables or RankTables(max(n_known, int(positives.max()) if positives.numel() else 0))
-    known = _statistics(ranked_levels, positives, n_ranked, cutoffs, tables)
+    if positives is None:
+        return statistics
+    whole = ("precision", "discount", "ideal_discount", "overlap")
     return replace(
-        known,
-        precision=torch.full_like(known.precision, torch.nan),
-        precision_at_r=known.precision_at_r.where(positives <= n_known, torch.nan),
-        discount=torch.full_like(known.discount, torch.nan),
-        ideal_discount=torch.full_like(known.ideal_discount, torch.nan),
-        overlap=torch.full_like(known.overlap, torch.nan),
+        statistics,
+        precision_at_r=sums.precision_at_r.where(positives <= n_items, torch.nan),
+        **{name: torch.full_like(getattr(statistics, name), torch.nan) for name in whole},
     )
 
 

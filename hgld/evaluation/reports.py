@@ -29,6 +29,14 @@ from hgld.io.files import atomic_write, require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
 from hgld.version import __version__
 
+#: Beginning of the metrics that depend on a setting, and the sentence about it.
+_OF_METRICS = {
+    "relevance": ("H-", "H-AP: relevance {}."),
+    "query_counted": ("H-", "Query counted in |Omega^(L)|: {}."),
+    "gain": ("NDCG", "NDCG: gain {}."),
+    "level_weights": ("wAP", "wAP: weights of the levels, coarsest first: {}."),
+}
+
 
 def setting_notes(results: Sequence[RetrievalResult]) -> list[str]:
     """Describe what the numbers depend on; a sentence that is not true of all results begins with their names."""
@@ -54,24 +62,15 @@ def _notes(result: RetrievalResult) -> list[str]:
 
 def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
     """Return a setting as a sentence; None where no metric depends on it."""
-    weighted = any(name.startswith("H-") for name in metrics)
-    match setting:
-        case "relevance":
-            return f"H-AP: relevance {value}." if weighted else None
-        case "query_counted":
-            return f"Query counted in |Omega^(L)|: {value}." if weighted else None
-        case "gain":
-            return f"NDCG: gain {value}." if any(name.startswith("NDCG") for name in metrics) else None
-        case "level_weights":
-            return f"wAP: weights of the levels, coarsest first: {value}." if "wAP" in metrics else None
-        case "ties":
-            first = "lower" if value == "pessimistic" else "higher"
-            return f"Ties: {value}; among items with equal scores, the {first} level ranks first."
-        case "precision":
-            return f"Score precision: {value}."
-        case "normalize":
-            return f"Scores: {'cosine similarity' if value else 'inner product, embeddings not normalised'}."
-    return f"{_capitalised(setting)}: {value}."
+    if setting in _OF_METRICS:
+        beginning, sentence = _OF_METRICS[setting]
+        return sentence.format(value) if any(name.startswith(beginning) for name in metrics) else None
+    if setting == "ties":
+        first = "lower" if value == "pessimistic" else "higher"
+        return f"Ties: {value}; among items with equal scores, the {first} level ranks first."
+    if setting == "normalize":
+        return f"Scores: {'cosine similarity' if value else 'inner product, embeddings not normalised'}."
+    return f"{'Score precision' if setting == 'precision' else _capitalised(setting)}: {value}."
 
 
 def _capitalised(name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.metric_registry import Metric, RankedBlock
+from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance import LevelWeights, Relevance
@@ -60,5 +60,7 @@ def metric_values(
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return metrics by name of rankings given as levels, uint8, shape (n, N)."""
     weights = LevelWeights(relevance, alpha, None, shape=(len(levels), n_levels + 1)).block(slice(0, len(levels)))
-    block = RankedBlock(levels, ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked), weights)
-    return {name: Metric.from_name(name, n_levels).values(block).cpu().numpy() for name in names}
+    statistics = ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked)
+    return {
+        name: Metric.from_name(name, n_levels).values(levels, statistics, weights).cpu().numpy() for name in names
+    }

@@ -34,7 +34,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, block_columns
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.input_files import EvaluationFiles
 from hgld.evaluation.metric_registry import Metric
-from hgld.evaluation.ranking_statistics import truncated_statistics
+from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance_judgements import ListJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import RetrievalTask, label_judgements
@@ -306,7 +306,8 @@ def _result(
     ranked = torch.from_numpy(levels)
     n_ranked = torch.full((len(levels),), n_gallery)
     cutoffs = [metric.k for metric in metrics if metric.k is not None]
-    statistics = truncated_statistics(ranked, torch.from_numpy(n_positives), n_ranked, cutoffs)
+    positives = torch.from_numpy(n_positives)
+    statistics = ranking_statistics(ranked, n_levels, cutoffs, n_ranked=n_ranked, positives=positives)
     columns = block_columns(metrics, ranked, statistics, weights.block(slice(0, len(levels))))
     per_query = pd.DataFrame(columns, index=pd.Index(list(query_ids), name="query"))
     return RetrievalResult(

@@ -137,7 +137,7 @@ def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroun
                 set(pairs.row(query).tolist()) for pairs in (truth.positives(result.name), truth.ignored(result.name))
             )
             ranking = [item for item in np.argsort(-vectors @ queries.vectors[query].numpy()) if item not in ignored]
-            ranks = [rank for rank, item in enumerate(ranking) if item in positives]
+            ranks = np.array([rank for rank, item in enumerate(ranking) if item in positives], np.int64)
             expected = [
                 revisited_average_precision(ranks, len(positives)),
                 *(revisited_precision_at(ranks, k) for k in (1, 5, 10)),
