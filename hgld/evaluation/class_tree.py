@@ -123,9 +123,6 @@ def hierarchical_precision(similarities: npt.ArrayLike, k: int) -> Floats:
     Args:
         similarities: float, shape (n, N); similarity of the item at each rank to the query, which is not among them.
         k: Number of ranks, at most N.
-
-    Returns:
-        float64, shape (n,).
     """
     return _precisions(similarities)[:, _column(k, similarities)]
 
@@ -140,9 +137,6 @@ def average_hierarchical_precision(
         k: Number of ranks; all of them by default.
         trapezoid: Whether to take the area under the curve as published code does, by the trapezoidal rule with steps
             of 1/k, so that a perfect ranking has (k - 1) / k.
-
-    Returns:
-        float64, shape (n,).
     """
     n_ranks = np.asarray(similarities).shape[1] if k is None else k
     precisions = _precisions(similarities)[:, : _column(n_ranks, similarities) + 1]
@@ -154,13 +148,10 @@ def average_hierarchical_precision(
 
 
 def mean_mistake_severity(distances: npt.ArrayLike) -> float:
-    """Return the mean distance of the first item over mistakes, those above 0 (Bertinetto et al., CVPR 2020).
+    """Return the mean distance of the first item over mistakes, those above 0 (Bertinetto et al.); NaN without any.
 
     Args:
         distances: float, shape (n, N); distance of the item, or class, at each rank to the true class.
-
-    Returns:
-        NaN without mistakes.
     """
     first = np.asarray(distances, np.float64)[:, 0]
     return float(first[first > 0].mean()) if (first > 0).any() else float("nan")

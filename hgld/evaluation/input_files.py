@@ -14,20 +14,20 @@ class EvaluationFiles:
 
     Args:
         embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
-        query_embeddings: Embeddings of the queries; requires ``gallery_embeddings``.
+        query_embeddings: Embeddings of the queries; requires those of the gallery.
         gallery_embeddings: Embeddings of the gallery, in separate files from the queries.
         predictions: Predictions to score instead of embeddings, in the form of the public landmark challenges;
-            requires ``ground_truth``. For retrieval: .csv with id and images, ids separated by spaces; for
+            requires the ground truth. For retrieval: .csv with id and images, ids separated by spaces; for
             gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
         distractor_embeddings: Embeddings of images to add to the gallery of roxford or rparis, such as those of R1M.
         labels: Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and a
             column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, row by
             row. Default: landmark_id of the embeddings.
-        query_labels: Labels of the queries, in the same formats. Default: ``labels``.
-        label_separator: Separator between the labels of an image in ``labels``, such as a semicolon.
+        query_labels: Labels of the queries, in the same formats. Default: the labels of the images.
+        label_separator: Separator between the labels of an image in these files, such as a semicolon.
             Default: one label.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several; or of a manifest in ``labels``, of which other
+        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of labels, of which other
             images are not used.
         ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or
             recognition_solution_v2.1.csv.

@@ -192,17 +192,7 @@ def _put(
     start: int,
     keys: Any,
 ) -> None:
-    """Write the keys of a block of the gallery.
-
-    Args:
-        scores: float32, shape (n_query, n_block).
-        levels: uint8, the same shape.
-        scale: Factor of scores.
-        n_bits: Number of bits of a level.
-        flip: Bits that are flipped in levels.
-        start: First column to write.
-        keys: int32 or int64, shape (n_query, n_gallery).
-    """
+    """Write the keys of a block of the gallery, whose first column is ``start``; keys: int32 or int64."""
     for row in range(len(scores)):
         block = keys[row, start : start + scores.shape[1]]
         for i in range(len(block)):
@@ -214,12 +204,6 @@ def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: np
     """Write the levels of each row in the order of its keys, by a radix sort of two digits.
 
     NumPy's sort takes five times as long on processors of AMD that have AVX-512, and as long as this one on others.
-
-    Args:
-        keys: int32, shape (n_query, n_gallery).
-        n_bits: Number of bits of a level.
-        flip: Bits that are flipped in levels.
-        levels: uint8, the same shape; overwritten.
     """
     half_sorted = np.empty(keys.shape[1], np.uint32)
     places = np.empty((2, 1 << 16), np.int32)  # of the next key with a digit
@@ -337,7 +321,7 @@ def _collect(
     counts: npt.NDArray[np.int64],
     limits: npt.NDArray[np.float32],
 ) -> None:
-    """Collect the keys that may be among the smallest.
+    """Collect the keys that may be among the smallest of each row.
 
     Args:
         scores: float32, shape (n_query, n_block); NaN for excluded items.

@@ -285,14 +285,7 @@ def _count_equal(
     start: int,
     levels: npt.NDArray[np.uint8],
 ) -> None:
-    """Count the equal codes of pairs of queries and gallery items.
-
-    Args:
-        query_codes: int32, shape (n_query, L).
-        gallery_codes: int32, shape (L, n_gallery).
-        start: First gallery item.
-        levels: uint8, shape (n_query, n_block), overwritten.
-    """
+    """Count the equal codes of queries, int32, (n_query, L), and gallery items, (L, n_gallery), from ``start`` on."""
     for query in range(len(query_codes)):
         own = levels[query]
         own[:] = 0

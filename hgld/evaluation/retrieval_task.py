@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
 from hgld.errors import InputError
@@ -289,10 +290,8 @@ def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any]
             f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
             "both, or integers"
         )
-    ids, codes = np.unique(np.concatenate(both), return_inverse=True)
-    queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]
-    order = np.argsort(gallery, kind="stable")
-    starts = np.searchsorted(gallery[order], queries)
-    counts = np.bincount(gallery, minlength=len(ids))[queries]
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    return RaggedIndices(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
+    queries, gallery = (pd.DataFrame({"id": ids}).reset_index() for ids in both)
+    shared = queries.merge(gallery, on="id")
+    return RaggedIndices.from_pairs(
+        shared["index_x"].to_numpy(np.int64), shared["index_y"].to_numpy(np.int64), len(both[0])
+    )

@@ -401,10 +401,6 @@ EMBEDDINGS, LABELS = data(6)
         ({"gain": np.ones((7, 4))}, r"the gain has the shape \(7, 4\); expected"),
         ({"relevance": [0, 1, -1, 2]}, "the relevance of level 2 is -1 in row 0; expected 0 at level 0, and finite"),
         ({"gain": [0, 3, 2, 1]}, "falls from a level to a finer one"),
-        ({"block_size": 0}, "block size is 0"),
-        ({"device": "gpu"}, "expected cpu, cuda or cuda:N"),
-        ({"precision": "half"}, "precision is 'half'; expected one of"),
-        ({"ties": "random"}, "ties are 'random'"),
         (
             {"gallery_embeddings": EMBEDDINGS},
             "gallery is given in part; expected `gallery_embeddings` and `gallery_labels`",

@@ -197,14 +197,6 @@ def test_ranking_agrees_with_sorting(
         assert ranked_levels[query] == sorted_levels(scores[query], levels[query], ties, all_excluded)
 
 
-@pytest.mark.parametrize("excluded", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_items_can_be_excluded_at_any_position(excluded: list[int], precision: str) -> None:
-    scores, levels = np.array([[0.5, -0.25, 0.75, 0.0, -1.0]], np.float32), [[1, 2, 3, 1, 2]]
-    ranked_levels = order(scores, levels, excluded=[excluded], precision=precision)
-    assert ranked_levels == [sorted_levels(scores[0], levels[0], "pessimistic", excluded)]
-
-
 @pytest.mark.parametrize("width", [1, 3, 7, 8])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float64"])
 def test_ranking_does_not_depend_on_block_sizes(width: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,11 +250,6 @@ def test_neighbours_are_those_of_a_search(precision: Precision, seed: int, k: in
         np.testing.assert_array_equal(np.concatenate([near[part] for near, _ in found if near is not None]), values)
 
 
-def test_neighbours_are_kept_only_where_asked_for() -> None:
-    vectors = torch.eye(3)
-    assert [ranked.neighbours for ranked in rank(vectors, vectors, Given(np.eye(3)))] == [None]
-
-
 def test_progress_counts_the_queries_of_the_part() -> None:
     class Counted:
         def __init__(self) -> None:
@@ -281,19 +268,6 @@ def test_progress_counts_the_queries_of_the_part() -> None:
         config = RankingConfig(block_size=2)
         list(rank(embeddings, embeddings, judgements, config=config, part=(i, 2), progress=progress))
     assert [progress.total for progress in counted] == [progress.done for progress in counted] == [6, 5]
-
-
-@pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
-def test_float64_and_float32_rank_alike(ties: Ties) -> None:
-    """Inner products of small integers are exact, so both have the same ties."""
-    rng = np.random.default_rng(0)
-    queries, gallery = (torch.from_numpy(rng.integers(1, 5, size=(n, 8)).astype(np.float16)) for n in (30, 300))
-    levels = Given(rng.integers(0, 4, size=(30, 300)))
-    rankings = []
-    for precision in ("float32", "float64"):
-        config = RankingConfig(precision=precision, ties=ties, normalize=False, block_size=7)
-        rankings.append([ranked.levels.clone() for ranked in rank(queries, gallery, levels, config=config)])
-    assert torch.equal(torch.cat(rankings[0]), torch.cat(rankings[1]))
 
 
 def test_embeddings_are_normalised_but_not_modified() -> None:
@@ -424,30 +398,6 @@ def test_embeddings_that_are_not_finite_are_refused(
 def test_message_lists_only_the_first_rows() -> None:
     with pytest.raises(InputError, match=r"12 of 12 gallery .*: rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …; embed"):
         ranked(torch.ones(1, 2), torch.full((12, 2), torch.nan), np.ones((1, 12)))
-
-
-@pytest.mark.parametrize(
-    ("queries", "gallery", "message"),
-    [
-        (torch.ones(1, 3), torch.ones(2, 4), "query embeddings have 3 dimensions and the gallery embeddings 4"),
-        (
-            torch.ones(2),
-            torch.ones(2, 4),
-            r"query embeddings have the shape \(2,\) and the type torch.float32; expected",
-        ),
-        (
-            torch.ones(1, 4),
-            torch.ones(2, 4, dtype=torch.int64),
-            "gallery embeddings .* type torch.int64; expected float",
-        ),
-        (torch.ones(2, 4), torch.ones(2, 4), "2 query embeddings, but labels for 1"),
-        (torch.ones(1, 4), torch.ones(1, 4), "1 gallery embeddings, but labels for 2"),
-        (torch.ones(0, 4), torch.ones(2, 4), "there are no query embeddings; expected one row per image"),
-    ],
-)
-def test_inconsistent_embeddings_are_refused(queries: torch.Tensor, gallery: torch.Tensor, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ranked(queries, gallery)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
-"""Protocols from embeddings to numbers, against rankings made and counted one by one."""
+"""Protocols from files to numbers."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from hgld.evaluation import (
     evaluate_retrieval,
     evaluate_tasks,
 )
+from hgld.evaluation.protocols import PROTOCOL_NAMES, get_protocol
 from hgld.evaluation.protocols.dyml import benchmark_tasks, tasks_by_level
 from hgld.evaluation.protocols.labels import labelled_leave_one_out, labelled_retrieval
 from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at, revisited_tasks
@@ -332,3 +335,19 @@ def test_embeddings_without_labels_are_refused(tmp_path: Path) -> None:
 
 def test_single_process_gathers_its_own_value() -> None:
     assert Processes().gather("x") == ["x"]
+
+
+@pytest.mark.parametrize("name", PROTOCOL_NAMES)
+def test_protocols_have_their_name_and_declare_existing_inputs(name: str) -> None:
+    protocol = get_protocol(name)
+    assert protocol.name == name
+    fields = set(EvaluationFiles.__dataclass_fields__)
+    for inputs in protocol.inputs:
+        assert fields.issuperset({*inputs.required, *inputs.optional})
+        assert not set(inputs.required).intersection(inputs.optional)
+    assert fields.issuperset(protocol.descriptions)
+
+
+def test_protocol_names_are_listed_without_torch() -> None:
+    script = "import sys, hgld.evaluation.protocols; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
