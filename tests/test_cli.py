@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,7 +15,9 @@ from typer.testing import CliRunner
 
 from hgld import __version__
 from hgld.cli import app
-from hgld.cli.base import SharedCommand
+from hgld.cli.base import App, SharedCommand
+from hgld.cli.options import options_of
+from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
 from tests.compute.test_slurm import TASK
 
@@ -32,14 +36,74 @@ def test_help_of_every_command_has_an_example(command: str) -> None:
     assert f"Example: hgld {command}" in result.output
 
 
-def test_help_imports_no_heavy_module() -> None:
-    script = (
-        "import sys\nfrom hgld.cli import app\n"
-        "try: app(['scrape', '--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'torch', 'pyarrow', 'pandas', 'sklearn', 'matplotlib', 'openpyxl', 'requests'} & set(sys.modules)\n"
-        "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
+@pytest.mark.parametrize(
+    ("commands", "heavy"),
+    [
+        ([""], {"pyarrow", "requests", "pydantic"}),
+        (COMMANDS, {"torch", "pandas", "sklearn", "matplotlib", "openpyxl"}),
+    ],
+    ids=["list of commands", "every command"],
+)
+def test_help_imports_no_heavy_module(commands: list[str], heavy: set[str]) -> None:
+    run_script(
+        f"import sys\nfrom hgld.cli import app\nfor command in {commands}:\n"
+        "    try: app([*command.split(), '--help'])\n    except SystemExit: pass\n"
+        f"sys.exit(', '.join({heavy} & set(sys.modules)) or 0)\n"
     )
-    run_script(script)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a test.
+
+    Args:
+        n_clusters: Number of ``clusters``; see :func:`len`.
+        tags: Tags; repeatable.
+        share: A share. Default: that of the data.
+        factors: Factors.
+        verbose: Say more.
+        hidden: Without option.
+    """
+
+    n_clusters: int
+    tags: tuple[str, ...] = ()
+    share: float | None = None
+    factors: tuple[int, ...] = (1,)
+    verbose: bool = False
+    hidden: int = 7
+
+    def __post_init__(self) -> None:
+        if self.n_clusters < 1:
+            raise ConfigurationError(f"`n_clusters` is {self.n_clusters}")
+
+
+def run_command(line: str, **changes: Any) -> str:
+    group = App()
+    group.callback()(lambda: None)
+
+    @group.command()
+    @options_of(Settings, **changes)
+    def run(*, config: Settings, share: float = 0.5) -> None:
+        """Print settings."""
+        typer.echo(f"{config() if callable(config) else config} {share}")
+
+    return CliRunner().invoke(group, ["run", *line.split()], env={"COLUMNS": "200", "TERM": "dumb"}).output
+
+
+def test_options_of_settings() -> None:
+    factors = {"name": "--factor", "parser": lambda text: tuple(map(int, text.split(",")))}
+    changes: dict[str, Any] = {"n_clusters": "-k", "factors": factors, "hidden": None}
+    assert run_command("-k 2 --tags a --tags b --factor 2,3 --verbose", **changes) == (
+        "Settings(n_clusters=2, tags=('a', 'b'), share=0.5, factors=(2, 3), verbose=True, hidden=7) 0.5\n"
+    )
+    help_text = " ".join(run_command("--help", **changes).split())
+    assert "Number of clusters. " in help_text
+    assert "--no-verbose" not in help_text
+    assert "--hidden" not in help_text
+    assert run_command("-k 0", **changes) == "error: -k is 0\n"
+    assert "share=0.5, factors=(1,), verbose=False, hidden=3) 0.5" in run_command(
+        "--n-clusters 1 --hidden 3", deferred=True, factors=factors
+    )
 
 
 def test_version() -> None:

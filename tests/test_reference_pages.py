@@ -129,7 +129,7 @@ def test_every_file_name_of_the_code_is_explained() -> None:
     """Names of files of other people's data sets, and of hgld's own sample, are left to the code that reads them."""
     suffixes = "csv|faiss|html|journal|jsonl?|lock|md|npy|parquet|parts?|png|pt|safetensors|sqlite|tar|tex|txt|xlsx"
     pattern = re.compile(rf"[\w.*-]*\.({suffixes})")
-    templates = {path.name for path in CHECKOUT.glob("hgld/templates/**/*.html")}
+    templates = {path.name for kind in ("html", "json") for path in CHECKOUT.glob(f"hgld/templates/**/*.{kind}")}
     names = set()
     for path in CHECKOUT.glob("hgld/**/*.py"):
         if not {"demo", "readers"} & {*path.parts}:

@@ -6,54 +6,23 @@ imported inside the commands, so that ``--help`` responds at once.
 
 # Each module registers its commands with the application. The order is that of the help: along the workflow.
 # isort: off
-from hgld.cli import (
-    scrape,
-    labels,
-    demo,
-    review,
-    hierarchy,
-    complete,
-    release,
-    data,
-    manifest,
-    repack,
-    presets,
-    train,
-    benchmark,
-    embed_images,
-    evaluate,
-    examples,
-    diagnose,
-    search,
-    reject,
-    reject_compare,
-    export_embeddings,
-    models,
-)
+# ruff: noqa: F401
+import hgld.cli.scrape
+import hgld.cli.labels
+import hgld.cli.demo
+import hgld.cli.review
+import hgld.cli.hierarchy
+import hgld.cli.complete
+import hgld.cli.release
+import hgld.cli.images
+import hgld.cli.manifest
+import hgld.cli.presets
+import hgld.cli.models
+import hgld.cli.benchmark
+import hgld.cli.evaluate
+import hgld.cli.diagnose
+import hgld.cli.search
+import hgld.cli.reject
 from hgld.cli.base import app
 
-__all__ = [
-    "app",
-    "benchmark",
-    "complete",
-    "data",
-    "demo",
-    "diagnose",
-    "embed_images",
-    "evaluate",
-    "examples",
-    "export_embeddings",
-    "hierarchy",
-    "labels",
-    "manifest",
-    "models",
-    "presets",
-    "reject",
-    "reject_compare",
-    "release",
-    "repack",
-    "review",
-    "scrape",
-    "search",
-    "train",
-]
+__all__ = ["app"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
+import shlex
 import sys
 import warnings
 from collections import Counter
@@ -23,8 +24,9 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from hgld.cli.options import with_settings
+from hgld.compute.part import Part
 from hgld.compute.slurm import current_task
-from hgld.errors import ConfigurationError, HgldError
+from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
 from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
 from hgld.version import __version__
@@ -129,72 +131,136 @@ _STORAGE_ERRORS = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
+
+def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a function that checks, before any work, that the file of an option can be written.
+
+    Args:
+        suffixes: Suffixes of the formats that the command writes; any by default.
+
+    Returns:
+        Function for ``typer.Option(callback=...)``.
+    """
+
+    def check(path: Path | None) -> Path | None:
+        if path is not None:
+            check_writable_file(path)
+            if suffixes:
+                require_suffix(path, *suffixes)
+        return path
+
+    return check
+
+
+def writable_figure(path: Path | None) -> Path | None:
+    """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
+    if path is not None:
+        check_writable_file(path)
+        check_figure_format(path)
+    return path
+
+
+def writable_folder(path: Path | None) -> Path | None:
+    """Check, before any work, that files can be written in the folder of an option; see :func:`writable_file`."""
+    if path is not None:
+        check_writable_folder(path)
+    return path
+
+
+def option(description: str, *names: str, default: str | bool = True, **settings: Any) -> Any:
+    """Return ``typer.Option(...)`` with a help text.
+
+    Args:
+        description: Help text.
+        names: Names of the option; by default that of the parameter.
+        default: What the help shows as default instead of the value; False for nothing.
+        **settings: Further arguments of ``typer.Option``.
+    """
+    return typer.Option(*names, help=description, show_default=default, **settings)
+
+
+def flag(name: str, description: str) -> Any:
+    """Return a switch, without typer's ``--no-...``."""
+    return option(description, name)
+
+
+def out_file(description: str, *suffixes: str) -> Any:
+    """Return the option ``--out`` for a file in a format of these suffixes; see :func:`writable_file`."""
+    return option(description, "--out", "-o", callback=writable_file(*suffixes))
+
+
+def out_folder(description: str) -> Any:
+    """Return the option ``--out`` for a folder."""
+    return option(description, "--out", "-o", metavar="FOLDER", callback=writable_folder)
+
+
+def out_figure(description: str) -> Any:
+    """Return the option ``--out`` for an image file."""
+    return option(description, "--out", "-o", metavar="PICTURE", callback=writable_figure)
+
+
+def part_option(description: str, *, default: str) -> Any:
+    """Return the option ``--part`` for a :class:`~hgld.compute.part.Part` of the work."""
+    return option(description, parser=Part.parse, metavar="N/COUNT", default=default)
+
+
+def relative_to(paths: str) -> Any:
+    """Return the option for the folder of relative paths in an argument or option such as ``MANIFEST``."""
+    return option(f"Folder that the paths in {paths} are relative to.", default=f"the folder of {paths}")
+
+
 # Options that several commands share.
-Taxonomy = Annotated[
-    Path | None, typer.Option(help="CSV file of groups and their roots.", show_default="annotations/taxonomy.csv")
-]
+Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
 TaxonomyOfDecisions = Annotated[
     Path | None,
-    typer.Option(
-        help="CSV file of groups and their roots.",
-        show_default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
+    option(
+        "CSV file of groups and their roots.",
+        default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
     ),
 ]
 Decided = Annotated[
-    Path | None, typer.Option(help="CSV file of decisions on labels.", show_default="annotations/decisions/final.csv")
+    Path | None, option("CSV file of decisions on labels.", default="annotations/decisions/final.csv")
 ]
 _FOUND = "the one that the hierarchy was built with, if it is beside it or in decisions/"
-DecisionsOfHierarchy = Annotated[
-    Path | None, typer.Option(help="Decisions that the hierarchy was built with.", show_default=_FOUND)
-]
-TaxonomyOfHierarchy = Annotated[
-    Path | None, typer.Option(help="Taxonomy that the hierarchy was built with.", show_default=_FOUND)
-]
-CleanBeside = Annotated[
-    Path | None, typer.Option(help="Clean table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
-]
+DecisionsOfHierarchy = Annotated[Path | None, option("Decisions that the hierarchy was built with.", default=_FOUND)]
+TaxonomyOfHierarchy = Annotated[Path | None, option("Taxonomy that the hierarchy was built with.", default=_FOUND)]
+CleanBeside = Annotated[Path | None, option("Clean table from hgld clean.", default="clean.parquet beside CLUSTERS")]
 ClassesBeside = Annotated[
-    list[Path] | None,
-    typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
+    list[Path] | None, option("Tables of classes from hgld scrape.", default="*.classes.parquet beside CLUSTERS")
 ]
 Images = Annotated[
     Path | None,
-    typer.Option(
-        help="Photographs to show: the table from hgld index-images, in the folder of the tar files.",
-        show_default="none",
-    ),
+    option("Photographs to show: the table from hgld index-images, in the folder of the tar files.", default="none"),
 ]
 ImageLandmarks = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them.",
         metavar="[SPLIT=]FILE",
-        help="Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them.",
-        show_default="these files beside --images",
+        default="these files beside --images",
     ),
 ]
-Levels = Annotated[
-    Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
-]
+Levels = Annotated[Path | None, option("Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")]
 LandmarkSplit = Annotated[
     str | None,
-    typer.Option(
-        help="Split of the landmark ids, if the hierarchy has several; or of a manifest in --labels, of which other "
+    option(
+        "Split of the landmark ids, if the hierarchy has several; or of a manifest in --labels, of which other "
         "images are not used."
     ),
 ]
 GalleryLabels = Annotated[
     Path | None,
-    typer.Option(
-        help="Labels of the images, as for hgld evaluate.",
-        show_default="those of the manifest that was embedded, or landmark_id of the embeddings",
+    option(
+        "Labels of the images, as for hgld evaluate.",
+        default="those of the manifest that was embedded, or landmark_id of the embeddings",
     ),
 ]
 Pretrained = Annotated[
     str | None,
-    typer.Option(
-        help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
+    option(
+        "Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
         "open_clip, or none.",
-        show_default="those of the preset, or of timm's hub",
+        default="those of the preset, or of timm's hub",
     ),
 ]
 
@@ -214,16 +280,16 @@ def _enter_formats(context: typer.Context, formats: Sequence[_Format] | None) ->
 
 FigureFormat = Annotated[
     list[_Format] | None,
-    typer.Option(
+    option(
+        "Format in which figures are written besides PNG, for papers; repeatable.",
         "--format",
         metavar="png|pdf|svg",
         callback=_enter_formats,
-        help="Format in which figures are written besides PNG, for papers; repeatable.",
-        show_default="png",
+        default="png",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Run although the output is up to date.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Force = Annotated[bool, flag("--force", "Run although the output is up to date.")]
+Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 
 
 @contextmanager
@@ -263,61 +329,6 @@ def parse_images(text: str) -> Path | tuple[str, Path]:
     return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
-def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """Return a function that checks, before any work, that the file of an option can be written.
-
-    Args:
-        suffixes: Suffixes of the formats that the command writes; any by default.
-
-    Returns:
-        Function for ``typer.Option(callback=...)``.
-    """
-
-    def check(path: Path | None) -> Path | None:
-        if path is not None:
-            check_writable_file(path)
-            if suffixes:
-                require_suffix(path, *suffixes)
-        return path
-
-    return check
-
-
-def writable_figure(path: Path | None) -> Path | None:
-    """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
-    if path is not None:
-        check_writable_file(path)
-        check_figure_format(path)
-    return path
-
-
-def writable_folder(path: Path | None) -> Path | None:
-    """Check, before any work, that files can be written in the folder of an option; see :func:`writable_file`."""
-    if path is not None:
-        check_writable_folder(path)
-    return path
-
-
-def out_file(description: str, *suffixes: str) -> Any:
-    """Return the option ``--out`` for a file in a format of these suffixes; see :func:`writable_file`."""
-    return typer.Option("--out", "-o", callback=writable_file(*suffixes), help=description)
-
-
-def out_folder(description: str) -> Any:
-    """Return the option ``--out`` for a folder."""
-    return typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help=description)
-
-
-def out_figure(description: str) -> Any:
-    """Return the option ``--out`` for an image file."""
-    return typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure, help=description)
-
-
-def flag(name: str, description: str) -> Any:
-    """Return a switch, without typer's ``--no-...``."""
-    return typer.Option(name, help=description)
-
-
 def with_options(message: str, options: Mapping[str, str] | None = None) -> str:
     """Replace the names of parameters in backticks by the options of the running command.
 
@@ -346,9 +357,20 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
     Args:
         out: File or folder that the stage writes.
         summary: Result of the stage; None if there was nothing to do.
-        format_summary: Function of :mod:`hgld.cli.summaries` that returns the text.
+        format_summary: Function that returns the text.
     """
     typer.echo(f"{out}: up to date" if summary is None else f"{format_summary(summary)}\n{out}")
+
+
+def require_none_failed(failures: Sequence[str], outcome: str) -> None:
+    """Raise a :class:`SourceError` that lists what failed, such as "files could not be downloaded"."""
+    if failures:
+        raise SourceError(f"{len(failures):,} {outcome}:\n{indented_list(failures)}\n{try_again()}")
+
+
+def try_again() -> str:
+    """Return a sentence with the command line of this process, which retries what failed."""
+    return f"to try only these again, run\n  {shlex.join(['hgld', *sys.argv[1:]])}"
 
 
 def log_to_stderr(verbose: bool = False) -> None:
@@ -373,11 +395,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, option("Print the version and exit.", "--version", callback=_version, is_eager=True)
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log details, such as every retry of a request.")
-    ] = False,
+    verbose: Annotated[bool, option("Log details, such as every retry of a request.", "--verbose", "-v")] = False,
 ) -> None:
     """Set up logging for every command."""
     log_to_stderr(verbose)

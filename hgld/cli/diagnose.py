@@ -1,67 +1,112 @@
-"""The command ``diagnose``."""
+"""``hgld diagnose``: how well batches and rank surrogates stand for a metric."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import LandmarkSplit, Levels, app, friendly_errors
+from hgld.cli.base import Json, LandmarkSplit, Levels, app, friendly_errors, option
+from hgld.cli.render import lines, percent, wrapped_table
+
+if TYPE_CHECKING:
+    from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig
+
+_NOTES = (
+    "gap: whole set - batches (Eq. 6). The bounds, for AP only, are of batches - whole set, for batches with an AP "
+    "of 1, without L_DG (Eq. 26) and with it (Eq. 27).",
+    "AP error: mean over queries of |AP with the step - AP|. Gradient: share of score differences at which the slope "
+    "of the step is above 0.005: of all, of those of a positive and a negative, and of those whose negative is "
+    "ranked before the positive.",
+)
 
 
 @app.command(rich_help_panel="Retrieval")
 def diagnose(
-    embeddings: Annotated[Path, typer.Option(help="Embeddings of all images: .npy, .safetensors or .parquet.")],
+    embeddings: Annotated[Path, option("Embeddings of all images: .npy, .safetensors or .parquet.")],
     baseline: Annotated[
-        Path | None,
-        typer.Option(help="Embeddings of the same images by another model, to compare decomposability gaps with."),
+        Path | None, option("Embeddings of the same images by another model, to compare decomposability gaps with.")
     ] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labels of the images, as for hgld evaluate.", show_default="landmark_id of the embeddings"
-        ),
+        Path | None, option("Labels of the images, as for hgld evaluate.", default="landmark_id of the embeddings")
     ] = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    batch_size: Annotated[int, typer.Option(min=2, help="Number of images per batch.")] = 256,
-    per_class: Annotated[int, typer.Option(min=2, help="Number of images of each class in a batch.")] = 4,
+    batch_size: Annotated[int, option("Number of images per batch.", min=2)] = 256,
+    per_class: Annotated[int, option("Number of images of each class in a batch.", min=2)] = 4,
     max_batches: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of batches.", show_default="those of an epoch")
+        int | None, option("Largest number of batches.", min=1, default="those of an epoch")
     ] = None,
-    metric: Annotated[str, typer.Option(help="Metric of the decomposability gap, as for hgld evaluate.")] = "AP",
+    metric: Annotated[str, option("Metric of the decomposability gap, as for hgld evaluate.")] = "AP",
     tau: Annotated[
-        list[float] | None,
-        typer.Option(help="Temperature of the sigmoid; may be repeated.", show_default="0.001, 0.01 and 0.1"),
+        list[float] | None, option("Temperature of the sigmoid; may be repeated.", default="0.001, 0.01 and 0.1")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Score that L_DG wants positives above (Eqs. 7 and 27).")] = 0.9,
-    beta: Annotated[float, typer.Option(help="Score that L_DG wants negatives below (Eqs. 7 and 27).")] = 0.6,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the batches.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    alpha: Annotated[float, option("Score that L_DG wants positives above (Eqs. 7 and 27).")] = 0.9,
+    beta: Annotated[float, option("Score that L_DG wants negatives below (Eqs. 7 and 27).")] = 0.6,
+    seed: Annotated[int, option("Seed of the batches.", min=0)] = 0,
+    json: Json = False,
 ) -> None:
     """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
 
     Example: hgld diagnose --embeddings roadmap.parquet --baseline sup_ap.parquet --labels manifest.parquet
     """
-    with friendly_errors(temperatures="--tau", metrics="--metric"):
-        from hgld.cli.summaries.diagnosis import format_diagnosis
-        from hgld.evaluation import EvaluationFiles
-        from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json
+    from hgld.evaluation import EvaluationFiles
+    from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json
 
-        config = DiagnosisConfig(
-            batch_size=batch_size,
-            per_class=per_class,
-            max_batches=max_batches,
-            metric=metric,
-            temperatures=tuple(tau) if tau else DiagnosisConfig.temperatures,
-            alpha=alpha,
-            beta=beta,
-            seed=seed,
-        )
+    with friendly_errors(temperatures="--tau", metrics="--metric"):
+        temperatures = tuple(tau) if tau else DiagnosisConfig.temperatures
+        config = DiagnosisConfig(batch_size, per_class, max_batches, metric, temperatures, alpha, beta, seed)
         files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
-        diagnosis, baseline_diagnosis = diagnose_files(files, baseline, config)
-        if json:
-            typer.echo(diagnosis_to_json(diagnosis, baseline_diagnosis, config))
-        else:
-            typer.echo(format_diagnosis(diagnosis, baseline_diagnosis, config))
+        diagnosis, of_baseline = diagnose_files(files, baseline, config)
+    text = diagnosis_to_json if json else format_diagnosis
+    typer.echo(text(diagnosis, of_baseline, config))
+
+
+def format_diagnosis(
+    diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig, *, width: int = 80
+) -> str:
+    """Format a diagnosis as tables in percent, with the gap of a baseline where there is one.
+
+    Args:
+        diagnosis: Diagnosis of embeddings.
+        baseline: Diagnosis of the embeddings of a baseline in the same batches.
+        config: What was diagnosed.
+        width: Width of a line in characters.
+    """
+    from hgld.losses.diagnosis import relative_decrease
+
+    def gap_row(diagnosis: Diagnosis) -> dict[str, str]:
+        gap = diagnosis.gap
+        row = {"whole set": gap.whole, "batches": gap.batches, "gap": gap.gap}
+        if config.metric == "AP":
+            row |= {"bound": diagnosis.bound, "with L_DG": diagnosis.calibrated_bound}
+        return {name: percent(value) for name, value in row.items()}
+
+    gaps = [("embeddings", gap_row(diagnosis))]
+    decrease = None
+    if baseline is not None:
+        gaps.append(("baseline", gap_row(baseline)))
+        decrease = percent(relative_decrease(baseline, diagnosis))
+    steps = [
+        (
+            name,
+            {
+                "AP error": percent(step.ap_error),
+                "gradient: all": percent(step.pairs),
+                "ranked": percent(step.ranked_negatives),
+                "wrong": percent(step.wrong_negatives),
+            },
+        )
+        for name, step in diagnosis.steps.items()
+    ]
+    return lines(
+        f"{diagnosis.images:,} images of {diagnosis.classes:,} classes in {diagnosis.batches:,} batches of "
+        f"{config.batch_size:,} with {config.per_class} of each class",
+        "",
+        wrapped_table(f"{config.metric} in %", list(gaps[0][1]), gaps, width=width),
+        decrease is not None and [f"gap smaller than that of the baseline by {decrease} %", ""],
+        wrapped_table("step, in %", list(steps[0][1]), steps, width=width),
+        *(wrap(note, width, break_on_hyphens=False) for note in _NOTES),
+    )

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import App, Force, app, print_summary, writable_file
+from hgld.cli.base import App, Force, app, option, out_file, print_summary
 from hgld.cli.options import options_of
+from hgld.cli.render import lines, listed
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 
 if TYPE_CHECKING:
+    from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.readers.base import Reader
 
 _IMAGES = "Folder that contains the images"
 _FOLDER = typer.Argument(metavar="DIR", help=f"{_IMAGES}.")
-_FOLDER_OR_FILE = typer.Option("--images", help=f"{_IMAGES}, in folders or in tar files; or one tar file.")
+_FOLDER_OR_FILE = option(f"{_IMAGES}, in folders or in tar files; or one tar file.", "--images")
 
 manifest = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -41,12 +43,9 @@ def _add_reader(name: str, entry: ReaderEntry) -> None:
         *,
         reader: Reader,
         root: Path,
-        out: Annotated[
-            Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Manifest to write.")
-        ],
+        out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
         force: Force = False,
     ) -> None:
-        from hgld.cli.summaries.datasets import format_manifest
         from hgld.datasets.manifest_files import make_manifest
 
         print_summary(out, make_manifest(reader, root, out, force=force), format_manifest)
@@ -54,6 +53,24 @@ def _add_reader(name: str, entry: ReaderEntry) -> None:
     write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if argument else _FOLDER]
     command = manifest.command(name, help=f"{entry.summary}\n\n{_example(name, entry)}")
     command(options_of(entry.load, "reader", **argument)(write_manifest))
+
+
+def format_manifest(summary: ManifestSummary) -> str:
+    """Format the number of images by split, of classes by level, and what else is to be known."""
+    from hgld.datasets.image_folders import format_suffixes
+    from hgld.io.columns import preview
+
+    labels = "labels" if summary.labels_per_image is None else f"{summary.labels_per_image:.2f} labels per image"
+    finest = next(iter(summary.n_classes))
+    return lines(
+        f"{sum(summary.images.values()):,} images ({listed(summary.images)}) with {labels} at "
+        f"{len(summary.n_classes)} levels ({listed(summary.n_classes)})",
+        len(summary.untrained) > 0
+        and f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})",
+        [f"excluded: {count:,} images {reason}" for reason, count in summary.excluded.items()],
+        len(summary.other_files) > 0
+        and f"left out: files that are no images ({format_suffixes(summary.other_files)})",
+    )
 
 
 def _example(name: str, entry: ReaderEntry) -> str:

@@ -1,13 +1,316 @@
-"""The command ``push-model``."""
+"""Models: train, embed-images, push-model."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import Pretrained, app, friendly_errors, writable_folder
+from hgld.cli.base import (
+    Force,
+    Pretrained,
+    SharedCommand,
+    app,
+    flag,
+    friendly_errors,
+    option,
+    out_file,
+    out_folder,
+    part_option,
+    print_summary,
+    relative_to,
+)
+from hgld.cli.options import options_of
+from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
+from hgld.cli.presets import Images, Manifest, complete_training, with_images
+from hgld.cli.render import lines
+from hgld.compute.part import Part
+from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.progress import NoProgress, TerminalProgress, byte_size
+
+if TYPE_CHECKING:
+    from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
+    from hgld.training.publish_model import PushSummary
+    from hgld.training.run import TrainingSummary
+    from hgld.training.training_images import TrainingImages
+
+#: The options of settings that error messages name.
+_TRAINING_OPTIONS = {
+    "batch_size": "--set batch_size",
+    "per_class": "--set sampler.per_class",
+    "pretrained": "--set model.pretrained",
+    "images_per_s": "--images-per-second",
+}
+
+
+@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+def train(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).",
+            autocompletion=complete_training,
+        ),
+    ],
+    out: Annotated[Path | None, out_folder("Folder for checkpoints and the history.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        option("Override a setting, e.g. loss.lambda=0.3; repeatable.", "--set", metavar="KEY=VALUE"),
+    ] = None,
+    manifest: Manifest = None,
+    images: Images = None,
+    loggers: Annotated[
+        list[str] | None,
+        option(
+            "Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable.",
+            "--logger",
+            default="tensorboard",
+        ),
+    ] = None,
+    resume: Annotated[bool, flag("--resume", "Resume the run in the folder, if there is one.")] = False,
+    force: Annotated[bool, flag("--force", "Delete an existing run in the folder, and start again.")] = False,
+    device: Annotated[
+        str | None, option("Device: cpu, cuda or cuda:N.", default="cuda if available, else cpu")
+    ] = None,
+    plan: Annotated[
+        bool, flag("--plan", "Print all settings and the numbers of images and steps, then exit.")
+    ] = False,
+    gpus: Gpus = None,
+    images_per_second: ImagesPerSecond = None,
+) -> None:
+    """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
+
+    Several processes share each batch: torchrun --nproc-per-node 2 -m hgld train ..., or srun --ntasks 2 hgld
+    train ...
+
+    Example: hgld train happier --manifest grocery.parquet --images data/grocery -o runs/happier
+    """
+    with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
+        import torch
+
+        from hgld.compute.malloc import disable_trimming
+        from hgld.compute.processes import joined_processes, local_device, training_backend
+        from hgld.training import run
+        from hgld.training.training_images import TrainingImages
+
+        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
+        changes = with_images(overrides, manifest, images)
+        if loggers:
+            changes.append(f"loggers=[{', '.join(loggers)}]")
+        settings = run.read_training_settings(config, changes)
+        if plan:
+            typer.echo(format_plan(TrainingImages(settings)))
+            if images_per_second is not None:
+                from hgld.benchmark.assumed_throughput import described_slots
+                from hgld.benchmark.cost_estimate import estimate_training_cost
+                from hgld.cli.summaries.benchmark import format_training_cost
+
+                (slot,) = described_slots(gpus or 1, gpus or 1)
+                cost = estimate_training_cost(settings, slot, images_per_s=images_per_second)
+                typer.echo(f"\n{format_training_cost(cost)}")
+            return
+        if out is None:
+            raise ConfigurationError("no folder for the run; name one with --out")
+        disable_trimming()
+        device = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as bar:
+            progress = NoProgress() if processes.rank else bar
+            summary = run.train(
+                settings, out, resume=resume, force=force, device=device, processes=processes, progress=progress
+            )
+        if processes.rank == 0:
+            print_summary(out, summary, format_training)
+
+
+def format_training(summary: TrainingSummary) -> str:
+    """Return a table of the first evaluation and the result, the gain, and what could not be read."""
+    from hgld.cli.summaries.evaluation import format_means
+    from hgld.evaluation.results import shown_value
+
+    test, metric, result = summary.test, summary.metric, summary.result
+    first = next(iter(test))
+    gain = shown_value(metric, test[result][metric]) - shown_value(metric, test[first][metric])
+    selection = "the last: there is no split val to select one on"
+    if summary.val:
+        selection = f"the best on val ({shown_value(metric, summary.val[result]):.2f})"
+    return lines(
+        format_means({name: test[name] for name in (first, result)}),
+        f"{summary.n_steps:,} steps; {metric} {gain:+.2f} from {first} to {result}, {selection}",
+        summary.n_skipped_images > 0
+        and f"{summary.n_skipped_images:,} images could not be read (skipped.csv); "
+        f"{summary.n_skipped_batches:,} batches were skipped, with too few images left",
+    )
+
+
+def format_plan(images: TrainingImages) -> str:
+    """Return all settings, and the numbers of images, classes, batches and steps."""
+    from hgld.io.settings import to_yaml
+
+    about = "about " if getattr(images.settings.sampler, "packing", None) == "greedy" else ""
+    return lines(
+        to_yaml(images.settings),
+        format_images(images),
+        f"{about}{images.sampler.n_batches(0):,} batches per epoch, {images.n_steps:,} steps",
+    )
+
+
+def format_images(images: TrainingImages) -> str:
+    """Return the numbers of training images, classes, validation and test images."""
+    train, test = images.train.manifest, images.test.manifest
+    classes = ", ".join(f"{n:,} {name}" for n, name in zip(train.n_classes, train.level_names, strict=True))
+    ranked = f"{len(test):,} images ranked against each other"
+    if images.is_query is not None:
+        ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
+    return lines(
+        f"train: {len(train):,} images, classes by level: {classes}",
+        images.val is not None and f"val: {len(images.val):,} images ranked against each other",
+        f"test: {ranked}",
+    )
+
+
+def parse_scales(text: str) -> tuple[float, ...]:
+    """Return the numbers in ``1,0.7071,1.4142``.
+
+    Raises:
+        ConfigurationError: The text is not numbers separated by commas.
+
+    >>> parse_scales("1,0.7071")
+    (1.0, 0.7071)
+    """
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        raise ConfigurationError(f'`scales` is "{text}"; expected numbers such as 1,0.7071,1.4142') from error
+
+
+@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@options_of(
+    "hgld.models.embed_images_config:EmbedImagesConfig",
+    deferred=True,
+    scales={"parser": parse_scales, "metavar": "FACTORS", "show_default": "1"},
+    shard_size=None,
+)
+def embed_images(
+    *,
+    images: Annotated[
+        Path,
+        option("Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files."),
+    ],
+    out: Annotated[Path, out_file("Embeddings to write: .parquet, .npy or .safetensors.")],
+    model: Annotated[
+        str,
+        option(
+            "Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub, or "
+            "untrained: a preset, a timm model or open_clip:NAME."
+        ),
+    ],
+    pretrained: Pretrained = None,
+    root: Annotated[Path | None, relative_to("IMAGES")] = None,
+    size: Annotated[int | None, option("Input size in pixels.", default="that of the model")] = None,
+    resize: Annotated[
+        int | None,
+        option(
+            "Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of "
+            "padded ones, in pixels.",
+            default="that of the model",
+        ),
+    ] = None,
+    fit: Annotated[
+        Literal["crop", "squash", "pad", "longest"] | None,
+        option(
+            "How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to "
+            "a square; or with a longer side of SIZE at most, keeping the aspect ratio.",
+            default="that of the model",
+        ),
+    ] = None,
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic", "lanczos"] | None,
+        option("Interpolation between pixels.", default="that of the model"),
+    ] = None,
+    config: partial[EmbedImagesConfig],
+    part: Annotated[
+        Part | None,
+        part_option("Embed one of several parts, such as 3/16; --merge joins them.", default="all images"),
+    ] = None,
+    merge: Annotated[
+        bool, flag("--merge", "Join the embeddings of all parts, with the options they had otherwise.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Embed images with a trained model, or with an untrained backbone.
+
+    An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Several
+    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ... So do the jobs of an array on a
+    cluster by --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
+
+    Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
+    """
+    from hgld.compute.malloc import disable_trimming
+    from hgld.compute.processes import joined_processes, local_device
+    from hgld.models import image_embedding
+    from hgld.models.model_loading import load_model
+
+    if (part is not None) + merge + force > 1:
+        raise ConfigurationError(
+            "choose one of `part`, `merge` and `force`; to embed all again in parts, remove the output first"
+        )
+    disable_trimming()
+    embedder = load_model(model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation)
+    settings = config(device=local_device(config.keywords["device"]))
+    if merge:
+        print_summary(
+            out, image_embedding.merge_parts(images, out, embedder, settings, root=root), format_embed_images
+        )
+        return
+    with joined_processes() as processes, TerminalProgress("embed", "images") as bar:
+        progress = NoProgress() if processes.rank else bar
+        if part is not None:
+            embedded = image_embedding.embed_part(
+                images, out, embedder, part, settings, root=root, processes=processes, progress=progress
+            )
+        else:
+            summary = image_embedding.embed_images(
+                images, out, embedder, settings, root=root, force=force, processes=processes, progress=progress
+            )
+    if processes.rank == 0 and part is not None:
+        typer.echo(f"{out}: up to date" if embedded is None else format_embed_part(embedded))
+    elif processes.rank == 0:
+        print_summary(out, summary, format_embed_images)
+
+
+def format_embed_images(summary: EmbedImagesSummary) -> str:
+    """Format the counts and the throughput of a run."""
+    skipped, zeros = len(summary.skipped), len(summary.zeros)
+    of_all = f" of {summary.images + skipped:,}" if skipped else ""
+    return lines(
+        f"{summary.images:,}{of_all} images embedded in {summary.dim:,} dimensions; "
+        f"{_throughput(summary, 'tried' if skipped else 'of them')}",
+        zeros > 0
+        and f"{zeros:,} images have a vector of zeros, whose cosine similarity with all others is 0; "
+        f"are they blank?\n{indented_list(summary.zeros, limit=5)}",
+        skipped > 0
+        and f"{skipped:,} images could not be read and have no embedding, see {summary.skipped_file}:\n"
+        f"{indented_list(summary.skipped, limit=5)}",
+    )
+
+
+def format_embed_part(summary: EmbedPartSummary) -> str:
+    """Format the counts and the throughput of a part."""
+    return lines(
+        f"part {summary.part}: {summary.images:,} images; {_throughput(summary, 'of them')}",
+        summary.skipped > 0
+        and f"{summary.skipped:,} images could not be read and are listed when the parts are merged",
+    )
+
+
+def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> str:
+    rate = summary.embedded / summary.seconds
+    text = f"{summary.embedded:,} {verb} in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
+    if summary.waiting_share is not None:
+        text += f", {summary.waiting_share:.0%} of the time waiting for images"
+    return text
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -25,25 +328,20 @@ def push_model(
             metavar="OWNER/NAME", help="Repository of the Hugging Face hub to upload to.", show_default="none"
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", callback=writable_folder, help="Folder to write the files to.")
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder to write the files to.")] = None,
     evaluation: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated."
-        ),
+        option("Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated."),
     ] = None,
     pretrained: Pretrained = None,
     license: Annotated[
-        str | None, typer.Option(help="Licence of the weights, such as apache-2.0.", show_default="not stated")
+        str | None, option("Licence of the weights, such as apache-2.0.", default="not stated")
     ] = None,
     dataset: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a data set on the hub that the model was trained on; may be repeated."),
+        list[str] | None, option("Name of a data set on the hub that the model was trained on; may be repeated.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace files of something else than this model.")] = False,
+    private: Annotated[bool, flag("--private", "Create a private repository.")] = False,
+    force: Annotated[bool, flag("--force", "Replace files of something else than this model.")] = False,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
@@ -53,18 +351,14 @@ def push_model(
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
     """
     with friendly_errors(again="run the same command again", evaluations="--evaluation", datasets="--dataset"):
-        from hgld.cli.summaries.models import format_push
         from hgld.training.publish_model import PushConfig, push_model
 
-        config = PushConfig(
-            license=license,
-            datasets=tuple(dataset or ()),
-            evaluations=tuple(evaluation or ()),
-            private=private,
-            force=force,
-        )
+        config = PushConfig(license, tuple(dataset or ()), tuple(evaluation or ()), private, force)
         summary = push_model(model, repository, out=out, pretrained=pretrained, config=config)
-        typer.echo(format_push(summary))
-        for place in (out, summary.url):
-            if place is not None:
-                typer.echo(str(place))
+        typer.echo(lines(format_push(summary), out is not None and str(out), summary.url))
+
+
+def format_push(summary: PushSummary) -> str:
+    """Format what was published."""
+    evaluations = counted(summary.evaluations, "evaluation")
+    return f"{summary.model}, {byte_size(summary.n_bytes)}, with {evaluations} on its card"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import partial
@@ -13,19 +14,26 @@ import typer
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
+#: References of docstrings that are no help on the command line, such as "; see :func:`read_labels`".
+_REFERENCE = re.compile(r"[;,]? \(?(?:see )?:\w+:`[^`]*`\)?")
 
 
 def options_of(
-    settings: str | type | Callable[[], type], parameter: str = "config", *, deferred: bool = False, **changes: Any
+    settings: str | type | Callable[[], type],
+    parameter: str = "config",
+    *,
+    deferred: bool = False,
+    panel: str | None = None,
+    **changes: Any,
 ) -> Callable[[F], F]:
     """Give a command an option for each field of a settings dataclass, and its function the settings.
 
     The option ``--batch-size`` has the type and the default of the field ``batch_size`` and, as help text, its entry
-    in ``Args:`` of the class's docstring, without backticks; ``Default: ...`` at the end of the entry is shown as
-    default. Flags have no ``--no-...``, fields that are sequences are repeated options, and fields that are settings
-    dataclasses themselves have no option. A field that is also a parameter of the function, or a field of the
-    settings of a decorator above, gets the value of that option. Error messages that name a field in backticks name
-    the option. The options stand in the help where the parameter does::
+    in ``Args:`` of the class's docstring, without backticks and references; ``Default: ...`` at the end of the entry
+    is shown as default. Flags have no ``--no-...``, fields that are sequences are repeated options, and fields that
+    are settings dataclasses themselves have no option. A field that is also a parameter of the function, or a field
+    of the settings of a decorator above, gets the value of that option. Error messages that name a field in backticks
+    name the option. The options stand in the help where the parameter does::
 
         @app.command(rich_help_panel="Labels")
         @options_of("hgld.labels.clustering:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters", seed=None)
@@ -38,6 +46,7 @@ def options_of(
             takes keywords only.
         deferred: Pass a callable that returns the settings, and takes fields to change, instead of the settings:
             for classes that cannot be built in every use of the command.
+        panel: Title of a group of options in the help.
         **changes: How the option of a field differs: its name, such as ``"--subclusters"``; a mapping of ``name`` and
             of arguments of ``typer.Option``, such as a ``parser``, which returns the value of the field, or with
             ``"kind": typer.Argument`` of this; or None for no option, so that the field keeps its default.
@@ -46,7 +55,7 @@ def options_of(
     def decorate(function: F) -> F:
         stub: Any = function if hasattr(function, "settings") else _stub(function)
         stub.function.__annotations__.pop(parameter)  # may be a name that is imported for type checks only
-        stub.settings.insert(0, SettingsSource(settings, parameter, changes, deferred))
+        stub.settings.insert(0, SettingsSource(settings, parameter, changes, deferred, panel))
         return stub  # type: ignore[no-any-return]
 
     return decorate
@@ -61,12 +70,14 @@ class SettingsSource:
         parameter: Parameter of the command's function that gets the settings.
         changes: What differs from the default of an option, by field; None for a field without an option.
         deferred: Whether the function gets a callable that returns the settings.
+        panel: Title of a group of options in the help.
     """
 
     settings: str | type | Callable[[], type]
     parameter: str
     changes: Mapping[str, Any]
     deferred: bool
+    panel: str | None
 
     def load(self) -> type:
         """Return the class."""
@@ -86,7 +97,8 @@ class SettingsSource:
             hint, changes = types[field.name], self.changes.get(field.name, {})
             if changes is not None and field.name not in other_options and not is_dataclass(_without_none(hint)):
                 changes = {"name": changes} if isinstance(changes, str) else changes
-                parameters.append(_parameter(field, hint, help_texts.get(field.name, ""), changes))
+                text = help_texts.get(field.name, "")
+                parameters.append(_parameter(field, hint, text, {"rich_help_panel": self.panel} | changes))
         return parameters
 
     def build(self, values: Mapping[str, Any]) -> Any:
@@ -133,7 +145,7 @@ def _parameter(field: Field[Any], hint: Any, text: str, changes: Mapping[str, An
     """Return the parameter of a typer function that stands for a field of settings."""
     settings = dict(changes)
     kind, name = settings.pop("kind", typer.Option), settings.pop("name", f"--{field.name.replace('_', '-')}")
-    help_text, _, shown = text.replace("``", "").partition(" Default: ")
+    help_text, _, shown = _REFERENCE.sub("", text).replace("``", "").partition(" Default: ")
     settings = {"help": help_text} | ({"show_default": shown.rstrip(".")} if shown else {}) | settings
     default = inspect.Parameter.empty if field.default is field.default_factory is MISSING else field.default
     if default in (MISSING, ()):

@@ -1,49 +1,65 @@
-"""``hgld reject``: fit rejection scores, which say that an image is not in an index, and score images with them."""
+"""``hgld reject``: rejection scores, which say that an image is not in an index: fit, apply and compare them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from hgld.cli.base import (
     App,
+    FigureFormat,
     Force,
     GalleryLabels,
+    Json,
     LandmarkSplit,
     Levels,
     app,
+    flag,
     friendly_errors,
+    option,
+    out_file,
+    out_folder,
     print_summary,
-    writable_file,
-    writable_folder,
 )
-from hgld.errors import ConfigurationError
+from hgld.cli.manifest import format_manifest
+from hgld.cli.render import aligned, lines, listed
+from hgld.errors import ConfigurationError, indented_list
+from hgld.progress import TerminalProgress, byte_size
+
+if TYPE_CHECKING:
+    from hgld.benchmark.rejection import RejectionPlan, RejectionSummary
+    from hgld.rejection import Detector
+    from hgld.rejection.detector_record import Calibration, Figure
+    from hgld.search.detector_fit import FitSummary
+    from hgld.search.score_images import ScoredImages
 
 reject = App(no_args_is_help=True, rich_markup_mode="markdown")
 
 Logits = Annotated[
     Path | None,
-    typer.Option(
-        help="Outputs of a classifier for the images, in a file like that of the embeddings.",
-        show_default="x.logits.npy beside x.npy, for scores that need them",
+    option(
+        "Outputs of a classifier for the images, in a file like that of the embeddings.",
+        default="x.logits.npy beside x.npy, for scores that need them",
     ),
 ]
 Deviations = Annotated[
     Path | None,
-    typer.Option(
-        help="Standard deviations of feature maps, from hgld embed-images --with-std.",
-        show_default="x.deviations.npy beside x.npy, for scores that need them",
+    option(
+        "Standard deviations of feature maps, from hgld embed-images --with-std.",
+        default="x.deviations.npy beside x.npy, for scores that need them",
     ),
 ]
 Unknown = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=FILE",
-        help="Embeddings of images that show no landmark of the index, and what to call them, such as far=food.npy; "
+    option(
+        "Embeddings of images that show no landmark of the index, and what to call them, such as far=food.npy; "
         "may be repeated.",
+        metavar="NAME=FILE",
     ),
 ]
 
@@ -72,21 +88,44 @@ def scores() -> None:
 
     Example: hgld reject scores
     """
-    from hgld.cli.summaries.rejection import format_scores
     from hgld.rejection import DETECTORS
 
-    typer.echo(format_scores(DETECTORS))
+    typer.echo("\n".join(format_score(name, score) for name, score in DETECTORS.items()))
+
+
+def format_score(name: str, score: type[Detector]) -> str:
+    """Format what a score needs, its options with their defaults and choices, and its description."""
+    from hgld.rejection.detector_card import score_summary
+
+    hints = get_type_hints(score.__init__)
+    options = [
+        f"{key}={parameter.default}{_other_choices(hints[key], parameter.default)}"
+        for key, parameter in inspect.signature(score).parameters.items()
+    ]
+    inputs = [("needs", score.requires), ("takes", score.uses)]
+    title = [f"{verb} {', '.join(sorted(names))}" for verb, names in inputs if names]
+    if options:
+        title.append(", ".join(options))
+    description = wrap(
+        score_summary(score), 88, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+    )
+    return lines(f"{name}: {'; '.join(title)}" if title else name, description)
+
+
+def _other_choices(hint: Any, default: Any) -> str:
+    """Return the other values of an option that is one of a few texts, such as " (or code)"."""
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    others = [str(choice) for choice in choices if choice != default]
+    return f" (or {', '.join(others)})" if others else ""
 
 
 @reject.command()
 def split(
     manifest: Annotated[Path, typer.Argument(help="Manifest of images with labels, from hgld manifest.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Manifest to write.")],
-    near_share: Annotated[float, typer.Option(help="Share of the finest classes that the index lacks.")] = 0.5,
-    query_share: Annotated[
-        float, typer.Option(help="Share of the images of the other classes that are queries.")
-    ] = 0.4,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
+    out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
+    near_share: Annotated[float, option("Share of the finest classes that the index lacks.")] = 0.5,
+    query_share: Annotated[float, option("Share of the images of the other classes that are queries.")] = 0.4,
+    seed: Annotated[int, option("Seed of the random choice.")] = 0,
     force: Force = False,
 ) -> None:
     """Divide images into an index, queries for calibration and a test, with classes that the index lacks.
@@ -96,12 +135,10 @@ def split(
 
     Example: hgld reject split manifest.parquet -o splits.parquet
     """
-    with friendly_errors():
-        from hgld.cli.summaries.datasets import format_manifest
-        from hgld.datasets.manifest_files import split_manifest
+    from hgld.datasets.manifest_files import split_manifest
 
-        summary = split_manifest(manifest, out, near_share, query_share, seed, force=force)
-        print_summary(out, summary, format_manifest)
+    summary = split_manifest(manifest, out, near_share, query_share, seed, force=force)
+    print_summary(out, summary, format_manifest)
 
 
 @reject.command()
@@ -109,38 +146,28 @@ def fit(
     score: Annotated[
         str, typer.Argument(help="Rejection score; hgld reject scores lists them.", autocompletion=complete_score)
     ],
-    embeddings: Annotated[Path, typer.Option(help="Embeddings of the index.")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", callback=writable_folder, help="Folder of the detector to write.")
-    ],
+    embeddings: Annotated[Path, option("Embeddings of the index.")],
+    out: Annotated[Path, out_folder("Folder of the detector to write.")],
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
     logits: Logits = None,
     deviations: Deviations = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Option of the score, such as k=3; may be repeated."),
+        list[str] | None, option("Option of the score, such as k=3; may be repeated.", metavar="NAME=VALUE")
     ] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(
-            help="Embeddings of calibration images, some of landmarks of the index, on which thresholds are found."
-        ),
+        option("Embeddings of calibration images, some of landmarks of the index, on which thresholds are found."),
     ] = None,
     query_labels: Annotated[
-        Path | None, typer.Option(help="Labels of --queries.", show_default="as for the images of the index")
+        Path | None, option("Labels of --queries.", default="as for the images of the index")
     ] = None,
     unknown: Unknown = None,
-    precision: Annotated[
-        float, typer.Option(help="Wanted share of right answers among those that a threshold accepts.")
-    ] = 0.9,
+    precision: Annotated[float, option("Wanted share of right answers among those that a threshold accepts.")] = 0.9,
     conservative: Annotated[
         bool,
-        typer.Option(
-            "--conservative",
-            help="Choose thresholds that reach the precision on new images with a confidence of 95 %.",
-        ),
+        flag("--conservative", "Choose thresholds that reach the precision on new images with a confidence of 95 %."),
     ] = False,
 ) -> None:
     """Fit a rejection score on the images of an index, and write it to a folder with a card.
@@ -151,7 +178,6 @@ def fit(
     Example: hgld reject fit soft_vote --embeddings index.npy --labels labels.csv --option k=3 -o detector
     """
     with friendly_errors(again="run the same command again"):
-        from hgld.cli.summaries.rejection import format_fit
         from hgld.search.detector_fit import CalibrationFiles, IndexFiles, fit_detector
 
         calibration = None
@@ -164,26 +190,54 @@ def fit(
         index = IndexFiles(embeddings, labels, hierarchy, split, logits, deviations)
         options = dict(named_values(option or (), "option"))
         summary = fit_detector(score, options, index, out, calibration=calibration)
-        typer.echo(f"{format_fit(summary)}\n{out}")
+        print_summary(out, summary, format_fit)
+
+
+def format_fit(summary: FitSummary) -> str:
+    """Format what was fitted on how many images, and its size."""
+    options = ", ".join(f"{name}={value}" for name, value in summary.options.items())
+    calibration = summary.record.calibration
+    return lines(
+        f"{summary.score}{f' ({options})' if options else ''} fitted on {summary.record.n_images:,} images of "
+        f"{summary.dim:,} dimensions in {summary.seconds:.1f} s, {byte_size(summary.n_bytes)}",
+        calibration is not None and format_calibration(calibration, summary.record.level_names),
+    )
+
+
+def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> str:
+    """Format the threshold of each level, what it costs, and how well the score detects each kind of images."""
+    from hgld.rejection.detector_card import THRESHOLD_COLUMNS, figure_text, threshold_cells
+
+    thresholds = calibration.thresholds
+    rows = [threshold_cells(*level) for level in zip(level_names, thresholds, strict=True)]
+    return lines(
+        f"calibration images: {listed(calibration.n_images)}; GAP {figure_text(calibration.gap)} %",
+        f"thresholds for {thresholds[0].target:.0%} precision, and what they accept of these images:",
+        aligned(THRESHOLD_COLUMNS, rows, indent="  "),
+        format_detection(calibration.detection),
+    )
+
+
+def format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str]:
+    """Format the detection metrics of each kind of unknown images as the lines of a table."""
+    from hgld.rejection.detector_card import figure_text
+
+    names = list(next(iter(detection.values())))
+    rows = [[name, *(figure_text(figures[name]) for figures in detection.values())] for name in names]
+    return aligned(["detection in %", *(f"known from {name}" for name in detection)], rows)
 
 
 @reject.command()
 def score(
     detector: Annotated[Path, typer.Argument(help="Folder of a detector from hgld reject fit.")],
-    embeddings: Annotated[Path, typer.Option(help="Embeddings of the images to score.")],
+    embeddings: Annotated[Path, option("Embeddings of the images to score.")],
     logits: Logits = None,
     deviations: Deviations = None,
     unknown: Unknown = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            callback=writable_file(".csv", ".parquet"),
-            help="Score of each image to write: .csv or .parquet.",
-        ),
+        Path | None, out_file("Score of each image to write: .csv or .parquet.", ".csv", ".parquet")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Score images by a fitted detector: the higher, the less they are like its index.
 
@@ -192,31 +246,42 @@ def score(
 
     Example: hgld reject score detector --embeddings queries.npy --unknown far=groceries.npy -o scores.parquet
     """
-    with friendly_errors():
-        from hgld.cli.summaries.rejection import format_scored
-        from hgld.rejection.detector_files import DESCRIPTION
-        from hgld.search.score_images import (
-            ScoredFiles,
-            score_images,
-            scores_to_json,
-            write_scores,
-        )
-        from hgld.tables import Provenance, input_digests
+    from hgld.rejection.detector_files import DESCRIPTION
+    from hgld.search.score_images import ScoredFiles, score_images, scores_to_json, write_scores
+    from hgld.tables import Provenance, input_digests
 
-        files = ScoredFiles(embeddings, logits, deviations, named_files(unknown))
-        scored = score_images(detector, files)
-        typer.echo(scores_to_json(scored) if json else format_scored(scored))
-        if out is not None:
-            further = {f"unknown/{name}": path for name, path in files.unknown.items()}
-            inputs = input_digests(
-                detector=detector / DESCRIPTION,
-                embeddings=embeddings,
-                logits=logits,
-                deviations=deviations,
-                **further,
-            )
-            write_scores(out, scored, Provenance("reject score", {}, inputs))
-            typer.echo(out, err=json)
+    files = ScoredFiles(embeddings, logits, deviations, named_files(unknown))
+    scored = score_images(detector, files)
+    typer.echo(scores_to_json(scored) if json else format_scored(scored))
+    if out is not None:
+        inputs = input_digests(
+            detector=detector / DESCRIPTION,
+            embeddings=embeddings,
+            logits=logits,
+            deviations=deviations,
+            **{f"unknown/{name}": path for name, path in files.unknown.items()},
+        )
+        write_scores(out, scored, Provenance("reject score", {}, inputs))
+        typer.echo(out, err=json)
+
+
+def format_scored(scored: ScoredImages) -> str:
+    """Format the quantiles of the scores of each kind of images, what is accepted of them, and detection metrics."""
+    from hgld.search.score_images import IMAGES, QUANTILES
+
+    accepted = [f"{level} accepted" for level in scored.accepted(IMAGES) or ()]
+    header = ["score", "images", *(f"{100 * share:.0f} %" for share in QUANTILES), *accepted]
+    rows = [
+        [
+            kind,
+            len(scores),
+            *(f"{value:.4g}" for value in scored.quantiles(kind)),
+            *(f"{share:.1%}" for share in (scored.accepted(kind) or {}).values()),
+        ]
+        for kind, scores in scored.scores.items()
+    ]
+    detection = scored.detection()
+    return lines(aligned(header, rows), format_detection(detection) if detection else None)
 
 
 def named_files(texts: Sequence[str] | None) -> dict[str, Path]:
@@ -246,3 +311,75 @@ def named_values(texts: Sequence[str], parameter: str) -> list[tuple[str, str]]:
             raise ConfigurationError(f"`{parameter}` names {name} twice; name each once")
         pairs.append((name, value))
     return pairs
+
+
+@reject.command()
+def compare(
+    settings: Annotated[
+        Path, typer.Argument(help="Settings of the comparison: a YAML file, or washington, cifar10 or cifar100.")
+    ],
+    out: Annotated[Path, out_folder("Folder of scores and results.")],
+    plan: Annotated[
+        bool, flag("--plan", "Print the sets of images, missing files and what is done, then exit.")
+    ] = False,
+    formats: FigureFormat = None,
+    force: Force = False,
+) -> None:
+    """Compare rejection scores on known, near and far queries: tables, a figure, intervals, confident mistakes.
+
+    Scores that are finished are kept; an interrupted comparison is resumed.
+
+    Example: hgld reject compare washington -o runs/rejection
+    """
+    from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
+    from hgld.io.preset_files import rejection_file
+
+    comparison = read_rejection_settings(rejection_file(settings))
+    if plan:
+        typer.echo(format_plan(plan_comparison(comparison, out)))
+        return
+    with TerminalProgress("reject compare", "scores") as progress:
+        summary = compare_rejection(comparison, out, force=force, progress=progress)
+    print_summary(out, summary, format_comparison)
+
+
+def format_comparison(summary: RejectionSummary) -> str:
+    """Return the means of GAP and AUROC of each score, what failed, and the files written."""
+    from hgld.benchmark.rejection.comparison_settings import ALL_UNKNOWN
+
+    values, scores = summary.values, summary.settings.score_settings()
+    unknown = list(dict.fromkeys(values.values["unknown"]))
+    columns = [(unknown[-1], "gap"), *((name, "auroc") for name in unknown if name != ALL_UNKNOWN)]
+    tables = []
+    for name, embedding in summary.settings.embeddings.items():
+        rows = []
+        for score in scores:
+            means = [values.mean((name, score, *column)) for column in columns]
+            cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
+            if any(mean is not None for mean in means):
+                rows.append([scores[score].title or score, *cells])
+        header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
+        tables += [*aligned(header, rows), ""]
+    reasons = [f"{part.embedding}, split {part.split}, {part.score}: {part.reason}" for part in summary.failed]
+    return lines(
+        tables,
+        f"{summary.n_parts:,} scores, {summary.n_parts - summary.n_new - len(reasons):,} done before",
+        len(reasons) > 0 and f"{len(reasons):,} not computed:\n{indented_list(reasons)}",
+        [*map(str, summary.files)],
+    )
+
+
+def format_plan(plan: RejectionPlan) -> str:
+    """Return the sets of images of each split, what is to do, and the files that are missing."""
+    names = list(next(iter(plan.sizes.values())))
+    rows = [[str(split), *(sizes[name] for name in names)] for split, sizes in plan.sizes.items()]
+    return lines(
+        plan.title,
+        "",
+        aligned(["split", *names], rows),
+        "",
+        f"{plan.n_parts:,} scores ({len(plan.scores)} of {plan.n_embeddings} embeddings on {len(plan.sizes)} "
+        f"splits), {plan.n_finished:,} of them done",
+        f"up to {plan.n_pairs:,} comparisons of a query and an image of the index",
+        len(plan.missing) > 0 and ["", "Missing files:", indented_list(plan.missing)],
+    )

@@ -1,41 +1,31 @@
-"""Write a release folder."""
+"""``hgld release``: a folder to publish."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import (
-    DecisionsOfHierarchy,
-    TaxonomyOfHierarchy,
-    app,
-    friendly_errors,
-    print_summary,
-    writable_folder,
-)
+from hgld.cli.base import DecisionsOfHierarchy, TaxonomyOfHierarchy, app, flag, option, out_folder, print_summary
+from hgld.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hgld.release.publish import ReleaseSummary
 
 
 @app.command(rich_help_panel="Hierarchy")
 def release(
     hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", callback=writable_folder, help="Folder to write.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder to write.")] = None,
     facts: Annotated[
-        Path | None,
-        typer.Option(help="YAML file of what hgld cannot know.", show_default="release.yaml beside HIERARCHY"),
+        Path | None, option("YAML file of what hgld cannot know.", default="release.yaml beside HIERARCHY")
     ] = None,
-    init: Annotated[
-        bool, typer.Option("--init", help="Write that file, with questions to answer, and stop.")
-    ] = False,
+    init: Annotated[bool, flag("--init", "Write that file, with questions to answer, and stop.")] = False,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Write the release again if it is up to date, and discard edits of its files."),
+        bool, flag("--force", "Write the release again if it is up to date, and discard edits of its files.")
     ] = False,
 ) -> None:
     """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
@@ -45,22 +35,27 @@ def release(
 
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
     """
-    with friendly_errors():
-        from hgld.cli.summaries.release import format_release
-        from hgld.errors import ConfigurationError
-        from hgld.io.settings import read_settings
-        from hgld.release.publish import write_release
-        from hgld.release.settings import ReleaseSettings, write_questions
+    from hgld.io.settings import read_settings
+    from hgld.release.publish import write_release
+    from hgld.release.settings import ReleaseSettings, write_questions
 
-        facts = facts or hierarchy.with_name("release.yaml")
-        if init:
-            write_questions(hierarchy, facts)
-            typer.echo(facts)
-            return
-        if out is None:
-            raise ConfigurationError("name the folder to write with `out`, or `init` to write the questions")
-        if not facts.exists():
-            raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
-        settings = read_settings(ReleaseSettings, facts)
-        summary = write_release(hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, force=force)
-        print_summary(out, summary, format_release)
+    facts = facts or hierarchy.with_name("release.yaml")
+    if init:
+        write_questions(hierarchy, facts)
+        typer.echo(facts)
+        return
+    if out is None:
+        raise ConfigurationError("name the folder to write with `out`, or `init` to write the questions")
+    if not facts.exists():
+        raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
+    settings = read_settings(ReleaseSettings, facts)
+    summary = write_release(hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, force=force)
+    print_summary(out, summary, format_release)
+
+
+def format_release(summary: ReleaseSummary) -> str:
+    """Format the counts of a release."""
+    splits = ", ".join(f"{split} {count:,}" for split, count in summary.landmarks.items())
+    unchecked = "Croissant not checked (pip install '.[croissant]' in a clone of hgld)"
+    croissant = "valid Croissant" if summary.validated else unchecked
+    return f"{splits} landmarks in {summary.groups:,} groups; {summary.files} files, {croissant}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -39,6 +40,15 @@ def listed(counts: Mapping[str, int]) -> str:
     '1,200 train, 3 test'
     """
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def percent(value: float) -> str:
+    """Return a share in percent with two decimals; a dash for NaN.
+
+    >>> percent(0.12345), percent(float("nan"))
+    ('12.35', '–')
+    """
+    return "–" if math.isnan(value) else f"{100 * value:.2f}"
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> list[str]:

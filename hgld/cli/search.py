@@ -1,21 +1,39 @@
-"""The command ``search``."""
+"""Galleries of embeddings: search, export-embeddings."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import GalleryLabels, LandmarkSplit, Levels, Pretrained, app, friendly_errors, writable_file
+from hgld.cli.base import (
+    GalleryLabels,
+    Json,
+    LandmarkSplit,
+    Levels,
+    Pretrained,
+    app,
+    flag,
+    friendly_errors,
+    option,
+    out_file,
+    relative_to,
+    writable_file,
+)
+from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
+from hgld.errors import ConfigurationError
+from hgld.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from hgld.search.faiss_index import IndexRecord
+    from hgld.search.searcher import Answers
 
 
 @app.command(rich_help_panel="Retrieval")
 def search(
-    embeddings: Annotated[
-        Path, typer.Option(help="Gallery to search in: embeddings from hgld embed-images, or of any model.")
-    ],
+    embeddings: Annotated[Path, option("Gallery to search in: embeddings from hgld embed-images, or of any model.")],
     query: Annotated[
         Path | None,
         typer.Argument(
@@ -24,58 +42,45 @@ def search(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model.",
-            show_default="the one recorded by hgld embed-images",
+        option(
+            "Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model.",
+            default="the one recorded by hgld embed-images",
         ),
     ] = None,
     pretrained: Pretrained = None,
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of nearest images, all of which vote on the labels.")] = 10,
+    top: Annotated[int, option("Number of nearest images, all of which vote on the labels.", min=1)] = 10,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            callback=writable_file(".csv", ".parquet", ".json"),
-            help="Answers to write: .csv, .parquet or .json.",
-        ),
+        Path | None, out_file("Answers to write: .csv, .parquet or .json.", ".csv", ".parquet", ".json")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(callback=writable_file(".html"), help="HTML page to write, with photographs.")
+        Path | None, option("HTML page to write, with photographs.", callback=writable_file(".html"))
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
     images: Annotated[
         Path | None,
-        typer.Option(
-            help="Photographs of the gallery: a manifest, the table from hgld index-images, or a folder.",
-            show_default="the images that were embedded",
+        option(
+            "Photographs of the gallery: a manifest, the table from hgld index-images, or a folder.",
+            default="the images that were embedded",
         ),
     ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder that the paths in --images are relative to.", show_default="the folder of --images"
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
+    root: Annotated[Path | None, relative_to("--images")] = None,
+    device: Annotated[str, option("Device: cpu, cuda or cuda:N.")] = "cpu",
     index: Annotated[
-        Path | None,
-        typer.Option(help="Index of the gallery from hgld export-embeddings.", show_default="exact search"),
+        Path | None, option("Index of the gallery from hgld export-embeddings.", default="exact search")
     ] = None,
     reject: Annotated[
         Path | None,
-        typer.Option(
-            help='Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the '
+        option(
+            'Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the '
             "finest label that is still sure.",
-            show_default="every answer is accepted",
+            default="every answer is accepted",
         ),
     ] = None,
     serve: Annotated[
-        bool,
-        typer.Option("--serve", help="Serve a local page where pictures are dropped or pasted, until Ctrl-C."),
+        bool, flag("--serve", "Serve a local page where pictures are dropped or pasted, until Ctrl-C.")
     ] = False,
     host: Host = "127.0.0.1",
     port: Port = 0,
@@ -88,50 +93,117 @@ def search(
 
     Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
     """
-    with friendly_errors(k="--top"):
-        from hgld.cli.summaries.search import format_answers, format_index
-        from hgld.errors import ConfigurationError
-        from hgld.evaluation.ranking import RankingConfig
-        from hgld.pages.server import ServerConfig
-        from hgld.progress import TerminalProgress
-        from hgld.rejection.detector_files import DESCRIPTION
-        from hgld.search.answers import answers_to_json, write_answer_page, write_answers
-        from hgld.search.faiss_index import open_index
-        from hgld.search.gallery import gallery_photographs, read_gallery
-        from hgld.search.query_model import load_query_model
-        from hgld.search.rejection import open_rejector
-        from hgld.search.searcher import Searcher
-        from hgld.search.served_page import serve_search
-        from hgld.tables import Provenance, input_digests
+    from hgld.evaluation.ranking import RankingConfig
+    from hgld.pages.server import ServerConfig
+    from hgld.rejection.detector_files import DESCRIPTION
+    from hgld.search.answers import answers_to_json, write_answer_page, write_answers
+    from hgld.search.faiss_index import open_index
+    from hgld.search.gallery import gallery_photographs, read_gallery
+    from hgld.search.query_model import load_query_model
+    from hgld.search.rejection import open_rejector
+    from hgld.search.searcher import Searcher
+    from hgld.search.served_page import serve_search
+    from hgld.tables import Provenance, input_digests
 
-        if (query is None) != serve:
-            found = "both `query` and --serve" if serve else "nothing"
-            raise ConfigurationError(f"expected a `query`, an image or a folder, or --serve; found {found}")
-        gallery = read_gallery(embeddings, labels, hierarchy, split)
-        rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
-        if rejector is not None:
+    if (query is None) != serve:
+        found = "both `query` and --serve" if serve else "nothing"
+        raise ConfigurationError(f"expected a `query`, an image or a folder, or --serve; found {found}")
+    gallery = read_gallery(embeddings, labels, hierarchy, split)
+    rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
+    if rejector is not None:
+        with friendly_errors(k="--top"):
             rejector.check_votes(top)
-        query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
-        neighbours = None if index is None else open_index(index, gallery)
-        if neighbours is not None:
-            typer.echo(format_index(neighbours.record), err=True)
-        searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=RankingConfig(device=device))
-        if query is None:
-            photographs = gallery_photographs(embeddings, images, root)
-            with announced_page(open_browser, Path.home()) as on_address:
-                address = ServerConfig(host, port)
-                serve_search(searcher, query_model, photographs, embeddings, address, top=top, on_address=on_address)
-            return
-        with TerminalProgress("search", "images") as progress:
-            vectors, ids = query_model.embed_path(query, progress=progress)
-        answers = searcher.search(vectors, top, ids=ids)
-        typer.echo(answers_to_json(answers) if json else format_answers(answers))
-        if out is not None:
-            detector = None if reject is None else reject / DESCRIPTION
-            inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-            write_answers(out, answers, Provenance("search", {"top": top, "split": split}, inputs))
-            typer.echo(out, err=json)
-        if page is not None:
-            photographs = gallery_photographs(embeddings, images, root)
-            write_answer_page(answers, page, gallery_photographs(query, query), photographs)
-            typer.echo(page, err=json)
+    query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
+    neighbours = None if index is None else open_index(index, gallery)
+    if neighbours is not None:
+        typer.echo(format_index(neighbours.record), err=True)
+    searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=RankingConfig(device=device))
+    if query is None:
+        photographs = gallery_photographs(embeddings, images, root)
+        with announced_page(open_browser, Path.home()) as on_address:
+            address = ServerConfig(host, port)
+            serve_search(searcher, query_model, photographs, embeddings, address, top=top, on_address=on_address)
+        return
+    with TerminalProgress("search", "images") as progress:
+        vectors, ids = query_model.embed_path(query, progress=progress)
+    answers = searcher.search(vectors, top, ids=ids)
+    typer.echo(answers_to_json(answers) if json else format_answers(answers))
+    if out is not None:
+        detector = None if reject is None else reject / DESCRIPTION
+        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
+        write_answers(out, answers, Provenance("search", {"top": top, "split": split}, inputs))
+        typer.echo(out, err=json)
+    if page is not None:
+        photographs = gallery_photographs(embeddings, images, root)
+        write_answer_page(answers, page, gallery_photographs(query, query), photographs)
+        typer.echo(page, err=json)
+
+
+def format_answers(answers: Answers) -> str:
+    """Format each query: its answer with the shares of votes, coarsest level first, and its nearest images."""
+    gallery, blocks = answers.gallery, []
+    for row in range(len(answers)):
+        levels = ", ".join(f"{level.name} {level.share:.2f}" for level in reversed(answers.answer(row)))
+        rejection = answers.rejection(row)
+        answer = "; ".join(filter(None, [rejection, levels])) or "no labels"
+        results = [
+            [rank, f"{score:.3f}", str(gallery.ids[position]), *gallery.names_of(position)]
+            for rank, (position, score, _) in enumerate(answers.results(row), start=1)
+        ]
+        table = aligned(["", "score", "id", *gallery.level_names], results, indent="  ")
+        blocks.append(lines(f"{answers.query_ids[row]}: {answer}", table))
+    return "\n\n".join(blocks)
+
+
+@app.command(rich_help_panel="Retrieval")
+def export_embeddings(
+    embeddings: Annotated[Path, typer.Argument(help="Embeddings: .npy, .safetensors or .parquet.")],
+    out: Annotated[
+        Path,
+        out_file(
+            "File to write: .faiss for an index, .parquet for a table with ids and labels.", ".faiss", ".parquet"
+        ),
+    ],
+    labels: GalleryLabels = None,
+    hierarchy: Levels = None,
+    split: LandmarkSplit = None,
+    index: Annotated[
+        str, option("Kind of index: flat, ivf, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.")
+    ] = "ivf",
+    queries: Annotated[
+        int, option("Number of images that are searched to measure the recall of an index.", min=1)
+    ] = 1000,
+    seed: Annotated[int, option("Seed that chooses these images, and those that train an index.")] = 0,
+) -> None:
+    """Write embeddings as a faiss index, or as a Parquet file for Hugging Face datasets.
+
+    Of an index, the recall is measured against exact search: the share of the ten nearest images of some images of
+    the gallery, without themselves, that it finds. Ids are written beside it. Indexes need the extra faiss.
+
+    Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
+    """
+    from hgld.search.faiss_index import build_index
+    from hgld.search.gallery import export_gallery, read_gallery
+    from hgld.tables import Provenance, input_digests
+
+    if out.exists() and out.samefile(embeddings):
+        raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
+    gallery = read_gallery(embeddings, labels, hierarchy, split)
+    if out.suffix == ".faiss":
+        with friendly_errors(kind="--index"):
+            typer.echo(format_index(build_index(gallery, out, index, queries=queries, seed=seed)))
+    else:
+        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
+        export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))
+        levels = ", ".join(gallery.level_names) or "no labels"
+        typer.echo(f"{len(gallery):,} embeddings of {gallery.dim:,} dimensions with {levels}")
+    typer.echo(out)
+
+
+def format_index(record: IndexRecord) -> str:
+    """Format what an index holds, how many of the nearest images it finds, and how fast."""
+    return (
+        f"{record.description}: {record.images:,} images of {record.dim:,} dimensions\n"
+        f"recall@10 {record.recall:.3f} against exact search, {record.speedup:.1f} times as fast, for "
+        f"{record.queries:,} images of the gallery"
+    )

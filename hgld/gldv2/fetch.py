@@ -43,10 +43,11 @@ class FetchConfig:
         split: Split to download: train, index or test.
         metadata: Download the CSV files.
         images: Download the tar files of photographs.
-        shards: Numbers of these tar files; None for all.
-        workers: Number of parallel downloads.
+        shards: Numbers of the tar files to download, such as 0:4 or 0,3 on the command line; train has 0:499, index
+            0:99, test 0:19. Default: all.
+        workers: Number of parallel downloads, 1 to 16.
         base_url: Address of the dataset's host or a mirror.
-        verify: Read existing files again, and download those that are damaged.
+        verify: Verify existing files by MD5, and download damaged ones again.
         force: Download existing files again.
         download: Time limits and retries.
     """

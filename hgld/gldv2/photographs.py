@@ -52,7 +52,7 @@ class PhotographsConfig:
         source: ``commons``; ``shards`` for the tar files of the dataset's host or a mirror; or a folder with tar
             files, or the table of ``hgld index-images`` in one.
         split: Split of the photographs, which names the folder of the tar files.
-        width: Width of thumbnails from Commons in pixels; narrower photographs keep their size.
+        width: Width of the thumbnails from Commons in pixels; narrower photographs keep their size.
         shards: Numbers of the tar files to search, for ``shards``.
         base_url: Address of the dataset's host or a mirror, for ``shards``.
         client: Address of Commons, and limits on requests to it.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError
 
@@ -18,17 +16,17 @@ class EmbedImagesConfig:
 
     Args:
         split: Split of the manifest to embed. Default: all images.
-        scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
-        half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
-        center: Whether to subtract the mean of all embeddings and normalise them again. Features of a backbone that
-            was not trained for retrieval share a large, uninformative component. Not for queries and a gallery in
-            separate files, which would lose different means.
-        with_std: Whether to write standard deviations of the feature maps too, which
-            :func:`hgld.tables.deviations.read_deviations` reads; at one scale only.
-        device: A torch device.
+        scales: Factors of height and width, to embed each image at several: 1,0.7071,1.4142; see
+            :meth:`EmbeddingModel.multi_scale`.
+        half: Run the backbone in half precision: float16 on CUDA, bfloat16 elsewhere.
+        center: Subtract the mean of all embeddings, which those of an untrained backbone share, and normalise them
+            again; not for queries and a gallery in separate files.
+        with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
+            x.deviations.npy beside x.npy; at one scale only.
+        device: Device: cpu, cuda or cuda:N.
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.
-        workers: Number of processes that read images; 0 reads them in this one.
+        workers: Number of processes that load images; 0 loads them in this one.
 
     Raises:
         ConfigurationError: A value is out of range, or there is no such kind of device.
@@ -57,6 +55,8 @@ class EmbedImagesConfig:
                 f"`batch_size` is {self.batch_size}, `shard_size` {self.shard_size}, `workers` {self.workers}; "
                 "expected at least 1, 1 and 0"
             )
+        import torch  # not with the module, which the help of hgld embed-images imports
+
         try:
             torch.device(self.device)
         except RuntimeError as error:
@@ -68,6 +68,8 @@ class EmbedImagesConfig:
         Raises:
             ConfigurationError: It is not.
         """
+        import torch
+
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA

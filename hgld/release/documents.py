@@ -1,31 +1,49 @@
-"""The documents of a release: dataset card, datasheet and licence, from templates."""
+"""The documents of a release: dataset card, datasheet and licence from templates, and Croissant metadata.
+
+They say who decided on the groups, as far as decisions and provenance record it. Names of annotators are taken at
+their word, except :data:`hgld.taxonomy.decisions.NOT_PEOPLE`. A person who accepts a suggestion on the review page
+has decided.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
+from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables
 from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
+from hgld.io.files import sha256_of
 from hgld.io.markdown import markdown_table
-from hgld.release.croissant import COLUMN_DESCRIPTIONS
-from hgld.release.origins import Origin, annotations_creators, count_origins
 from hgld.release.settings import ReleaseSettings
-from hgld.tables import Provenance
+from hgld.tables import HIERARCHY, Provenance
 from hgld.tables.column_values import SCRAPE_SOURCE_MEANINGS
+from hgld.tables.schemas import meaning_of
 from hgld.taxonomy.decisions import DECISIONS, Decision
+from hgld.taxonomy.label_identity import normalise_label
 
+#: Description of each column of the table ``hierarchy``.
+COLUMN_DESCRIPTIONS = {column.name: meaning_of(column) for column in (*HIERARCHY.schema, *HIERARCHY.optional)}
+_TYPES = {pa.string(): "sc:Text", pa.int64(): "sc:Integer"}
+CROISSANT = "croissant.json"
+_FORMATS = {
+    ".parquet": "application/x-parquet",
+    ".csv": "text/csv",
+    ".md": "text/markdown",
+    "": "text/plain",
+}
 _TEMPLATES = Path(__file__).parents[1] / "templates" / "release"
 #: Size categories of the Hugging Face hub with the smallest number of rows of each, largest first.
 _SIZES = ((10**6, "1M<n<10M"), (10**5, "100K<n<1M"), (10**4, "10K<n<100K"), (10**3, "1K<n<10K"), (0, "n<1K"))
@@ -37,6 +55,36 @@ _RAW = {
     True: "Yes: `raw/` has the scraped values of all landmarks, and the landmarks that were removed.",
     False: "The label of every landmark is in the column `supercategory`, every decision in `decisions.csv`.",
 }
+
+EXPERT, MACHINE = "expert-generated", "machine-generated"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One origin of groups.
+
+    Args:
+        name: Name in a few words.
+        description: Explanation in a sentence, for the documents of a release.
+        creator: Term for ``annotations_creators`` in dataset cards of the Hugging Face hub; its vocabulary is
+            ``utils/resources/creators.json`` in the package ``datasets``.
+    """
+
+    name: str
+    description: str
+    creator: str
+
+
+#: From the most to the least reliable.
+ORIGINS = (
+    Origin("several annotators", "Two or more people gave the landmark's label the same group.", EXPERT),
+    Origin("one annotator", "One person decided on the label, or two disagreed and one opinion was taken.", EXPERT),
+    Origin("draft", "A draft decision on the label that no annotator has reviewed.", MACHINE),
+    Origin("photographs", "What the landmark's photographs resemble most; no label of it leads to a group.", MACHINE),
+)
+_SEVERAL, _ONE, _DRAFT, _PHOTOGRAPHS = ORIGINS
+#: Columns of the table ``hierarchy`` on which the origin depends.
+_DECIDING = ("supercategory", "hierarchical_label", "label_source")
 
 
 @dataclass(frozen=True)
@@ -78,6 +126,47 @@ class ReleaseFacts:
     def splits(self) -> list[str]:
         """The splits with rows, train first."""
         return sorted(set(self.hierarchy["split"].to_pylist()), reverse=True)
+
+
+def decision_origin(decision: Decision) -> Origin:
+    """Return the origin of the group that a decision gives to its label."""
+    n_people = len(decision.people)
+    return _SEVERAL if n_people > 1 else _ONE if n_people else _DRAFT
+
+
+def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Origin, int]:
+    """Return the number of landmarks of each origin that occurs, in the order of :data:`ORIGINS`.
+
+    The table does not hold the ids of labels. Where decisions of different origins fit a landmark's label and group,
+    the least reliable one counts; where none fits, because the label was renamed since, that of all decisions for the
+    group.
+
+    Args:
+        hierarchy: The table ``hierarchy``.
+        decisions: Decisions that it was built with, with the names of their groups.
+    """
+    by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
+    by_group: defaultdict[str, list[Origin]] = defaultdict(list)
+    for row in decisions:
+        if row.decision == "group" and row.group is not None:
+            by_label[normalise_label(row.label), row.group].append(decision_origin(row))
+            by_group[row.group].append(decision_origin(row))
+    names = [name for name in _DECIDING if name in hierarchy.column_names]
+    counts: Counter[Origin] = Counter()
+    for row in hierarchy.group_by(names).aggregate([([], "count_all")]).to_pylist():
+        label, group = row["supercategory"], row["hierarchical_label"]
+        if row.get("label_source") == "photographs":
+            origin = _PHOTOGRAPHS
+        else:
+            fitting = by_label.get((normalise_label(label), group)) or by_group.get(group) or [_DRAFT]
+            origin = max(fitting, key=ORIGINS.index)
+        counts[origin] += row["count_all"]
+    return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
+
+
+def annotations_creators(origins: Iterable[Origin]) -> list[str]:
+    """Return the terms of the Hugging Face hub for some origins."""
+    return sorted({origin.creator for origin in origins})
 
 
 def citation(settings: ReleaseSettings) -> str:
@@ -255,5 +344,101 @@ def _feature(kind: pa.DataType) -> str:
     return f"list: {kind.value_type}" if pa.types.is_list(kind) else f"dtype: {kind}"
 
 
+def files_in(folder: Path) -> list[str]:
+    """Return the paths of all files of a folder, relative to it, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
 def _template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+# Croissant
+
+
+def write_croissant(folder: Path, facts: ReleaseFacts) -> bool:
+    """Describe a release and its data files in Croissant 1.1, the vocabulary of MLCommons for datasets.
+
+    https://docs.mlcommons.org/croissant/docs/croissant-spec.html, and for the terms on annotation (``rai:``)
+    https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html
+
+    Returns:
+        Whether the file was validated, with mlcroissant if that is installed.
+
+    Raises:
+        InputError: The description is invalid.
+    """
+    text = json.dumps(_croissant_metadata(folder, facts), indent=2, ensure_ascii=False) + "\n"
+    (folder / CROISSANT).write_text(text, encoding="utf-8", newline="\n")
+    return _is_valid_croissant(folder / CROISSANT)
+
+
+def _croissant_metadata(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
+    settings, origins = facts.settings, facts.origins
+    return {
+        "@context": json.loads(_template("croissant_context.json")),
+        "@type": "sc:Dataset",
+        "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
+        "name": settings.name,
+        "description": settings.description,
+        "url": settings.url,
+        "version": settings.version,
+        "datePublished": facts.date,
+        "license": settings.licence_url,
+        "creator": [{"@type": "sc:Person", "name": creator} for creator in settings.creators],
+        **({"keywords": list(settings.keywords)} if settings.keywords else {}),
+        "citeAs": citation(settings),
+        "rai:dataAnnotationProtocol": " ".join(
+            f"{origin.name} ({n:,} landmarks): {origin.description}" for origin, n in origins.items()
+        ),
+        **({"rai:machineAnnotationTools": ["hgld"]} if MACHINE in annotations_creators(origins) else {}),
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": name,
+                "name": name,
+                "contentUrl": name,
+                "contentSize": f"{(folder / name).stat().st_size} B",
+                "encodingFormat": _FORMATS[Path(name).suffix],
+                "sha256": sha256_of(folder / name),
+            }
+            for name in files_in(folder)
+        ],
+        "recordSet": [_record_set(split, facts.hierarchy.schema) for split in facts.splits],
+    }
+
+
+def _is_valid_croissant(path: Path) -> bool:
+    """Return whether mlcroissant is installed; raise an :class:`InputError` if it finds the file invalid."""
+    try:
+        import mlcroissant
+    except ImportError:
+        return False
+    try:
+        mlcroissant.Dataset(jsonld=path)
+    except mlcroissant.ValidationError as error:
+        raise InputError(f"{path.name}: invalid Croissant: {error}") from error
+    return True
+
+
+def _record_set(split: str, columns: pa.Schema) -> dict[str, Any]:
+    fields = []
+    for column in columns:
+        is_list = pa.types.is_list(column.type)
+        field = {
+            "@type": "cr:Field",
+            "@id": f"{split}/{column.name}",
+            "name": column.name,
+            "description": COLUMN_DESCRIPTIONS[column.name],
+            "dataType": _TYPES[column.type.value_type if is_list else column.type],
+            "source": {"fileObject": {"@id": f"data/{split}.parquet"}, "extract": {"column": column.name}},
+        }
+        fields.append({**field, "repeated": True} if is_list else field)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": split,
+        "name": split,
+        "description": f"The {split} landmarks, sorted by landmark_id.",
+        "key": [{"@id": f"{split}/split"}, {"@id": f"{split}/landmark_id"}],
+        "field": fields,
+    }

@@ -6,7 +6,6 @@ depends on when, where or by whom it was written.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,24 +15,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import InputError
+from hgld.errors import InputError, indented_list
 from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
-from hgld.hierarchy.official import OFFICIAL_FILES, write_official
+from hgld.hierarchy.official import without_completed, write_official
 from hgld.io.files import sha256_of
 from hgld.io.folders import folder_draft, replace_folder
 from hgld.io.locks import exclusive_lock
-from hgld.release.checksums import files_in, require_replaceable, same_checksums, write_checksums
-from hgld.release.croissant import croissant_metadata, validate_croissant
-from hgld.release.documents import ReleaseFacts, citation, write_documents
-from hgld.release.origins import MACHINE, annotations_creators, describe_origins
+from hgld.release.documents import CROISSANT, ReleaseFacts, files_in, write_croissant, write_documents
 from hgld.release.settings import ReleaseSettings
-from hgld.release.suprank_files import suprank_file_name, write_suprank_files
 from hgld.resources import annotation_file
 from hgld.tables import SPLITS
 from hgld.taxonomy.decisions import read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
-_CROISSANT = "croissant.json"
+CHECKSUMS = "checksums.sha256"
+#: Columns of the table ``hierarchy``, and their names in the files for the SupRank code.
+_SUPRANK_COLUMNS = {
+    "landmark_id": "landmark_id",
+    "hierarchical_label": "cluster",
+    "natural_or_human_made": "overall_cluster",
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def write_release(
     raw = _raw_files(hierarchy, sources) if settings.raw else {}
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:
-        require_replaceable(out, discard_edits=force)
+        _require_replaceable(out, discard_edits=force)
         splits = _write_data(draft, rows, provenance)
         shutil.copyfile(decisions, draft / "decisions.csv")
         shutil.copyfile(taxonomy, draft / "taxonomy.csv")
@@ -104,10 +105,12 @@ def write_release(
             (draft / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, draft / name)
         files = _file_descriptions(splits) | {name: text for name, (_, text) in raw.items()}
-        _write_documentation(draft, ReleaseFacts(settings, rows, decided, provenance, sources, files))
-        validated = validate_croissant(draft / _CROISSANT)
-        write_checksums(draft)
-        if not force and same_checksums(draft, out):
+        facts = ReleaseFacts(settings, rows, decided, provenance, sources, files)
+        validated = write_croissant(draft, facts)
+        write_documents(draft, facts)
+        checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
+        (draft / CHECKSUMS).write_text(checksums, encoding="utf-8")
+        if not force and (out / CHECKSUMS).is_file() and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums:
             return None
         replace_folder(draft, out)
     return ReleaseSummary(
@@ -116,6 +119,26 @@ def write_release(
         files=len(files_in(out)),
         validated=validated,
     )
+
+
+def _require_replaceable(folder: Path, *, discard_edits: bool) -> None:
+    """Raise an :class:`InputError` if replacing a folder would lose files or, unless discarded, edits of others."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder}: a file of this name exists; expected a folder, or nothing")
+    if not (folder / CHECKSUMS).is_file():
+        raise InputError(f"{folder}: not written by hgld release (no {CHECKSUMS}); choose another folder")
+    unlisted, changed = verify_checksums(folder)
+    if unlisted:
+        raise InputError(
+            f"{folder}: contains files not written by hgld release; move them away:\n{indented_list(unlisted)}"
+        )
+    if changed and not discard_edits:
+        raise InputError(
+            f"{folder}: files changed since hgld release wrote them; keep copies elsewhere, then run again with "
+            f"`force`:\n{indented_list(changed)}"
+        )
 
 
 def _require_built_with(hierarchy: Path, provenance: tables.Provenance, **inputs: Path) -> None:
@@ -128,16 +151,29 @@ def _require_built_with(hierarchy: Path, provenance: tables.Provenance, **inputs
 
 
 def _write_data(draft: Path, rows: pa.Table, provenance: tables.Provenance) -> list[str]:
-    """Write the Parquet and CSV files; returns the splits that have rows."""
+    """Write the Parquet and CSV files; returns the splits that have rows.
+
+    The files in ``suprank`` are for ``suprank/datasets/gldv2.py`` of https://github.com/elias-ramzi/SupRank (commit
+    99041e8). It reads them beside GLDv2's own, with the columns ``landmark_id``, ``cluster`` (the group) and
+    ``overall_cluster`` (the root), and skips images of landmarks without a row. Landmarks whose group comes from
+    photographs are left out.
+    """
     splits = []
+    (draft / "suprank").mkdir()
     for split in SPLITS:
         part = rows.filter(pc.equal(rows["split"], split)).sort_by("landmark_id")
         if len(part):
             tables.write_table(draft / "data" / f"{split}.parquet", tables.HIERARCHY, part, provenance)
             splits.append(split)
+        if len(labelled := without_completed(part)):
+            frame = labelled.select([*_SUPRANK_COLUMNS]).to_pandas().rename(columns=_SUPRANK_COLUMNS)
+            frame.to_csv(draft / _suprank_file(split), index=False, lineterminator="\n")
     write_official(draft, rows)
-    write_suprank_files(draft / "suprank", rows)
     return splits
+
+
+def _suprank_file(split: str) -> str:
+    return f"suprank/{split}_label_to_subcategory_with_clusters.csv"
 
 
 def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, tuple[Path, str]]:
@@ -154,38 +190,39 @@ def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, tuple[Path, s
 
 def _file_descriptions(splits: Sequence[str]) -> dict[str, str]:
     """Return the description of each file, by path."""
-    files = {f"data/{split}.parquet": f"the {split} landmarks, sorted by landmark_id" for split in splits}
-    files |= {
-        OFFICIAL_FILES[split]: f"the {split} landmarks as CSV, without those whose group comes from photographs"
-        for split in splits
+    texts = {
+        "data/{}.parquet": "the {} landmarks, sorted by landmark_id",
+        "{}_label_to_hierarchical.csv": "the {} landmarks as CSV, without those whose group comes from photographs",
+        _suprank_file("{}"): "the {} landmarks as the training code of the paper (elias-ramzi/SupRank) reads them",
     }
-    files |= {
-        f"suprank/{suprank_file_name(split)}": (
-            f"the {split} landmarks as the training code of the paper (elias-ramzi/SupRank) reads them"
-        )
-        for split in splits
-    }
-    return files | {
+    return {name.format(split): text.format(split) for name, text in texts.items() for split in splits} | {
         "decisions.csv": "the decision on each label, its annotator and its time",
         "taxonomy.csv": "the groups, their roots and what belongs to each",
-        _CROISSANT: "machine-readable description of this dataset (Croissant 1.1)",
+        CROISSANT: "machine-readable description of this dataset (Croissant 1.1)",
         "datasheet.md": "answers to the questions of Datasheets for Datasets",
         "LICENSE": "licence",
     }
 
 
-def _write_documentation(draft: Path, facts: ReleaseFacts) -> None:
-    """Write the Croissant file, which lists the data files, and the documents for people."""
-    metadata = croissant_metadata(
-        facts.settings,
-        date=facts.date,
-        citation=citation(facts.settings),
-        annotations=describe_origins(facts.origins),
-        machine_annotated=MACHINE in annotations_creators(facts.origins),
-        files={name: (sha256_of(draft / name), (draft / name).stat().st_size) for name in files_in(draft)},
-        columns=facts.hierarchy.schema,
-        splits=facts.splits,
-    )
-    text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-    (draft / _CROISSANT).write_text(text, encoding="utf-8", newline="\n")
-    write_documents(draft, facts)
+def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
+    """Compare the files of a release with its checksums.
+
+    Returns:
+        The files without a checksum, and the files with one that are changed or missing.
+
+    Raises:
+        InputError: The folder has no checksums, or they cannot be parsed.
+    """
+    path = folder / CHECKSUMS
+    if not path.is_file():
+        raise InputError(f"{folder}: no {CHECKSUMS}, so not a release")
+    listed = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        digest, separator, name = line.partition("  ")
+        if not separator:
+            raise InputError(f'{path}: line {number}: expected "<SHA-256>  <file>", found "{line}"')
+        listed[name] = digest
+    present = files_in(folder)
+    unlisted = [name for name in present if name not in listed and name != CHECKSUMS]
+    changed = [name for name, digest in listed.items() if name not in present or sha256_of(folder / name) != digest]
+    return unlisted, changed

@@ -61,11 +61,12 @@ class ClientConfig:
     """Addresses of the servers, and limits on requests to them.
 
     Args:
-        commons_url: Root of Commons; category pages are at ``wiki/`` below it, the API at ``w/api.php``.
-        wikidata_url: Root of Wikidata, likewise.
-        contact: E-mail address of the operator, or name or URL of a wiki user page. Required for Wikimedia's hosts.
-        rate_per_minute: Requests per minute over all threads and both hosts; 0 for no limit, on own servers only.
-        max_retries: Number of times that a request is repeated.
+        commons_url: Base URL of Commons, above ``wiki/`` and ``w/api.php``.
+        wikidata_url: Base URL of Wikidata, above ``w/api.php``.
+        contact: Your e-mail address, or name or URL of your wiki user page, for the User-Agent; required for
+            Wikimedia's hosts.
+        rate_per_minute: Maximum requests per minute to both hosts together; 0 for no limit, except at Wikimedia.
+        max_retries: Maximum number of retries per request.
         timeout_s: Seconds within which a complete response must arrive.
         backoff_s: Seconds before the first repetition; the wait doubles with each further one.
 
@@ -76,7 +77,7 @@ class ClientConfig:
     commons_url: str = COMMONS_URL
     wikidata_url: str = WIKIDATA_URL
     contact: str | None = None
-    rate_per_minute: float = 150.0
+    rate_per_minute: float = 150
     max_retries: int = 10
     timeout_s: float = 60.0
     backoff_s: float = 1.0
@@ -88,6 +89,7 @@ class ClientConfig:
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigurationError(f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}')
             hosts.append(parts.hostname.rstrip("."))
+            object.__setattr__(self, name, url.rstrip("/"))
         wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
         if self.contact is not None and not _CONTACT.fullmatch(self.contact):
             raise ConfigurationError(
@@ -119,8 +121,8 @@ class ClientConfig:
             ConfigurationError: A value is invalid, or there is no contact for Wikimedia's hosts.
         """
         return cls(
-            commons_url=os.environ.get("HGLD_COMMONS_URL", COMMONS_URL).rstrip("/"),
-            wikidata_url=os.environ.get("HGLD_WIKIDATA_URL", WIKIDATA_URL).rstrip("/"),
+            commons_url=os.environ.get("HGLD_COMMONS_URL", COMMONS_URL),
+            wikidata_url=os.environ.get("HGLD_WIKIDATA_URL", WIKIDATA_URL),
             # An empty variable is as good as none.
             contact=os.environ.get("HGLD_CONTACT") or None,
         )

@@ -57,8 +57,8 @@ class ScrapeConfig:
         workers: Number of requests in flight, 1 to 3.
         class_depth: Number of steps of "subclass of" (P279) to fetch above the classes of landmarks.
         client: Addresses of the servers, and limits on requests to them.
-        allow_frequent: Statuses that may be frequent: a scrape stops if unlikely many landmarks end in another one
-            (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`).
+        allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
+            (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`); repeatable.
     """
 
     split: str

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from hgld.cli.summaries.datasets import format_manifest
+from hgld.cli.manifest import format_manifest
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld import cli
-from hgld.cli.summaries.demo import format_demo
+from hgld.cli.demo import format_demo
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample
 from hgld.demo.server import serve_sample

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from hgld.cli.summaries.demo import format_served
+from hgld.cli.demo import format_served
 
 
 def test_variables_are_those_of_the_scrape() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.gldv2 import format_index
+from hgld.cli.images import format_index
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2 import image_index
 from hgld.gldv2.image_index import ShardIndex, index_images, index_shard

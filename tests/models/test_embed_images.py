@@ -16,8 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.embed_images import parse_scales
-from hgld.cli.summaries.models import format_embed_images
+from hgld.cli.models import format_embed_images, parse_scales
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images

@@ -14,7 +14,7 @@ import yaml
 
 from hgld.hierarchy.build import build_file
 from hgld.labels.clean import clean_file
-from hgld.release.origins import ORIGINS, annotations_creators, count_origins
+from hgld.release.documents import ORIGINS, annotations_creators, count_origins
 from hgld.release.publish import write_release
 from hgld.taxonomy.decisions import Decision
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN

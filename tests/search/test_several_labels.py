@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from hgld.cli.summaries.search import format_answers
+from hgld.cli.search import format_answers
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.hierarchy import LabelSets
 from hgld.search import Gallery, Searcher, read_gallery

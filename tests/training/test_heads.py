@@ -10,7 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from hgld.cli.summaries.training import format_training
+from hgld.cli.models import format_training
 from hgld.datasets.batch import Example, SkippedImage, collate
 from hgld.datasets.feature_dataset import FeatureDataset
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest

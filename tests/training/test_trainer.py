@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.cli.summaries.training import format_images, format_plan, format_training
+from hgld.cli.models import format_images, format_plan, format_training
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import collate
 from hgld.datasets.manifest import Manifest, write_manifest

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from hgld.cli.render import wrapped_table
+from hgld.cli.render import percent, wrapped_table
 from hgld.cli.summaries.evaluation import value_cells
 from hgld.compute.resampling import Interval
 from hgld.rejection.rejection_report import SHOWN_METRICS, LevelFigures, RejectionReport
@@ -29,7 +28,7 @@ def _format_report(report: RejectionReport, width: int) -> str:
     lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
     metrics = list(report.means_at_threshold)
     coverages = [
-        (f"{figures.wanted:.0%}", {"risk": _percent(figures.risk), **value_cells(figures.means)})
+        (f"{figures.wanted:.0%}", {"risk": percent(figures.risk), **value_cells(figures.means)})
         for figures in report.coverages
     ]
     lines.append(wrapped_table("accepted", ["risk", *metrics], coverages, width=width))
@@ -45,8 +44,8 @@ def _format_report(report: RejectionReport, width: int) -> str:
 def _unknown_table(report: RejectionReport, width: int) -> str:
     rows: list[tuple[str, Mapping[str, str]]] = []
     for name, figures in report.unknown.items():
-        cells = {"images": f"{figures.n_unknown:,}", "GAP": _percent(figures.levels[0].gap)}
-        rows.append((name, cells | {title: _percent(figures.detection[key]) for key, title in SHOWN_METRICS.items()}))
+        cells = {"images": f"{figures.n_unknown:,}", "GAP": percent(figures.levels[0].gap)}
+        rows.append((name, cells | {title: percent(figures.detection[key]) for key, title in SHOWN_METRICS.items()}))
         bounds = {
             SHOWN_METRICS[key]: ends for key, ends in figures.detection_intervals.items() if key in SHOWN_METRICS
         }
@@ -54,7 +53,7 @@ def _unknown_table(report: RejectionReport, width: int) -> str:
             bounds = {"GAP": figures.levels[0].intervals["gap"], **bounds}
         rows += _interval_rows(bounds)
         for level in figures.levels[1:]:
-            rows.append((f"  at level {level.level}", {"GAP": _percent(level.gap)}))
+            rows.append((f"  at level {level.level}", {"GAP": percent(level.gap)}))
     n_known = next(iter(report.unknown.values())).n_known
     table = wrapped_table("unknown images", ["images", "GAP", *SHOWN_METRICS.values()], rows, width=width)
     return f"{table}\nEach set with the {n_known:,} known queries, in %."
@@ -62,7 +61,7 @@ def _unknown_table(report: RejectionReport, width: int) -> str:
 
 def _level_rows(name: str, level: LevelFigures) -> list[tuple[str, Mapping[str, str]]]:
     titles = {"gap": "GAP", "aurc": "AURC"}
-    row = (name, {"GAP": _percent(level.gap), "AURC": _percent(level.aurc)})
+    row = (name, {"GAP": percent(level.gap), "AURC": percent(level.aurc)})
     return [row, *_interval_rows({titles[key]: ends for key, ends in level.intervals.items()})]
 
 
@@ -70,23 +69,19 @@ def _interval_rows(bounds: Mapping[str, Interval]) -> list[tuple[str, Mapping[st
     if not bounds:
         return []
     ends = (("  95 % from", 0), ("  to", 1))
-    return [(title, {name: _percent(interval[end]) for name, interval in bounds.items()}) for title, end in ends]
+    return [(title, {name: percent(interval[end]) for name, interval in bounds.items()}) for title, end in ends]
 
 
 def _threshold_sentence(threshold: Threshold) -> str:
     if threshold.value is None:
         return (
             f"No threshold reaches a precision of {threshold.target:.0%} on these queries: the highest is "
-            f"{_percent(threshold.highest)} %."
+            f"{percent(threshold.highest)} %."
         )
     low, high = threshold.interval
     assert threshold.precision is not None
     return (
         f"Threshold {threshold.value:.6g}, chosen on these queries for a precision of {threshold.target:.0%}: "
-        f"accepts {threshold.coverage:.1%}\nof them, {_percent(threshold.precision)} % right ({_percent(low)} to "
-        f"{_percent(high)}), and rejects {threshold.right_rejected:.1%} of the right answers."
+        f"accepts {threshold.coverage:.1%}\nof them, {percent(threshold.precision)} % right ({percent(low)} to "
+        f"{percent(high)}), and rejects {threshold.right_rejected:.1%} of the right answers."
     )
-
-
-def _percent(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.2f}"

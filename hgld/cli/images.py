@@ -1,0 +1,381 @@
+"""Photographs: fetch, index-images, extract-images, repack, examples."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from hgld.cli.base import (
+    app,
+    flag,
+    friendly_errors,
+    option,
+    out_figure,
+    out_file,
+    out_folder,
+    part_option,
+    print_summary,
+    relative_to,
+    require_none_failed,
+)
+from hgld.cli.options import options_of
+from hgld.cli.render import lines, listed
+from hgld.compute.part import Part
+from hgld.errors import ConfigurationError
+from hgld.progress import TerminalProgress, byte_size
+
+if TYPE_CHECKING:
+    from hgld.datasets.pixel_arrays import ExtractSummary
+    from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
+    from hgld.gldv2.fetch import FetchConfig, FetchSummary
+    from hgld.gldv2.image_index import IndexSummary
+    from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
+    from hgld.wikimedia.client import ClientConfig
+
+_BY_ID = "Photographs by id"
+
+
+def _shards(text: str) -> list[int]:
+    from hgld.gldv2.files import parse_shards
+
+    return [*parse_shards(text)]
+
+
+@app.command(rich_help_panel="Photographs")
+@options_of(
+    "hgld.gldv2.fetch:FetchConfig",
+    "files",
+    deferred=True,
+    shards={"parser": _shards, "metavar": "FIRST:LAST"},
+    base_url={"envvar": "HGLD_GLDV2_URL"},
+)
+@options_of("hgld.gldv2.photographs:PhotographsConfig", "photographs", deferred=True, panel=_BY_ID, source=None)
+@options_of(
+    "hgld.wikimedia.client:ClientConfig",
+    "client",
+    deferred=True,
+    panel=_BY_ID,
+    commons_url={"envvar": "HGLD_COMMONS_URL"},
+    contact={"envvar": "HGLD_CONTACT"},
+    rate_per_minute="--rate",
+    wikidata_url=None,
+    max_retries=None,
+    timeout_s=None,
+    backoff_s=None,
+)
+def fetch(
+    *,
+    dataset: Annotated[
+        Literal["gldv2"], typer.Argument(help="Dataset to download: gldv2 (Google Landmarks Dataset v2).")
+    ],
+    split: Annotated[
+        Literal["train", "index", "test"] | None,
+        option("Split of the dataset.", default="train with --ids, else required"),
+    ] = None,
+    out: Annotated[Path, out_folder("Folder for the files.")] = Path("data/gldv2"),
+    files: partial[FetchConfig],
+    force: Annotated[bool, flag("--force", "Download existing files again.")] = False,
+    ids: Annotated[
+        str | None,
+        option(
+            "Fetch only these photographs: ids, one a line, or a CSV or Parquet file with a column id; or "
+            "washington, a list that comes with hgld.",
+            metavar="FILE",
+            default=False,
+            rich_help_panel=_BY_ID,
+        ),
+    ] = None,
+    source: Annotated[
+        str,
+        option(
+            "Wikimedia Commons; the tar files of the host, one after the other; or a folder of tar files, or "
+            "the table from hgld index-images in one.",
+            "--from",
+            metavar="commons|shards|FOLDER",
+            rich_help_panel=_BY_ID,
+        ),
+    ] = "commons",
+    urls: Annotated[
+        Path | None,
+        option(
+            "Addresses of the photographs: GLDv2's train.csv, or train_attribution.csv, which has authors, too.",
+            default="the column url of --ids",
+            rich_help_panel=_BY_ID,
+        ),
+    ] = None,
+    photographs: partial[PhotographsConfig],
+    client: partial[ClientConfig],
+    plan: Annotated[
+        bool, option("Print what would be downloaded, and stop.", "--plan", rich_help_panel=_BY_ID)
+    ] = False,
+) -> None:
+    """Download the dataset's files, verified by MD5, or single photographs by their ids.
+
+    Existing files are not downloaded again, and the same command resumes an interrupted run. Photographs are 500 tar
+    files of about 1 GB (train), 100 of 850 MB (index) and 20 of 500 MB (test); they need not be extracted, see
+    hgld index-images.
+
+    With --ids, photographs are written to tar files in FOLDER, with the table photographs.parquet of their authors
+    and licences. Before anything is downloaded, it is said how much, and how long it takes.
+
+    Example: hgld fetch gldv2 --metadata --images --split train --shards 0:4
+
+    Example: hgld fetch gldv2 --ids washington -o data/washington --contact you@example.org
+    """
+    from hgld.gldv2.fetch import fetch_gldv2
+    from hgld.gldv2.photograph_list import read_photograph_list
+    from hgld.gldv2.photographs import fetch_photographs, plan_photographs
+    from hgld.gldv2.subsets import SUBSETS, copy_subset, subset_list
+
+    if ids is None:
+        if plan or urls is not None or source != "commons":
+            raise ConfigurationError("`plan`, `source` and `urls` need `ids`, a list of photographs to fetch")
+        if split is None:
+            raise ConfigurationError("`split` is missing: name train, index or test, or photographs by `ids`")
+        with TerminalProgress("fetch", "B") as progress:
+            fetched = fetch_gldv2(out, files(), progress=progress)
+        print_summary(out, fetched, format_fetch)
+        require_none_failed(fetched.failed, "files could not be downloaded")
+        return
+    if any(files.keywords[name] for name in ("metadata", "images", "verify")):
+        raise ConfigurationError(
+            "`ids` fetches single photographs; leave it out for `metadata`, `images` or `verify`"
+        )
+    wanted = read_photograph_list(subset_list(ids) if ids in SUBSETS else Path(ids), urls)
+    config = photographs(
+        source=source if source in ("commons", "shards") else Path(source),
+        client=client(wikidata_url=client.keywords["commons_url"], max_retries=5) if source == "commons" else None,
+    )
+    if plan:
+        typer.echo(format_plan(plan_photographs(wanted, out, config)))
+        return
+    if ids in SUBSETS:
+        copy_subset(ids, out)
+    with TerminalProgress("fetch", "photographs") as progress:
+        summary = fetch_photographs(
+            wanted,
+            out,
+            config,
+            force=force,
+            announce=lambda plan: typer.echo(format_plan(plan), err=True),
+            progress=progress,
+        )
+    print_summary(out, summary, format_photographs)
+    if summary is not None:
+        require_none_failed(summary.problems, "photographs could not be fetched")
+
+
+def format_fetch(summary: FetchSummary) -> str:
+    """Format the numbers of files by their outcome."""
+    n_files = summary.fetched + summary.existing + len(summary.failed)
+    return (
+        f"{n_files:,} files: {summary.fetched:,} downloaded "
+        f"({byte_size(summary.n_bytes)} in {summary.seconds:.1f} s), "
+        f"{summary.existing:,} already present, {summary.verified:,} verified by MD5, {len(summary.failed):,} failed"
+    )
+
+
+def format_plan(plan: FetchPlan) -> str:
+    """Format what a run is going to download or copy, and how long that takes."""
+    work = plan.work
+    left = plan.wanted - plan.there - work.absent
+    counts = {"done before": plan.there, "not to be had": work.absent}
+    known = listed({name: count for name, count in counts.items() if count})
+    size = byte_size(work.n_bytes)
+    if work.kind == "commons":
+        time = "" if work.seconds is None else f", {format_duration(work.seconds)} at the rate of requests"
+        task = (
+            f"{left:,} thumbnails {work.width} pixels wide from {work.place}: {work.requests:,} requests, "
+            f"about {size}{time}"
+        )
+    elif work.kind == "mirror":
+        task = (
+            f"{left:,} to be searched in {work.shards:,} tar files from {work.place}: about {size} are downloaded, "
+            "one tar file after the other, and only these photographs kept"
+        )
+    else:
+        task = f"{left:,} to be copied from {work.shards:,} tar files of {work.place} ({size})"
+    return f"{plan.wanted:,} photographs{f' ({known})' if known else ''}; {task}"
+
+
+def format_photographs(summary: PhotographsSummary) -> str:
+    """Format the numbers of photographs by status."""
+    others = listed({name: count for name, count in sorted(summary.statuses.items()) if name != "ok"})
+    return (
+        f"{sum(summary.statuses.values()):,} photographs: {summary.statuses.get('ok', 0):,} in the folder"
+        f"{f', {others}' if others else ''}; {summary.fetched:,} added "
+        f"({byte_size(summary.n_bytes)} in {summary.seconds:.1f} s)"
+    )
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration.
+
+    >>> format_duration(1_887), format_duration(20)
+    ('31 minutes', '20 seconds')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5_400 else f"{seconds / 3600:.1f} hours"
+
+
+@app.command(rich_help_panel="Photographs")
+def index_images(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with tar files at any depth.")],
+    out: Annotated[Path, out_file("Index to write.", ".parquet")],
+    workers: Annotated[int, option("Number of tar files read in parallel.")] = 4,
+    force: Annotated[bool, flag("--force", "Read all tar files again.")] = False,
+) -> None:
+    """Index the photographs in tar files, to read them without extraction.
+
+    Only tar files that are new or changed since the table was written are read. In Python,
+    hgld.gldv2.ImageReader reads photographs by id.
+
+    Example: hgld index-images data/gldv2 -o images.parquet
+    """
+    from hgld.gldv2.image_index import index_images as index
+
+    with TerminalProgress("index", "tar files") as progress:
+        print_summary(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)
+
+
+def format_index(summary: IndexSummary) -> str:
+    """Format the numbers of photographs and tar files."""
+    return (
+        f"{summary.images:,} photographs in {summary.shards:,} tar files, {summary.read:,} of them read in "
+        f"{summary.seconds:.1f} s; {summary.skipped:,} other members skipped"
+    )
+
+
+@app.command(rich_help_panel="Photographs")
+def extract_images(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (.mat files)."),
+    ],
+    out: Annotated[Path, out_folder("Folder for images.tar and images.csv.")],
+) -> None:
+    """Write images that are published as arrays of pixels as PNG files, with a table of their labels.
+
+    CIFAR-10, CIFAR-100 and SVHN: the images of a reference of rejection scores. hgld manifest table reads the table
+    with the images. Pickle files are read without running what they ask for.
+
+    Example: hgld extract-images cifar-10-batches-py -o data/cifar10
+    """
+    from hgld.datasets.pixel_arrays import extract_images as extract
+
+    print_summary(out / "images.csv", extract(folder, out), format_extracted)
+
+
+def format_extracted(summary: ExtractSummary) -> str:
+    """Format the number of images by split, and the names of the levels."""
+    n_images = sum(summary.images.values())
+    return f"{n_images:,} images ({listed(summary.images)}) with labels: {', '.join(summary.levels)}"
+
+
+@app.command(rich_help_panel="Photographs")
+@options_of("hgld.datasets.repack_config:RepackConfig", shard_size=None)
+def repack(
+    *,
+    manifest: Annotated[Path, typer.Argument(help="Manifest from hgld manifest, or a CSV or Parquet file like it.")],
+    out: Annotated[Path, out_folder("Folder for the tar files and their manifest.parquet.")],
+    images: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    config: RepackConfig,
+    part: Annotated[
+        Part | None,
+        part_option(
+            "Write one of several parts of the tar files, such as 3/16; then run the command without --part, "
+            "which writes the manifest.",
+            default="all of them",
+        ),
+    ] = None,
+    plan: Annotated[bool, flag("--plan", "Print how many images, how large and how long, and stop.")] = False,
+    verify: Annotated[
+        bool, flag("--verify", "Verify existing tar files by SHA-256, and write damaged ones again.")
+    ] = False,
+    force: Annotated[
+        bool, flag("--force", "Write all tar files again, and discard those of other settings.")
+    ] = False,
+) -> None:
+    """Write the images of a manifest into tar files, once, at a smaller size, with a manifest of them.
+
+    Splits and labels stay, boxes are scaled. Images that are small already are stored as they are, and images that
+    cannot be read are listed in skipped.csv. The same command resumes an interrupted run. The jobs of an array on a
+    cluster share the tar files by --part 1/16, --part 2/16 and so on.
+
+    Example: hgld repack gldv2.parquet --images data/gldv2 --size 512 -o data/gldv2_512
+    """
+    from hgld.datasets.repack import plan_repack, repack_images
+
+    if plan:
+        typer.echo(format_repack_plan(plan_repack(manifest, out, config, root=images, part=part)))
+        return
+    with TerminalProgress("repack", "images") as progress:
+        summary = repack_images(
+            manifest,
+            out,
+            config,
+            root=images,
+            part=part,
+            verify=verify,
+            force=force,
+            announce=lambda plan: typer.echo(format_repack_plan(plan), err=True),
+            progress=progress,
+        )
+    print_summary(out, summary, format_repacked)
+
+
+def format_repack_plan(plan: RepackPlan) -> str:
+    """Format what a run is going to write, and how long that takes."""
+    done = f" ({plan.done:,} done before)" if plan.done else ""
+    if plan.images == plan.done:
+        return f"{plan.images:,} images{done}: nothing is left to do"
+    return (
+        f"{plan.images:,} images{done} to {plan.shards:,} tar files: about {byte_size(plan.n_bytes)} from "
+        f"{byte_size(plan.source_bytes)}, {format_duration(plan.cpu_seconds)} of processor time; "
+        f"{byte_size(plan.free_bytes)} are free"
+    )
+
+
+def format_repacked(summary: RepackSummary) -> str:
+    """Format the numbers of images and tar files, and the images that could not be read."""
+    skipped = len(summary.skipped)
+    verified = "" if summary.verified is None else f", {summary.verified:,} verified by SHA-256"
+    return lines(
+        f"{summary.images:,} images, {summary.copies:,} of them as they were, in {summary.shards:,} tar files "
+        f"({byte_size(summary.n_bytes)}), {summary.written:,} of these written in {summary.seconds:.1f} s{verified}",
+        skipped > 0 and f"left out: {skipped:,} images that cannot be read, listed in skipped.csv",
+    )
+
+
+@app.command(rich_help_panel="Hierarchy")
+def examples(
+    manifest: Annotated[Path, typer.Argument(help="Manifest of the photographs, see hgld manifest.")],
+    out: Annotated[Path, out_figure("Image file to write.")],
+    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    level: Annotated[str | None, option("Level of the groups.", default="the one above the finest")] = None,
+    groups: Annotated[int, option("Largest number of groups for each class of the coarsest level.")] = 7,
+    photographs: Annotated[int, option("Largest number of photographs for each group.")] = 5,
+    seed: Annotated[int, option("Seed of the choice of photographs.", min=0)] = 0,
+    sources: Annotated[
+        Path | None,
+        option(
+            "CSV or Parquet file with the id and the page, url, author or licence of each photograph, to write "
+            "who took those of the picture to PICTURE.credits.md.",
+            default="none",
+        ),
+    ] = None,
+) -> None:
+    """Draw example photographs of the largest groups.
+
+    Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
+    """
+    from hgld.inspection.examples import ExamplesConfig, draw_examples_file
+
+    with friendly_errors(n_groups="--groups", n_photographs="--photographs"):
+        config = ExamplesConfig(level, groups, photographs, seed)
+        for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
+            typer.echo(path)
