@@ -49,7 +49,8 @@ class ClassTree:
                 "without a parent, above all others"
             )
         self.root = roots[0]
-        self._ancestors, self._heights = {self.root: (self.root,)}, {self.root: 0}
+        self._ancestors: dict[str, tuple[str, ...]] = {self.root: (self.root,)}
+        self._heights = {self.root: 0}
         for node in parents:
             path = [node]
             while path[-1] != self.root:

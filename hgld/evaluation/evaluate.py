@@ -390,7 +390,7 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
         if metric.spec.tree and (judgements.relevance is not None or task.graded_judgements is not None):
             raise ConfigurationError(
                 f"{metric.name} needs labels that form a tree, with one label per image and level; the relevances "
-                "here come from a table or from several labels per image"
+                "here come from several labels per image"
             )
         if metric.k is not None and not 1 <= metric.k <= most_ranked:
             raise ConfigurationError(

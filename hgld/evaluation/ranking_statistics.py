@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -162,12 +162,9 @@ def ranking_statistics(
     )
     if positives is None:
         return statistics
-    whole = ("precision", "discount", "ideal_discount", "overlap")
-    return replace(
-        statistics,
-        precision_at_r=sums.precision_at_r.where(positives <= n_items, torch.nan),
-        **{name: torch.full_like(getattr(statistics, name), torch.nan) for name in whole},
-    )
+    names = ("precision", "discount", "ideal_discount", "overlap")
+    unknown: dict[str, Any] = {name: torch.full_like(getattr(statistics, name), torch.nan) for name in names}
+    return replace(statistics, precision_at_r=sums.precision_at_r.where(positives <= n_items, torch.nan), **unknown)
 
 
 def cutoff_index(statistics: RankingStatistics, k: int) -> int:

@@ -3,7 +3,7 @@
 Every metric of this package counts items by level and never compares relevances: two levels can have the same
 relevance. For nested labels the level is that of the lowest common ancestor (1: coarsest, L: finest, 0: nothing
 shared). Lists of positives have one level, images with several labels as many as Algorithm 1 of the thesis
-distinguishes, a table of relevances as many as it has distinct values.
+distinguishes.
 """
 
 from __future__ import annotations
@@ -129,47 +129,6 @@ class ListJudgements(RelevanceJudgements):
         levels = torch.zeros(len(range(*queries.indices(self.n_queries))), stop - start, dtype=torch.uint8)
         levels[rows[inside], columns[inside] - start] = 1
         return levels.to(self.device)
-
-
-class TableJudgements(RelevanceJudgements):
-    """Levels from a table of relevances: the ranks of its distinct values.
-
-    Args:
-        relevance: float, shape (n_query, n_gallery), 0 or more; 0 is irrelevant.
-
-    Raises:
-        InputError: The table is not two-dimensional, has a negative or infinite value or NaN, no value above 0, or
-            more than 254 distinct values above 0.
-
-    >>> judgements = TableJudgements(np.array([[0.5, 0.0, 2.0]]))
-    >>> judgements.levels(slice(0, 1), slice(0, 3)), judgements.relevance
-    (tensor([[1, 0, 2]], dtype=torch.uint8), array([0. , 0.5, 2. ]))
-    """
-
-    def __init__(self, relevance: npt.ArrayLike) -> None:
-        table = np.asarray(relevance, np.float64)
-        if table.ndim != 2 or not table.size:
-            raise InputError(f"the relevances have the shape {table.shape}; expected (n_query, n_gallery)")
-        valid = np.isfinite(table) & (table >= 0)
-        if not valid.all():
-            row, column = np.argwhere(~valid)[0]
-            raise InputError(
-                f"the relevance of item {column} for query {row} is {table[row, column]}; expected 0 or more"
-            )
-        self.relevance = np.unique(np.append(table, 0.0))
-        (self.n_queries, self.n_gallery), self.n_levels = table.shape, len(self.relevance) - 1
-        if not self.n_levels:
-            raise InputError("all relevances are 0; expected some above 0")
-        if self.n_levels > MAX_LEVELS:
-            raise InputError(
-                f"the relevances have {self.n_levels:,} distinct values above 0; expected at most "
-                f"{MAX_LEVELS}: round them"
-            )
-        self._levels = torch.from_numpy(np.searchsorted(self.relevance, table).astype(np.uint8))
-
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`RelevanceJudgements`."""
-        return self._levels[queries, gallery]
 
 
 class LabelSetJudgements(RelevanceJudgements):

@@ -21,6 +21,17 @@ from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.ragged import RaggedIndices
 
 
+class Given(RelevanceJudgements):
+    """Judgements with given levels of each gallery item for each query."""
+
+    def __init__(self, levels: npt.ArrayLike, n_levels: int = 3) -> None:
+        self._levels = torch.from_numpy(np.array(levels, np.uint8))
+        (self.n_queries, self.n_gallery), self.n_levels = self._levels.shape, n_levels
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        return self._levels[queries, gallery]
+
+
 def evaluate_judged(
     queries: Vectors,
     gallery: Vectors,

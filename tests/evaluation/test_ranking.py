@@ -21,28 +21,15 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking_keys
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.ranking_keys import ExcludedPairs, KeyFormat, KeyRows, ScoreRows, Ties
-from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
-from tests.evaluation.helpers import metric_values
+from tests.evaluation.helpers import Given, metric_values
 
 #: Scores that packing could put in a wrong order; all are float32.
 HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
 HARD = np.array(HARD, np.float32).tolist()
 SCORES = st.one_of(st.sampled_from(HARD), st.floats(allow_nan=False, allow_infinity=False, width=32))
 TIES = st.sampled_from(["pessimistic", "optimistic"])
-
-
-class Given(RelevanceJudgements):
-    """Judgements with given levels of each gallery item for each query."""
-
-    n_levels = 3
-
-    def __init__(self, levels: npt.ArrayLike) -> None:
-        self._levels = torch.from_numpy(np.array(levels, np.uint8))
-        self.n_queries, self.n_gallery = self._levels.shape
-
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        return self._levels[queries, gallery]
 
 
 def stored(

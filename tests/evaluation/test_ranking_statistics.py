@@ -20,8 +20,8 @@ from hgld.evaluation.metric_registry import Metric, needed_ranks
 from hgld.evaluation.ranking import Ranked, RankingConfig, rank
 from hgld.evaluation.ranking_keys import NeededRanks
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
-from hgld.evaluation.relevance_judgements import TableJudgements
 from hgld.ragged import RaggedIndices
+from tests.evaluation.helpers import Given
 
 FIELDS = (
     *("positives", "precision", "precision_at_r", "discount", "ideal_discount", "overlap"),
@@ -102,7 +102,7 @@ def test_first_ranks_are_those_of_whole_rankings(seed: int, n_levels: int, norma
     relevances = rng.integers(0, n_levels, (n_queries, n_gallery), endpoint=True)
     relevances[0] = np.arange(n_gallery) % (n_levels + 1)
     relevances[0, 0] = n_levels
-    judgements = TableJudgements(relevances)
+    judgements = Given(relevances, n_levels)
     mask = rng.random(n_gallery) < 0.8
     mask[0] = True
     drawn = [rng.choice(n_gallery, min(n_gallery, 2), replace=False).tolist() for _ in range(n_queries)]

@@ -21,7 +21,6 @@ from hgld.evaluation.relevance_judgements import (
     LabelSetJudgements,
     ListJudgements,
     RelevanceJudgements,
-    TableJudgements,
 )
 from hgld.hierarchy import LabelSets, lowest_common_level
 from hgld.ragged import RaggedIndices
@@ -116,61 +115,6 @@ def test_positions_must_be_integers(items: list[Any]) -> None:
         InputError, match=r"list of query 1 has values of the type .*; expected positions in the gallery"
     ):
         RaggedIndices.from_lists([[], items])
-
-
-@given(st.lists(st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0]), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_table_relevances_are_kept(table: list[list[float]]) -> None:
-    if not np.any(table):
-        with pytest.raises(InputError, match="all relevances are 0; expected some above 0"):
-            TableJudgements(table)
-        return
-    judgements = TableJudgements(table)
-    assert judgements.relevance is not None
-    assert judgements.relevance[whole(judgements)].tolist() == table
-    assert_parts_are_the_whole(judgements)
-
-
-def test_table_without_zeros_has_level_0() -> None:
-    assert whole(TableJudgements([[2.0, 1.0]])).tolist() == [[2, 1]]
-
-
-def test_table_evaluation_uses_its_relevances() -> None:
-    rng = np.random.default_rng(0)
-    table = rng.choice([0, 0.2, 0.3, 1], size=(5, 12))
-    scores = rng.permutation(60).reshape(5, 12) / 100
-    queries = np.concatenate([np.eye(5), np.zeros((5, 1))], axis=1)
-    gallery = np.concatenate([scores.T, np.ones((12, 1))], axis=1)
-    config = RankingConfig(normalize=False, block_size=2)
-    result = evaluate_judged(
-        queries, gallery, TableJudgements(table), metrics=["H-AP", "NDCG", "NDCG@3"], config=config
-    )
-    values = [0, 0.2, 0.3, 1]
-    for q in range(5):
-        levels = [values.index(relevance) for relevance in table[q][np.argsort(-scores[q])]]
-        expected = [oracles.h_ap(levels, values), oracles.ndcg(levels, values), oracles.ndcg(levels, values, 3)]
-        assert result.per_query.loc[q, ["H-AP", "NDCG", "NDCG@3"]].tolist() == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([1.0, 2.0], r"relevances have the shape \(2,\); expected \(n_query, n_gallery\)"),
-        (np.empty((0, 3)), r"relevances have the shape \(0, 3\)"),
-        ([[1.0, 0.0], [0.0, -1.0]], "relevance of item 1 for query 1 is -1.0; expected 0 or more"),
-        ([[1.0, np.nan]], "relevance of item 1 for query 0 is nan"),
-        ([[np.inf, 1.0]], "relevance of item 0 for query 0 is inf"),
-        ([list(range(256))], "relevances have 255 distinct values above 0; expected at most 254: round them"),
-    ],
-)
-def test_invalid_tables_are_refused(table: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        TableJudgements(table)
-
-
-def test_254_relevances_are_distinguished() -> None:
-    judgements = TableJudgements([list(range(255))])
-    assert judgements.n_levels == 254
-    assert whole(judgements).tolist() == [list(range(255))]
 
 
 @given(st.integers(1, 5), st.integers(0, 6), st.integers(1, 20), st.data())
