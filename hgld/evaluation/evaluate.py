@@ -301,7 +301,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
     """
     config = config or EvaluationConfig()
     if config.metrics is not None and all(task.fixed_metrics for task in tasks):
-        names = dict.fromkeys(name for task in tasks for name in _names(task.metrics or ()))
+        fixed = (metric for task in tasks for metric in task.metrics or ())
+        names = dict.fromkeys(metric if isinstance(metric, str) else metric.name for metric in fixed)
         raise ConfigurationError(
             f"the metrics of {', '.join(task.name for task in tasks)} are {', '.join(names)}, and `metrics` asks for "
             "others; leave it out"
@@ -467,7 +468,3 @@ def _zero_counts(task: RetrievalTask) -> dict[str, int]:
         if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
     return counts
-
-
-def _names(metrics: Sequence[str | Metric]) -> list[str]:
-    return [metric.name if isinstance(metric, Metric) else metric for metric in metrics]

@@ -148,16 +148,14 @@ class EvaluationProtocol:
         missing, unexpected = min(map(differences, self.inputs), key=lambda each: len(each[0]) + len(each[1]))
         problems = []
         if missing:
-            problems.append(f"needs {_listed([self._described(name) for name in missing])}")
+            descriptions = {name: f" ({description})" for name, description in self.descriptions.items()}
+            problems.append(f"needs {_listed([f'`{name}`' + descriptions.get(name, '') for name in missing])}")
         if unexpected:
             problems.append(f"does not use {_listed([f'`{name}`' for name in unexpected])}")
         if problems:
             raise ConfigurationError(f"the protocol {self.name} {' and '.join(problems)}")
         if config.metrics is not None and self.metrics_require is not None and self.metrics_require not in given:
             raise ConfigurationError(f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`")
-
-    def _described(self, name: str) -> str:
-        return f"`{name}` ({self.descriptions[name]})" if name in self.descriptions else f"`{name}`"
 
 
 def _listed(names: list[str]) -> str:

@@ -189,9 +189,11 @@ class LevelWeights:
         shape: tuple[int, int],
     ) -> None:
         equation_20 = partial(hierarchical_relevance, alpha=alpha)
-        self._relevance = equation_20 if relevance is None else _checked(relevance, shape, "relevance")
+        self._relevance = (
+            (lambda queries: equation_20) if relevance is None else _by_block(relevance, shape, "relevance")
+        )
         self._self_counting = partial(equation_20, count_query=True) if relevance is None else None
-        self._gain = exponential_gain if gain is None else _checked(gain, shape, "gain")
+        self._gain = (lambda queries: exponential_gain) if gain is None else _by_block(gain, shape, "gain")
         self._level_weights = level_weights
         self.settings = {
             "relevance": f"(l/L)^{alpha:g} / |Omega^(l)|" if relevance is None else "own",
@@ -205,29 +207,22 @@ class LevelWeights:
         ``self_counting_relevance`` counts the query in |Omega^(L)|; None where the relevance is not that of Eq. 20.
         """
         return {
-            "relevance": _function(self._relevance, queries),
+            "relevance": self._relevance(queries),
             "self_counting_relevance": self._self_counting,
-            "gain": _function(self._gain, queries),
+            "gain": self._gain(queries),
             "level_weights": self._level_weights,
         }
 
 
-def _function(weights: Relevance | npt.NDArray[np.float64], queries: slice) -> Relevance:
-    """Return the function of level counts for a block of queries."""
+def _by_block(weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str) -> Callable[[slice], Relevance]:
+    """Return the function from the queries of a block to their function of level counts."""
     if callable(weights):
-        return weights
-    return by_level(weights if weights.ndim == 1 else weights[queries])
-
-
-def _checked(
-    weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str
-) -> Relevance | npt.NDArray[np.float64]:
-    if callable(weights):
-        return checked_relevance(weights)
+        relevance = checked_relevance(weights)
+        return lambda queries: relevance
     table = np.asarray(weights, np.float64)
     if table.shape not in (shape, shape[1:]):
         raise ConfigurationError(
             f"the {name} has the shape {table.shape}; expected {shape[1:]}, one value per level from level 0 on, or "
             f"{shape}, a row per query"
         )
-    return table
+    return lambda queries: by_level(table if table.ndim == 1 else table[queries])
