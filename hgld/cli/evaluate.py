@@ -165,7 +165,6 @@ def evaluate(
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
     from hgld.progress import NoProgress, TerminalProgress
-    from hgld.rejection.rejected_queries import evaluate_with_rejection
 
     if json and latex:
         raise ConfigurationError("--json and --latex exclude each other; choose one of them")
@@ -193,6 +192,8 @@ def evaluate(
         if rejection is None:
             evaluation = evaluate_files(files, protocol, config)
         else:
+            from hgld.rejection.rejected_queries import evaluate_with_rejection
+
             evaluation, reports = evaluate_with_rejection(
                 files, protocol, config, rejection, intervals=intervals and not latex
             )
@@ -230,20 +231,22 @@ def _results_text(
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
     from hgld.cli.summaries.evaluation import format_evaluation
-    from hgld.cli.summaries.rejected_queries import format_rejection
     from hgld.evaluation.reports import results_to_json, results_to_latex
-    from hgld.rejection.rejection_report import rejection_to_latex, reports_to_json_values
 
     results = evaluation.results
-    if latex:
-        tables = [results_to_latex(results, metrics=metrics)]
-        return "\n\n".join([*tables, *([rejection_to_latex(reports)] if reports else [])])
-    bounds = [result.intervals() for result in results] if intervals else None
+    bounds = [result.intervals() for result in results] if intervals and not latex else None
+    if reports is not None:
+        from hgld.cli.summaries.rejected_queries import format_rejection
+        from hgld.rejection.rejection_report import rejection_to_latex, reports_to_json_values
     if json:
         further = {} if reports is None else {"rejection": reports_to_json_values(reports)}
         return results_to_json(results, intervals=bounds, mean=evaluation.mean, **further)
-    tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
-    return "\n\n".join([*tables, *([format_rejection(reports)] if reports else [])])
+    if latex:
+        tables = [results_to_latex(results, metrics=metrics), *([rejection_to_latex(reports)] if reports else [])]
+    else:
+        tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
+        tables += [format_rejection(reports)] if reports else []
+    return "\n\n".join(tables)
 
 
 def rejection_from_options(
