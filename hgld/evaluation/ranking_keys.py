@@ -47,13 +47,7 @@ class ExcludedPairs:
         self._rows, self._columns = excluded[0][order], excluded[1][order]
 
     def fill(self, gallery: slice, block: Tensor, value: float) -> None:
-        """Set excluded pairs of a block to a value.
-
-        Args:
-            gallery: Slice of the gallery.
-            block: Shape (n_query, n_block).
-            value: The value.
-        """
+        """Set excluded pairs of a block, shape (n_query, n_block), to a value."""
         masked, pairs = (
             slice(*np.searchsorted(columns, [gallery.start, gallery.stop]))
             for columns in (self._masked, self._columns)
