@@ -196,9 +196,15 @@ def _count_positives(levels: torch.Tensor, n_levels: int) -> torch.Tensor:
     if is_compiled(levels.device):
         count_levels(levels.contiguous().numpy(), positives.numpy())
         return positives
-    for level in range(n_levels):
-        positives[:, level] = (levels > level).sum(1)
+    step = _rows_at_once(levels, n_levels)
+    for rows, counts in zip(torch.split(levels, step), torch.split(positives, step), strict=True):
+        for level in range(n_levels):
+            counts[:, level] = (rows > level).sum(1)
     return positives
+
+
+def _rows_at_once(levels: torch.Tensor, n_levels: int) -> int:
+    return max(1, _BLOCK[levels.device.type] // max(1, n_levels * levels.shape[1]))
 
 
 def _compiled_sums(
@@ -229,7 +235,7 @@ def _compiled_sums(
 
 def _torch_sums(levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
     """Compute the sums by operations of torch, on any device."""
-    step = max(1, _BLOCK[levels.device.type] // max(1, positives.shape[1] * levels.shape[1]))
+    step = _rows_at_once(levels, positives.shape[1])
     rows = list(zip(torch.split(levels, step), torch.split(positives, step), strict=True))
     parts = parallel_map(lambda part: _sums_of_rows(*part, cutoffs, tables), rows, levels.device)
     return _Sums(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
