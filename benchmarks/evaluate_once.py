@@ -19,7 +19,7 @@ from dense_metrics import dense_metrics
 from measuring import print_cost
 
 from hgld.compute.scoring import as_tensor
-from hgld.evaluation.evaluate_arrays import evaluate_retrieval
+from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
 

@@ -28,7 +28,7 @@ from hgld.benchmark.method_colours import curve_colours, method_colours
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Draw, SweepPoint
-from hgld.evaluation.metric_units import shown_value, with_unit
+from hgld.evaluation.results import shown_value, with_unit
 from hgld.figures.comparisons import (
     ClassMeans,
     Line,

@@ -21,6 +21,7 @@ from hgld.benchmark.evaluations.gldv2 import gldv2_files
 from hgld.benchmark.evaluations.splits import SPLIT_EMBEDDINGS
 from hgld.benchmark.runs import Run
 from hgld.datasets.manifest import Manifest
+from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
@@ -75,7 +76,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
         InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
     """
     if isinstance(evaluation, Gldv2Evaluation):
-        inputs = gldv2_files(evaluation, run).read()
+        inputs = EvaluationInputs.read(gldv2_files(evaluation, run))
         assert inputs.hierarchy is not None
         labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
         return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))

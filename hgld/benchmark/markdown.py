@@ -28,9 +28,8 @@ from hgld.benchmark.method_results import (
 )
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import SweepPoint
-from hgld.evaluation.metric_units import shown_value
-from hgld.evaluation.result_columns import mark_best, metric_names
-from hgld.evaluation.setting_notes import setting_notes
+from hgld.evaluation.reports import setting_notes
+from hgld.evaluation.results import mark_best, metric_names, shown_value
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
 from hgld.training.training_settings import DataSettings
 

@@ -18,8 +18,7 @@ import pandas as pd
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference, sample_std
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
-from hgld.evaluation.metric_units import goodness
-from hgld.evaluation.result_columns import metric_names
+from hgld.evaluation.results import goodness, metric_names
 
 
 @dataclass(frozen=True, eq=False)

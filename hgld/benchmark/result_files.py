@@ -24,8 +24,8 @@ from hgld.benchmark.method_results import MethodResults, by_split
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import SweepPoint
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
-from hgld.evaluation.latex_table import LatexRow, escape_latex, latex_table
-from hgld.evaluation.result_columns import metric_names, select_metrics
+from hgld.evaluation.reports import LatexRow, escape_latex, latex_table
+from hgld.evaluation.results import metric_names, select_metrics
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import LandmarkSplit, Levels, SharedCommand, app, friendly_errors, writable_file
+from hgld.cli.base import SharedCommand, app, writable_file
+from hgld.cli.options import options_of
 from hgld.errors import ConfigurationError
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from hgld.evaluation import Evaluation, EvaluationFiles
-    from hgld.evaluation.rejection_config import RejectionConfig
-    from hgld.evaluation.rejection_report import RejectionReport
+    from hgld.rejection.rejected_queries import RejectionConfig
+    from hgld.rejection.rejection_report import RejectionReport
 
     ProtocolName = str
 else:
@@ -30,49 +31,10 @@ _output_option = partial(typer.Option, rich_help_panel="Output")
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@options_of("hgld.evaluation.input_files:EvaluationFiles", "files")
 def evaluate(
-    embeddings: Annotated[
-        Path | None, typer.Option(help="Embeddings of all images: .npy, .safetensors or .parquet.")
-    ] = None,
-    query_embeddings: Annotated[
-        Path | None, typer.Option(help="Embeddings of the queries; requires --gallery-embeddings.")
-    ] = None,
-    gallery_embeddings: Annotated[
-        Path | None, typer.Option(help="Embeddings of the gallery, in separate files from the queries.")
-    ] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Predictions to score instead of embeddings, in the form of the public landmark challenges; "
-            "requires --ground-truth. For retrieval: .csv with id and images, ids separated by spaces; for "
-            "gldv2-recognition: with id and landmarks, a landmark and its score separated by a space."
-        ),
-    ] = None,
-    distractor_embeddings: Annotated[
-        Path | None,
-        typer.Option(help="Embeddings of images to add to the gallery of roxford or rparis, such as those of R1M."),
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and "
-            "a column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, "
-            "row by row.",
-            show_default="landmark_id of the embeddings",
-        ),
-    ] = None,
-    query_labels: Annotated[
-        Path | None, typer.Option(help="Labels of the queries, in the same formats.", show_default="--labels")
-    ] = None,
-    label_separator: Annotated[
-        str | None,
-        typer.Option(
-            help="Separator between the labels of an image in --labels, such as a semicolon.",
-            show_default="one label",
-        ),
-    ] = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
+    *,
+    files: EvaluationFiles,
     protocol: Annotated[
         ProtocolName | None,
         typer.Option(
@@ -80,16 +42,10 @@ def evaluate(
             show_default="leave-one-out; retrieval with a gallery; gldv2-retrieval with predictions",
         ),
     ] = None,
-    ground_truth: Annotated[
-        Path | None,
-        typer.Option(
-            help="Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or "
-            "recognition_solution_v2.1.csv."
-        ),
-    ] = None,
-    metric: Annotated[
+    metrics: Annotated[
         list[str] | None,
         _metric_option(
+            "--metric",
             help="Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
             "is not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, SI@K, ASI, HP@K, AHP, AHP@K, "
             "WUP@K, hF, mistake_severity, avg_hdist@K, min_hdist@K; "
@@ -97,7 +53,9 @@ def evaluate(
             show_default="those of the papers",
         ),
     ] = None,
-    alpha: Annotated[float, _metric_option(help="Exponent alpha of the relevance in H-AP (Eq. 20).")] = 1.0,
+    relevance_alpha: Annotated[
+        float, _metric_option("--alpha", help="Exponent alpha of the relevance in H-AP (Eq. 20).")
+    ] = 1.0,
     level_weights: Annotated[
         str | None,
         _metric_option(
@@ -119,9 +77,6 @@ def evaluate(
         Literal["pessimistic", "optimistic"],
         _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
     ] = "pessimistic",
-    block_size: Annotated[
-        int | None, _ranking_option(min=1, help="Number of queries ranked at once.", show_default="by memory")
-    ] = None,
     reject: Annotated[
         str | None,
         _rejection_option(
@@ -132,9 +87,11 @@ def evaluate(
             show_default="none; top1_cosine for gldv2-recognition",
         ),
     ] = None,
-    reject_option: Annotated[
+    options: Annotated[
         list[str] | None,
-        _rejection_option(metavar="NAME=VALUE", help="Option of the score, such as k=3; may be repeated."),
+        _rejection_option(
+            "--reject-option", metavar="NAME=VALUE", help="Option of the score, such as k=3; may be repeated."
+        ),
     ] = None,
     reject_precision: Annotated[
         float,
@@ -199,81 +156,68 @@ def evaluate(
 
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
-    with friendly_errors(metrics="--metric", relevance_alpha="--alpha", options="--reject-option"):
-        from hgld.cli.summaries.evaluation import format_label_table
-        from hgld.compute.processes import joined_processes, local_device
-        from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
-        from hgld.evaluation.evaluate_from_files import rejection_reports
-        from hgld.evaluation.per_query_table import write_per_query
-        from hgld.inspection.label_table import (
-            average_precision_per_label,
-            write_label_table,
-        )
-        from hgld.inspection.queries import write_predictions as write_query_answers
-        from hgld.inspection.query_pages import write_evaluation_page
-        from hgld.progress import NoProgress, TerminalProgress
+    from hgld.cli.summaries.evaluation import format_label_table
+    from hgld.compute.processes import joined_processes, local_device
+    from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
+    from hgld.evaluation.evaluation_files import evaluation_provenance
+    from hgld.evaluation.reports import write_per_query
+    from hgld.inspection.label_table import average_precision_per_label, write_label_table
+    from hgld.inspection.queries import write_predictions as write_query_answers
+    from hgld.inspection.query_pages import write_evaluation_page
+    from hgld.progress import NoProgress, TerminalProgress
 
-        if json and latex:
-            raise ConfigurationError("--json and --latex exclude each other; choose one of them")
-        if worst and metric and "H-AP" not in metric:
-            raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
-        if predictions and (worst or per_label or write_predictions):
-            raise ConfigurationError(
-                "--worst, --per-label and --write-predictions need embeddings, and no --predictions"
-            )
-        if protocol == "gldv2-recognition" and (worst or per_label):
-            raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
-        files = EvaluationFiles(
-            embeddings=embeddings,
-            query_embeddings=query_embeddings,
-            gallery_embeddings=gallery_embeddings,
-            labels=labels,
-            query_labels=query_labels,
-            hierarchy=hierarchy,
-            split=split,
-            ground_truth=ground_truth,
-            label_separator=label_separator,
-            predictions=predictions,
-            distractor_embeddings=distractor_embeddings,
+    if json and latex:
+        raise ConfigurationError("--json and --latex exclude each other; choose one of them")
+    if worst and metrics and "H-AP" not in metrics:
+        raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
+    if files.predictions and (worst or per_label or write_predictions):
+        raise ConfigurationError("--worst, --per-label and --write-predictions need embeddings, and no --predictions")
+    if protocol == "gldv2-recognition" and (worst or per_label):
+        raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
+    rejection, reports = None, None
+    with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
+        if reject is not None:
+            rejection = rejection_from_options(reject, options, reject_precision, unknown, files)
+        elif options or unknown:
+            raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
+        config = EvaluationConfig(
+            metrics=tuple(metrics) if metrics else None,
+            relevance_alpha=relevance_alpha,
+            level_weights=parse_level_weights(level_weights) if level_weights is not None else None,
+            several_labels=several_labels,
+            ranking=RankingConfig(device=local_device(device), precision=precision, ties=ties),
+            processes=processes,
+            progress=NoProgress() if processes.rank else progress,
         )
-        ranking = RankingConfig(block_size, local_device(device), precision, ties=ties)
-        with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
-            rejection = None
-            if reject is not None:
-                rejection = rejection_from_options(reject, reject_option, reject_precision, unknown, files)
-            elif reject_option or unknown:
-                raise ConfigurationError("--reject-option and --unknown are for rejection scores; add --reject")
-            config = EvaluationConfig(
-                metrics=tuple(metric) if metric else None,
-                relevance_alpha=alpha,
-                level_weights=parse_level_weights(level_weights) if level_weights is not None else None,
-                several_labels=several_labels,
-                ranking=ranking,
-                rejection=rejection,
-                processes=processes,
-                progress=NoProgress() if processes.rank else progress,
-            )
+        if rejection is None:
             evaluation = evaluate_files(files, protocol, config)
-        if processes.rank:  # the first process prints
-            return
-        reports = None
-        if rejection is not None:
-            reports = rejection_reports(evaluation, config, split=split, intervals=intervals and not latex)
-        typer.echo(_results_text(evaluation, metric, reports, intervals=intervals, json=json, latex=latex))
-        # The results are on the screen before writing files can fail.
-        if per_query:
-            write_per_query(evaluation.results, per_query, files.provenance(protocol, config))
-            typer.echo(per_query, err=json or latex)
-        if per_label:
-            table = average_precision_per_label(evaluation, config)
-            write_label_table(table, per_label, files.provenance(protocol, config))
-            typer.echo(per_label if json or latex else f"{format_label_table(table)}\n{per_label}", err=json or latex)
-        if write_predictions:
-            write_query_answers(evaluation, write_predictions, config=ranking)
-            typer.echo(write_predictions, err=json or latex)
-        if worst:
-            write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=ranking)
-            typer.echo(page, err=json or latex)
+        else:
+            from hgld.rejection.rejected_queries import evaluate_with_rejection
+
+            evaluation, reports = evaluate_with_rejection(
+                files, protocol, config, rejection, intervals=intervals and not latex
+            )
+    if processes.rank:  # the first process prints
+        return
+    typer.echo(_results_text(evaluation, metrics, reports, intervals=intervals, json=json, latex=latex))
+    # The results are on the screen before writing files can fail.
+    further = {}
+    if rejection is not None:
+        further = {"rejection": {"score": rejection.name, "options": rejection.all_options()}}
+    provenance = partial(evaluation_provenance, files, protocol, config, **further)
+    if per_query:
+        write_per_query(evaluation.results, per_query, provenance())
+        typer.echo(per_query, err=json or latex)
+    if per_label:
+        table = average_precision_per_label(evaluation, config)
+        write_label_table(table, per_label, provenance())
+        typer.echo(per_label if json or latex else f"{format_label_table(table)}\n{per_label}", err=json or latex)
+    if write_predictions:
+        write_query_answers(evaluation, write_predictions, config=config.ranking)
+        typer.echo(write_predictions, err=json or latex)
+    if worst:
+        write_evaluation_page(evaluation, page, worst, images=images, sources=files.labels, config=config.ranking)
+        typer.echo(page, err=json or latex)
 
 
 def _results_text(
@@ -287,20 +231,22 @@ def _results_text(
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
     from hgld.cli.summaries.evaluation import format_evaluation
-    from hgld.cli.summaries.rejected_queries import format_rejection
-    from hgld.evaluation.json_report import results_to_json
-    from hgld.evaluation.latex_table import results_to_latex
-    from hgld.evaluation.rejection_table import rejection_to_latex
+    from hgld.evaluation.reports import results_to_json, results_to_latex
 
     results = evaluation.results
-    if latex:
-        tables = [results_to_latex(results, metrics=metrics)]
-        return "\n\n".join([*tables, *([rejection_to_latex(reports)] if reports else [])])
-    bounds = [result.intervals() for result in results] if intervals else None
+    bounds = [result.intervals() for result in results] if intervals and not latex else None
+    if reports is not None:
+        from hgld.cli.summaries.rejected_queries import format_rejection
+        from hgld.rejection.rejection_report import rejection_to_latex, reports_to_json_values
     if json:
-        return results_to_json(results, intervals=bounds, mean=evaluation.mean, rejection=reports)
-    tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
-    return "\n\n".join([*tables, *([format_rejection(reports)] if reports else [])])
+        further = {} if reports is None else {"rejection": reports_to_json_values(reports)}
+        return results_to_json(results, intervals=bounds, mean=evaluation.mean, **further)
+    if latex:
+        tables = [results_to_latex(results, metrics=metrics), *([rejection_to_latex(reports)] if reports else [])]
+    else:
+        tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
+        tables += [format_rejection(reports)] if reports else []
+    return "\n\n".join(tables)
 
 
 def rejection_from_options(
@@ -318,12 +264,12 @@ def rejection_from_options(
         InputError: A file is missing or malformed.
     """
     from hgld.cli.reject import named_files, named_values
-    from hgld.evaluation.rejection_config import RejectionConfig
     from hgld.rejection import DETECTORS, load_detector
+    from hgld.rejection.rejected_queries import RejectionConfig
     from hgld.search.detector_fit import check_same_model
     from hgld.tables.embeddings import read_embeddings
 
-    chosen = dict(named_values(options or (), "reject_option"))
+    chosen = dict(named_values(options or (), "options"))
     paths = named_files(unknown)
     sets = {name: read_embeddings(path) for name, path in paths.items()}
     if reject in DETECTORS:

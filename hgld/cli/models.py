@@ -128,7 +128,7 @@ def train(
 def format_training(summary: TrainingSummary) -> str:
     """Return a table of the first evaluation and the result, the gain, and what could not be read."""
     from hgld.cli.summaries.evaluation import format_means
-    from hgld.evaluation.metric_units import shown_value
+    from hgld.evaluation.results import shown_value
 
     test, metric, result = summary.test, summary.metric, summary.result
     first = next(iter(test))

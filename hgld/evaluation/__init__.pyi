@@ -1,9 +1,9 @@
 from .evaluate import EvaluationConfig as EvaluationConfig
+from .evaluate import evaluate_retrieval as evaluate_retrieval
 from .evaluate import evaluate_tasks as evaluate_tasks
-from .evaluate_arrays import evaluate_retrieval as evaluate_retrieval
-from .evaluate_from_files import Evaluation as Evaluation
-from .evaluate_from_files import evaluate_files as evaluate_files
-from .evaluation_files import EvaluationFiles as EvaluationFiles
+from .evaluation_files import Evaluation as Evaluation
+from .evaluation_files import evaluate_files as evaluate_files
+from .input_files import EvaluationFiles as EvaluationFiles
 from .ranking import RankingConfig as RankingConfig
 from .results import RetrievalResult as RetrievalResult
 from .retrieval_task import RetrievalTask as RetrievalTask

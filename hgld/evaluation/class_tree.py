@@ -1,6 +1,6 @@
 """Classes of any tree, whose depths may differ: similarities, distances and hierarchical metrics.
 
-For labels at L levels :mod:`hgld.evaluation.hierarchy_metrics` takes the same metrics from ranked levels; here they
+For labels at L levels :mod:`hgld.evaluation.metrics` takes the same metrics from ranked levels; here they
 are taken from the similarity or distance of each pair of classes:
 
 >>> tree = ClassTree({"church": "human", "castle": "human", "lake": "natural", "human": "all", "natural": "all"})
@@ -15,7 +15,7 @@ array([1.])
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,41 +48,35 @@ class ClassTree:
                 f"the tree has {len(roots)} roots{': ' if roots else ''}{', '.join(roots[:5])}; expected one node "
                 "without a parent, above all others"
             )
-        self._parents = dict(parents)
         self.root = roots[0]
+        self._ancestors: dict[str, tuple[str, ...]] = {self.root: (self.root,)}
         self._heights = {self.root: 0}
-        for node in self._parents:
-            for height, ancestor in enumerate(self.ancestors(node)):
+        for node in parents:
+            path = [node]
+            while path[-1] != self.root:
+                if len(path) > len(parents):
+                    raise InputError(
+                        f'the node "{node}" has no path to the root "{self.root}", but goes round in a circle'
+                    )
+                path.append(parents[path[-1]])
+            self._ancestors[node] = tuple(path)
+            for height, ancestor in enumerate(path):
                 self._heights[ancestor] = max(self._heights.get(ancestor, 0), height)
         self.height = self._heights[self.root]
 
-    def ancestors(self, node: str) -> Iterator[str]:
-        """Yield a node, its parent, and so on up to the root.
-
-        Raises:
-            InputError: The tree does not have the node, or it is its own ancestor.
-        """
-        first, n_steps = node, 0
-        while node != self.root:
-            if node not in self._parents:
-                raise InputError(f'the tree has no node "{node}"')
-            if n_steps > len(self._parents):
-                raise InputError(
-                    f'the node "{first}" has no path to the root "{self.root}", but goes round in a circle'
-                )
-            yield node
-            node, n_steps = self._parents[node], n_steps + 1
-        yield node
+    def ancestors(self, node: str) -> tuple[str, ...]:
+        """Return a node, its parent, and so on up to the root; raises an InputError for an unknown node."""
+        if node not in self._ancestors:
+            raise InputError(f'the tree has no node "{node}"')
+        return self._ancestors[node]
 
     def depth(self, node: str) -> int:
         """Return the number of edges from the root to a node."""
-        return sum(1 for _ in self.ancestors(node)) - 1
+        return len(self.ancestors(node)) - 1
 
     def node_height(self, node: str) -> int:
         """Return the number of edges from a node to the deepest leaf below it."""
-        if node not in self._heights:
-            raise InputError(f'the tree has no node "{node}"')
-        return self._heights[node]
+        return self._heights[self.ancestors(node)[0]]
 
     def lowest_common_ancestor(self, node: str, other: str) -> str:
         """Return the deepest node that has both at or below it."""
@@ -130,9 +124,6 @@ def hierarchical_precision(similarities: npt.ArrayLike, k: int) -> Floats:
     Args:
         similarities: float, shape (n, N); similarity of the item at each rank to the query, which is not among them.
         k: Number of ranks, at most N.
-
-    Returns:
-        float64, shape (n,).
     """
     return _precisions(similarities)[:, _column(k, similarities)]
 
@@ -147,9 +138,6 @@ def average_hierarchical_precision(
         k: Number of ranks; all of them by default.
         trapezoid: Whether to take the area under the curve as published code does, by the trapezoidal rule with steps
             of 1/k, so that a perfect ranking has (k - 1) / k.
-
-    Returns:
-        float64, shape (n,).
     """
     n_ranks = np.asarray(similarities).shape[1] if k is None else k
     precisions = _precisions(similarities)[:, : _column(n_ranks, similarities) + 1]
@@ -161,13 +149,10 @@ def average_hierarchical_precision(
 
 
 def mean_mistake_severity(distances: npt.ArrayLike) -> float:
-    """Return the mean distance of the first item over mistakes, those above 0 (Bertinetto et al., CVPR 2020).
+    """Return the mean distance of the first item over mistakes, those above 0 (Bertinetto et al.); NaN without any.
 
     Args:
         distances: float, shape (n, N); distance of the item, or class, at each rank to the true class.
-
-    Returns:
-        NaN without mistakes.
     """
     first = np.asarray(distances, np.float64)[:, 0]
     return float(first[first > 0].mean()) if (first > 0).any() else float("nan")

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.processes import Processes
+from hgld.compute.scoring import Precision, ScoringConfig, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.level_weights import LevelWeights
-from hgld.evaluation.metric_registry import Metric, RankedBlock, default_metrics, needed_ranks
-from hgld.evaluation.ranking import Ranked, RankingConfig, rank, ranked_items
-from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics, truncated_statistics
-from hgld.evaluation.rejected_queries import FirstItems, answer_columns, answer_queries, first_items, with_answers
-from hgld.evaluation.rejection_config import RejectionConfig
-from hgld.evaluation.relevance import Relevance
-from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.metric_registry import Metric, default_metrics, needed_ranks
+from hgld.evaluation.ranking import RankingConfig, rank, ranked_items
+from hgld.evaluation.ranking_keys import Ties
+from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
+from hgld.evaluation.relevance import LevelWeights, Relevance
+from hgld.evaluation.relevance_judgements import SeveralLabels
+from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
+from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.progress import Progress
-from hgld.rejection.detector import NeighbourDetector
+from hgld.ragged import RaggedIndices
 
 _BEST_LEVEL = "the finest that any label of the query shares with any label of the image"
 _GRADED_SETTINGS = {
@@ -31,10 +34,33 @@ _GRADED_SETTINGS = {
     "label of the image (thesis, Algorithm 1)",
     "gain": "the same relevance",
 }
-#: How the labels of an image with several of them make up one relevance.
-SeveralLabels = Literal["mean", "best"]
-#: Values by column for a block of queries.
-_Block = tuple[slice | npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]
+#: Columns of the nearest items of queries, beside those of metrics.
+_NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
+#: Slice of the queries of a block, and its values by column.
+_Block = tuple[slice, dict[str, npt.NDArray[Any]]]
+
+
+def nearest_labels(
+    gallery: torch.Tensor,
+    labels: LabelMatrix,
+    queries: torch.Tensor,
+    gallery_mask: npt.NDArray[np.bool_],
+    config: ScoringConfig,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Answer queries by the finest label of the nearest gallery image, with its cosine as confidence.
+
+    Args:
+        gallery: Embeddings, float, shape (n_gallery, d).
+        labels: Labels of the gallery, int64, shape (n_gallery, L), finest first.
+        queries: Embeddings, float, shape (n, d).
+        gallery_mask: bool, shape (n_gallery,); False for images that are no neighbours of any query.
+        config: How the gallery is searched.
+
+    Returns:
+        Labels, int64, and confidences, float64, both of shape (n,).
+    """
+    cosines, positions = nearest_neighbours(queries, gallery, 1, gallery_mask=gallery_mask, config=config)
+    return labels[positions[:, 0], 0], cosines[:, 0].astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +80,9 @@ class EvaluationConfig:
             or ``gain`` is given: ``mean`` over the labels of the query (thesis, Algorithm 1), or that of the ``best``
             level that any labels share. All other metrics take that level.
         ranking: How to rank.
-        rejection: Score by which queries can be rejected, if any; its figures are those of
-            :mod:`hgld.evaluation.rejection_report`.
+        n_neighbours: Number of nearest gallery items to keep for each query in :attr:`RetrievalResult.nearest`.
+        answer: How protocols that score an answer to each query (gldv2-recognition) find it: a function with the
+            arguments of :func:`nearest_labels`, and its form of labels and confidences.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
     """
@@ -67,7 +94,8 @@ class EvaluationConfig:
     level_weights: tuple[float, ...] | None = None
     several_labels: SeveralLabels = "mean"
     ranking: RankingConfig = field(default_factory=RankingConfig)
-    rejection: RejectionConfig | None = None
+    n_neighbours: int = 0
+    answer: Callable[..., tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = nearest_labels
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
 
@@ -76,6 +104,179 @@ class EvaluationConfig:
             raise ConfigurationError(
                 f'`several_labels` is "{self.several_labels}"; expected {" or ".join(get_args(SeveralLabels))}'
             )
+
+    def weights(self, own_relevance: npt.NDArray[np.float64] | None, shape: tuple[int, int]) -> LevelWeights:
+        """Return the weights of the levels of a task.
+
+        Args:
+            own_relevance: Relevances that come with the levels, if any.
+            shape: (n_query, L + 1).
+        """
+        return LevelWeights(
+            own_relevance if self.relevance is None else self.relevance,
+            self.relevance_alpha,
+            own_relevance if self.gain is None else self.gain,
+            self.level_weights,
+            shape=shape,
+        )
+
+
+def evaluate_retrieval(
+    query_embeddings: Vectors,
+    query_labels: Labelling | torch.Tensor,
+    gallery_embeddings: Vectors | None = None,
+    gallery_labels: Labelling | torch.Tensor | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    relevance_alpha: float = 1.0,
+    relevance: Relevance | npt.ArrayLike | None = None,
+    gain: Relevance | npt.ArrayLike | None = None,
+    level_weights: Sequence[float] | None = None,
+    several_labels: SeveralLabels = "mean",
+    query_ids: Sequence[Any] | Ids | None = None,
+    gallery_ids: Sequence[Any] | Ids | None = None,
+    ignored: Sequence[Sequence[int]] | None = None,
+    block_size: int | None = None,
+    device: str | None = None,
+    precision: Precision = "float32",
+    ties: Ties = "pessimistic",
+    normalize: bool = True,
+    processes: Processes | None = None,
+    progress: Progress | None = None,
+) -> RetrievalResult:
+    """Evaluate embeddings of images with hierarchical labels.
+
+    Args:
+        query_embeddings: float16, float32, bfloat16 or float64, shape (n_query, d); an array or a tensor, which may
+            be memory-mapped. Embeddings of zeros have a cosine of 0 with all others, and are counted.
+        query_labels: Integers, shape (n_query, L), finest first; or (n_query,) for one level; or
+            :class:`~hgld.hierarchy.LabelSets` of images with several labels each. Unlabelled images, with -1 at every
+            level or without labels, are excluded and counted.
+        gallery_embeddings: The same for the gallery, shape (n_gallery, d). Without a gallery every query is ranked
+            against all the others (leave-one-out), and never against itself.
+        gallery_labels: The same for the gallery, shape (n_gallery, L).
+        metrics: Names such as ``H-AP``, ``mAP@100``, ``R@1``, ``AP_l2`` (level 2; the finest is L); by default
+            :func:`~hgld.evaluation.metric_registry.default_metrics`.
+        relevance_alpha: Exponent alpha of Eq. 20, which weighs levels in H-AP.
+        relevance: Another relevance, see :class:`EvaluationConfig`.
+        gain: Another gain of NDCG, likewise.
+        level_weights: Weights of the levels in ``wAP``, coarsest first; equal by default.
+        several_labels: Relevance of images with several labels, see :class:`EvaluationConfig`.
+        query_ids: Ids of the images, shape (n_query,); the index of ``per_query``.
+        gallery_ids: Ids of the images, shape (n_gallery,). A gallery item with the id of the query is excluded from
+            its ranking; so are copies of an image that share its id.
+        ignored: Positions in the gallery, for each query, to exclude from its ranking (junk).
+        block_size: Number of queries ranked at once; chosen by memory by default.
+        device: ``cpu`` or ``cuda``; by default the device of the query embeddings.
+        precision: Precision of scores, see :class:`~hgld.evaluation.ranking.RankingConfig`.
+        ties: Which of two items with the same score is ranked first, likewise.
+        normalize: Whether to scale embeddings to length 1.
+        processes: Processes that share the queries, see :mod:`hgld.compute.processes`.
+        progress: Progress bar over the queries.
+
+    Returns:
+        ``means``, ``per_query``, ``counts``, ``intervals()``.
+
+    Raises:
+        InputError: Shapes or ids do not fit each other, labels are not nested, a gallery is empty, or an embedding is
+            not finite.
+        ConfigurationError: See :func:`evaluate_tasks`.
+
+    >>> embeddings = np.array([[1.0, 0.0], [0.8, 0.3], [0.9, 0.1], [0.0, 1.0]])
+    >>> labels = np.array([[0, 0], [0, 0], [1, 0], [2, 1]])  # the third is nearer to the first than the second
+    >>> result = evaluate_retrieval(embeddings, labels, metrics=["R@1", "H-AP"])
+    >>> result.means
+    {'R@1': 0.0, 'H-AP': 0.888888888888889}
+    >>> result.counts["without_positives_l1"]
+    1
+    """
+    if device is None:
+        device = str(query_embeddings.device) if isinstance(query_embeddings, torch.Tensor) else "cpu"
+    config = EvaluationConfig(
+        metrics=(metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics),
+        relevance_alpha=relevance_alpha,
+        relevance=relevance,
+        gain=gain,
+        level_weights=None if level_weights is None else tuple(level_weights),
+        several_labels=several_labels,
+        ranking=RankingConfig(block_size, device, precision, normalize, ties),
+        processes=processes or Processes(),
+        progress=progress,
+    )
+    junk = None if ignored is None else RaggedIndices.from_lists(ignored)
+    task = _task(query_embeddings, query_labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids, junk)
+    (result,) = evaluate_tasks([task], config)
+    return result
+
+
+def _task(
+    query_embeddings: Vectors,
+    query_labels: Labelling | torch.Tensor,
+    gallery_embeddings: Vectors | None,
+    gallery_labels: Labelling | torch.Tensor | None,
+    query_ids: Sequence[Any] | Ids | None,
+    gallery_ids: Sequence[Any] | Ids | None,
+    ignored: RaggedIndices | None,
+) -> RetrievalTask:
+    """Build the task, leave-one-out where there is no gallery."""
+    queries, labels = as_tensor(query_embeddings), _labelling(query_labels, "query")
+    ids = _checked_ids(query_ids, len(labels), "query")
+    if gallery_embeddings is None and gallery_labels is None and gallery_ids is None:
+        if ignored is not None:
+            ignored.check(len(labels), len(labels), "`ignored`")
+        return leave_one_out_task(queries, labels, ids=ids, ignored=ignored)
+    if gallery_embeddings is None or gallery_labels is None:
+        raise ConfigurationError(
+            "the gallery is given in part; expected `gallery_embeddings` and `gallery_labels` together (and "
+            "`gallery_ids` only with them), or none of them to rank each query against the others"
+        )
+    if gallery_ids is not None and query_ids is None:
+        raise ConfigurationError("`gallery_ids` are given without `query_ids`; expected both, or neither")
+    gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
+    others = _labelling(gallery_labels, "gallery")
+    if ignored is not None:
+        ignored.check(len(labels), len(others), "`ignored`")
+    return query_gallery_task(
+        queries,
+        labels,
+        gallery,
+        others,
+        query_ids=ids,
+        gallery_ids=_checked_ids(gallery_ids, len(others), "gallery"),
+        ignored=ignored,
+    )
+
+
+def _labelling(labels: Labelling | torch.Tensor, role: str) -> Labelling:
+    if isinstance(labels, LabelSets):
+        return labels
+    try:
+        array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    except ValueError:
+        raise InputError(
+            f"the {role} labels are lists of different lengths; expected one label per level for each image, or "
+            "`LabelSets.from_lists` for several labels per image"
+        ) from None
+    if array.dtype.kind in "OSTU":
+        raise InputError(
+            f"the {role} labels are texts or objects; number the classes of queries and gallery together, such as "
+            "with numpy.unique(labels, return_inverse=True)"
+        )
+    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"the {role} labels have the shape {array.shape} and the type {array.dtype}; expected integers of the "
+            "shape (n, L), finest first"
+        )
+    array = array.astype(np.int64, copy=False)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _checked_ids(ids: Sequence[Any] | Ids | None, n_images: int, role: str) -> Ids | None:
+    if ids is None:
+        return None
+    if len(ids) != n_images:
+        raise InputError(f"there are {len(ids):,} {role} ids, but labels for {n_images:,} {role} images")
+    return np.asarray(ids)
 
 
 def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | None = None) -> list[RetrievalResult]:
@@ -100,7 +301,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
     """
     config = config or EvaluationConfig()
     if config.metrics is not None and all(task.fixed_metrics for task in tasks):
-        names = dict.fromkeys(name for task in tasks for name in _names(task.metrics or ()))
+        fixed = (metric for task in tasks for metric in task.metrics or ())
+        names = dict.fromkeys(metric if isinstance(metric, str) else metric.name for metric in fixed)
         raise ConfigurationError(
             f"the metrics of {', '.join(task.name for task in tasks)} are {', '.join(names)}, and `metrics` asks for "
             "others; leave it out"
@@ -113,28 +315,26 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
 def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[RetrievalResult]:
     judgements = task.judgements
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
-    answers = answer_columns(n_levels) if task.detector is not None else []
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
-    names = [metric.name for metric in metrics]
     graded_task = _graded_task(task, metrics, config)
     graded = [metric for metric in metrics if metric.is_graded and graded_task is not None]
-    weights = _level_weights(task, config)
-    per_query = _per_query(task, [metric for metric in metrics if metric not in graded], weights, config)
-    settings = weights.settings
+    columns, settings = _measure(task, [metric for metric in metrics if metric not in graded], config)
     if graded_task is not None:
-        values = _per_query(graded_task, graded, _level_weights(graded_task, config), config)
-        per_query = per_query.assign(**{metric.name: values[metric.name].to_numpy() for metric in graded})
-        per_query = per_query[[*names, *_positives_columns(n_levels), *answers]]
+        values, _ = _measure(graded_task, graded, replace(config, n_neighbours=0))
+        columns |= {metric.name: values[metric.name] for metric in graded}
         settings = settings | _GRADED_SETTINGS
     if task.graded_judgements is not None:
         settings = settings | {"level": _BEST_LEVEL}
+    names = [metric.name for metric in metrics]
+    ids = np.arange(n_queries) if task.query_ids is None else np.asarray(task.query_ids)
+    per_query = pd.DataFrame(
+        {name: columns[name] for name in [*names, *positives_columns(n_levels)]}, index=pd.Index(ids, name="query")
+    )
     if not config.processes.rank:  # levels with relevances of their own need not occur
-        n_needed = n_levels if judgements.relevance() is None else 1
+        n_needed = n_levels if judgements.relevance is None else 1
         warn_without_positives(task.name, per_query, range(1, n_needed + 1))
-    if task.detector is not None:
-        per_query = with_answers(per_query.drop(columns=answers), per_query[answers], n_levels)
     result = RetrievalResult(
         name=task.name,
         per_query=per_query,
@@ -148,6 +348,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
             "query_counted": "H-AP_selfcount only",
             **task.settings,
         },
+        nearest=NearestItems(*(columns[name] for name in _NEAREST)) if config.n_neighbours else None,
     ).renamed(task.metric_names)
     if task.query_groups is None:
         return [result]
@@ -169,39 +370,28 @@ def _graded_task(task: RetrievalTask, metrics: Sequence[Metric], config: Evaluat
             "`relevance_alpha` belongs to Eq. 20, but images with several labels have the relevance of Algorithm 1; "
             "leave it out, or set `several_labels` to best"
         )
-    return replace(task, judgements=task.graded_judgements, graded_judgements=None, detector=None)
-
-
-def _level_weights(task: RetrievalTask, config: EvaluationConfig) -> LevelWeights:
-    own_relevance = task.judgements.relevance()
-    return LevelWeights(
-        own_relevance if config.relevance is None else config.relevance,
-        config.relevance_alpha,
-        own_relevance if config.gain is None else config.gain,
-        config.level_weights,
-        shape=(task.judgements.n_queries, task.judgements.n_levels + 1),
-    )
+    return replace(task, judgements=task.graded_judgements, graded_judgements=None)
 
 
 def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metric]:
     """Return the metrics to take, after a check of their cutoffs against the longest ranking."""
     judgements = task.judgements
     n_levels = judgements.n_levels
-    most_ranked = int(ranked_items(judgements, task.excluded, task.gallery_mask).n_ranked.max())
+    most_ranked = int(ranked_items(judgements, task.excluded, task.gallery_mask)[2].max())
     if config.metrics is not None and not task.fixed_metrics:
         chosen: Sequence[str | Metric] = list(dict.fromkeys(config.metrics))
     elif task.metrics is not None:
         chosen = task.metrics
-    elif judgements.relevance() is None:
+    elif judgements.relevance is None:
         chosen = default_metrics(n_levels, most_ranked)
     else:  # levels with relevances of their own are not semantic levels
         chosen = ["H-AP", "NDCG", "ASI"]
     metrics = [metric if isinstance(metric, Metric) else Metric.from_name(metric, n_levels) for metric in chosen]
     for metric in metrics:
-        if metric.tree and (judgements.relevance() is not None or task.graded_judgements is not None):
+        if metric.spec.tree and (judgements.relevance is not None or task.graded_judgements is not None):
             raise ConfigurationError(
                 f"{metric.name} needs labels that form a tree, with one label per image and level; the relevances "
-                "here come from a table or from several labels per image"
+                "here come from several labels per image"
             )
         if metric.k is not None and not 1 <= metric.k <= most_ranked:
             raise ConfigurationError(
@@ -211,27 +401,20 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
     return metrics
 
 
-def _per_query(
-    task: RetrievalTask, metrics: Sequence[Metric], weights: LevelWeights, config: EvaluationConfig
-) -> pd.DataFrame:
-    """Return the table of :attr:`RetrievalResult.per_query` for some metrics."""
-    blocks = config.processes.gather(_measure(task, metrics, weights, config))
-    return _table(task, blocks, [metric.name for metric in metrics])
-
-
 def _measure(
-    task: RetrievalTask, metrics: Sequence[Metric], weights: LevelWeights, config: EvaluationConfig
-) -> list[_Block]:
-    """Rank this process's share of the queries and take the metrics of each block."""
+    task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Return the values of all queries by column, and what the weights of the levels are in words.
+
+    This process ranks its share of the queries and takes the metrics of each block.
+    """
     n_levels = task.judgements.n_levels
+    weights = config.weights(task.judgements.relevance, (task.judgements.n_queries, n_levels + 1))
     cutoffs = sorted({metric.k for metric in metrics if metric.k is not None})
     # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
-    block = RankedBlock(levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
-    for metric in metrics:
-        metric.values(block)
+    block_columns(metrics, levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
     blocks: list[_Block] = []
-    firsts: list[FirstItems] = []
     tables = None
     for ranked in rank(
         task.queries,
@@ -241,47 +424,40 @@ def _measure(
         gallery_mask=task.gallery_mask,
         config=config.ranking,
         part=config.processes.part,
-        n_neighbours=task.detector.n_neighbours if isinstance(task.detector, NeighbourDetector) else 0,
+        n_neighbours=config.n_neighbours,
         needed=needed_ranks(metrics),
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
-        statistics = _statistics(ranked, n_levels, cutoffs, tables)
+        statistics = ranking_statistics(
+            ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, positives=ranked.positives, tables=tables
+        )
         if task.n_positives is not None:
             positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
             statistics = replace(statistics, positives=positives)
-        block = RankedBlock(ranked.levels, statistics, weights.block(ranked.queries))
-        values = {metric.name: metric.values(block) for metric in metrics}
-        values.update(zip(_positives_columns(n_levels), statistics.positives.T, strict=True))
-        blocks.append((ranked.queries, {column: numbers.cpu().numpy() for column, numbers in values.items()}))
-        if task.detector is not None:
-            firsts.append(first_items(ranked))
-    if firsts:
-        blocks.append(answer_queries(task, firsts))
-    return blocks
+        columns = block_columns(metrics, ranked.levels, statistics, weights.block(ranked.queries))
+        if ranked.neighbours is not None:
+            nearest = (ranked.levels[:, 0].cpu().numpy().copy(), *ranked.neighbours)
+            columns |= dict(zip(_NEAREST, nearest, strict=True))
+        blocks.append((ranked.queries, columns))
+    shares = config.processes.gather(blocks)
+    ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
+    names = list(ordered[0][1])
+    return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}, weights.settings
 
 
-def _statistics(ranked: Ranked, n_levels: int, cutoffs: Sequence[int], tables: RankTables) -> RankingStatistics:
-    if ranked.positives is None:
-        return ranking_statistics(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
-    return truncated_statistics(ranked.levels, ranked.positives, ranked.n_ranked, cutoffs, tables=tables)
+def block_columns(
+    metrics: Sequence[Metric], levels: torch.Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the metrics and the numbers of positives of a block of queries: arrays of shape (n,) by column."""
+    columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
+    positives = statistics.positives.to(torch.int64).T.cpu().numpy()
+    return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
 
 
-def _table(task: RetrievalTask, blocks: Sequence[Sequence[_Block]], metrics: Sequence[str]) -> pd.DataFrame:
-    """Join the blocks of all processes into the table of :attr:`RetrievalResult.per_query`."""
-    n_queries = task.judgements.n_queries
-    positives = _positives_columns(task.judgements.n_levels)
-    answers = [] if task.detector is None else answer_columns(task.judgements.n_levels)
-    ids = np.arange(n_queries) if task.query_ids is None else np.asarray(task.query_ids)
-    table = pd.DataFrame(
-        {column: np.full(n_queries, np.nan) for column in [*metrics, *positives, *answers]},
-        index=pd.Index(ids, name="query"),
-    )
-    for rows, values in (block for process in blocks for block in process):
-        for column, numbers in values.items():
-            table.iloc[rows, table.columns.get_loc(column)] = numbers
-    result: pd.DataFrame = table.astype(dict.fromkeys(positives, np.int64))
-    return result
+def positives_columns(n_levels: int) -> list[str]:
+    """Return the columns of :attr:`RetrievalResult.per_query` with the numbers of positives, coarsest level first."""
+    return [f"positives_l{level}" for level in range(1, n_levels + 1)]
 
 
 def _zero_counts(task: RetrievalTask) -> dict[str, int]:
@@ -292,11 +468,3 @@ def _zero_counts(task: RetrievalTask) -> dict[str, int]:
         if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
     return counts
-
-
-def _positives_columns(n_levels: int) -> list[str]:
-    return [f"positives_l{level}" for level in range(1, n_levels + 1)]
-
-
-def _names(metrics: Sequence[str | Metric]) -> list[str]:
-    return [metric.name if isinstance(metric, Metric) else metric for metric in metrics]

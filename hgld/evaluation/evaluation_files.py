@@ -1,106 +1,28 @@
-"""Input files of an evaluation, and what is read from them."""
+"""Evaluate embeddings in files by a protocol: the library side of ``hgld evaluate``.
+
+A protocol declares the input files that it accepts, and builds tasks from their contents.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import EvaluationConfig
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
+from hgld.evaluation.input_files import EvaluationFiles
+from hgld.evaluation.protocols import get_protocol
+from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.gldv2.recognition import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import Embeddings, read_embeddings
-
-
-@dataclass(frozen=True)
-class EvaluationFiles:
-    """Input files of an evaluation.
-
-    Args:
-        embeddings: Embeddings of all images; otherwise ``query_embeddings`` and ``gallery_embeddings``.
-        query_embeddings: Embeddings of the queries.
-        gallery_embeddings: Embeddings of the gallery.
-        labels: Labels of the images, see :func:`hgld.datasets.image_labels.read_labels`; by default the landmark ids
-            that come with the embeddings.
-        query_labels: Labels of the queries, where they are not in ``labels``.
-        hierarchy: Levels above landmarks: a file from ``hgld build`` or the released CSV files.
-        split: Split of the landmark ids, where the hierarchy has several; or of a manifest in ``labels``, of which
-            other images are not used.
-        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, the pickle file of ROxford
-            or RParis, or the CSV file of GLDv2's recognition track.
-        label_separator: Separator between the labels of an image in ``labels`` and ``query_labels``, see
-            :func:`hgld.datasets.image_labels.read_labels`.
-        predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.ground_truth` and
-            :mod:`hgld.gldv2.recognition`; instead of embeddings.
-        distractor_embeddings: Embeddings of further gallery images that are relevant to no query.
-
-    Raises:
-        ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and
-            ``predictions`` that is given; or there is a separator without labels.
-    """
-
-    embeddings: Path | None = None
-    query_embeddings: Path | None = None
-    gallery_embeddings: Path | None = None
-    labels: Path | None = None
-    query_labels: Path | None = None
-    hierarchy: Path | None = None
-    split: str | None = None
-    ground_truth: Path | None = None
-    label_separator: str | None = None
-    predictions: Path | None = None
-    distractor_embeddings: Path | None = None
-
-    def __post_init__(self) -> None:
-        sources = ("embeddings", "query_embeddings", "gallery_embeddings", "predictions")
-        given = [name for name in sources if getattr(self, name) is not None]
-        if given not in (["embeddings"], ["query_embeddings", "gallery_embeddings"], ["predictions"]):
-            raise ConfigurationError(
-                "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`, or `predictions`; "
-                f"found {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
-            )
-        if self.label_separator is not None and self.labels is None:
-            raise ConfigurationError("`label_separator` is for the columns of `labels`, which is not given")
-
-    def given(self) -> set[str]:
-        """Return the names of the inputs that are given."""
-        return {field.name for field in fields(self) if getattr(self, field.name) is not None}
-
-    def provenance(self, protocol: str | None, config: EvaluationConfig) -> Provenance:
-        """Return the provenance of an evaluation; reads all files."""
-        paths = {name: path for name in self.given() if isinstance(path := getattr(self, name), Path)}
-        parameters: dict[str, Any] = {
-            "protocol": protocol,
-            "split": self.split,
-            "metrics": config.metrics,
-            "relevance_alpha": config.relevance_alpha,
-            "level_weights": config.level_weights,
-            "several_labels": config.several_labels,
-            "label_separator": self.label_separator,
-            "precision": config.ranking.precision,
-            "ties": config.ranking.ties,
-        }
-        if config.rejection is not None:
-            parameters["rejection"] = {"score": config.rejection.name, "options": config.rejection.all_options()}
-        return Provenance("evaluate", parameters, input_digests(**paths))
-
-    def read(self) -> EvaluationInputs:
-        """Read the hierarchy and the embeddings; labels and ground truth are read by the protocols.
-
-        Raises:
-            InputError: A file is missing or malformed.
-        """
-        hierarchy = None if self.hierarchy is None else load_hierarchy(self.hierarchy)
-        if self.embeddings is not None:
-            images = read_embeddings(self.embeddings)
-            return EvaluationInputs(self, images, images, hierarchy)
-        assert self.query_embeddings is not None
-        assert self.gallery_embeddings is not None
-        queries, gallery = read_embeddings(self.query_embeddings), read_embeddings(self.gallery_embeddings)
-        distractors = None if self.distractor_embeddings is None else read_embeddings(self.distractor_embeddings)
-        return EvaluationInputs(self, queries, gallery, hierarchy, distractors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +42,23 @@ class EvaluationInputs:
     gallery: Embeddings
     hierarchy: Hierarchy | None = None
     distractors: Embeddings | None = None
+
+    @classmethod
+    def read(cls, files: EvaluationFiles) -> EvaluationInputs:
+        """Read the hierarchy and the embeddings; labels and ground truth are read by the protocols.
+
+        Raises:
+            InputError: A file is missing or malformed.
+        """
+        hierarchy = None if files.hierarchy is None else load_hierarchy(files.hierarchy)
+        if files.embeddings is not None:
+            images = read_embeddings(files.embeddings)
+            return cls(files, images, images, hierarchy)
+        assert files.query_embeddings is not None
+        assert files.gallery_embeddings is not None
+        queries, gallery = read_embeddings(files.query_embeddings), read_embeddings(files.gallery_embeddings)
+        distractors = None if files.distractor_embeddings is None else read_embeddings(files.distractor_embeddings)
+        return cls(files, queries, gallery, hierarchy, distractors)
 
     @property
     def ground_truth(self) -> Path:
@@ -150,3 +89,186 @@ class EvaluationInputs:
                 f"{images.path} does not say which landmark an image shows; give `labels`, such as GLDv2's train.csv"
             )
         return labels_from_landmarks(images.landmark_ids, self.hierarchy, self.files.split)
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """A combination of inputs that a protocol accepts.
+
+    Args:
+        required: Fields of :class:`EvaluationFiles`.
+        optional: Further fields.
+    """
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EvaluationProtocol:
+    """A way to evaluate embeddings.
+
+    Args:
+        name: Name for users.
+        inputs: Combinations of inputs that it accepts, the usual one first.
+        build_tasks: Function from the contents of the input files to the tasks. It raises an
+            :class:`~hgld.errors.InputError` for ground truth that is malformed or does not fit the embeddings.
+        descriptions: What an input is for this protocol, for messages.
+        metrics_require: Input without which metrics cannot be chosen, if any.
+        reports_mean: Whether the mean over the results is reported.
+        answer_queries: Function from the contents of the input files to the results and the answers, for protocols
+            that score an answer to each query instead of a ranking.
+        score_predictions: Function from the input files to the results, for protocols that score ``predictions``
+            instead of ranking embeddings.
+    """
+
+    name: str
+    inputs: tuple[InputSet, ...]
+    build_tasks: Callable[[EvaluationInputs], list[RetrievalTask]] = lambda inputs: []
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    metrics_require: str | None = None
+    reports_mean: bool = False
+    answer_queries: (
+        Callable[[EvaluationInputs, EvaluationConfig], tuple[list[RetrievalResult], LandmarkAnswers]] | None
+    ) = None
+    score_predictions: Callable[[EvaluationFiles, EvaluationConfig], list[RetrievalResult]] | None = None
+
+    def check(self, files: EvaluationFiles, config: EvaluationConfig) -> None:
+        """Check that the given inputs are one of the accepted combinations.
+
+        Raises:
+            ConfigurationError: An input is missing, or the protocol does not use it.
+        """
+        given = files.given()
+
+        def differences(inputs: InputSet) -> tuple[list[str], list[str]]:
+            missing = [name for name in inputs.required if name not in given]
+            return missing, sorted(given.difference(inputs.required, inputs.optional))
+
+        missing, unexpected = min(map(differences, self.inputs), key=lambda each: len(each[0]) + len(each[1]))
+        problems = []
+        if missing:
+            descriptions = {name: f" ({description})" for name, description in self.descriptions.items()}
+            problems.append(f"needs {_listed([f'`{name}`' + descriptions.get(name, '') for name in missing])}")
+        if unexpected:
+            problems.append(f"does not use {_listed([f'`{name}`' for name in unexpected])}")
+        if problems:
+            raise ConfigurationError(f"the protocol {self.name} {' and '.join(problems)}")
+        if config.metrics is not None and self.metrics_require is not None and self.metrics_require not in given:
+            raise ConfigurationError(f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`")
+
+
+def _listed(names: list[str]) -> str:
+    """Join names with commas and "and"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+@dataclass(frozen=True)
+class LandmarkAnswers:
+    """Predicted landmarks of test images.
+
+    Args:
+        image_ids: Ids of all test images, those that are not scored included.
+        predictions: Prediction by test image, ignored ones included; those without a prediction are absent.
+        counts: Counts of images that were left out.
+    """
+
+    image_ids: tuple[str, ...]
+    predictions: Mapping[str, LandmarkPrediction]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Results of a protocol.
+
+    Args:
+        results: Results of its parts, in the order of the tasks.
+        tasks: Tasks that were evaluated; none where predictions or answers were scored.
+        mean: Mean of each metric over the results, for protocols that report it.
+        hierarchy: Levels above landmarks, if given.
+        answers: Answers to the queries, for protocols that score these.
+    """
+
+    results: tuple[RetrievalResult, ...]
+    tasks: tuple[RetrievalTask, ...]
+    mean: dict[str, float] | None = None
+    hierarchy: Hierarchy | None = None
+    answers: LandmarkAnswers | None = None
+
+
+def evaluate_files(
+    files: EvaluationFiles, protocol: str | None = None, config: EvaluationConfig | None = None
+) -> Evaluation:
+    """Evaluate embeddings in files.
+
+    Args:
+        files: Input files.
+        protocol: Name of the protocol, one of :data:`hgld.evaluation.protocols.PROTOCOL_NAMES`; by default
+            ``leave-one-out`` for one set of images, ``retrieval`` for queries and a gallery, and ``gldv2-retrieval``
+            for predictions.
+        config: Metrics, and how to rank.
+
+    Raises:
+        ConfigurationError: Files do not suit the protocol, or a setting is wrong.
+        InputError: A file is missing or malformed, or does not fit another.
+    """
+    config = config or EvaluationConfig()
+    chosen = choose_protocol(files, protocol, config)
+    if chosen.score_predictions is not None and files.predictions is not None:
+        return Evaluation(tuple(chosen.score_predictions(files, config)), ())
+    inputs = EvaluationInputs.read(files)
+    return evaluate_inputs(chosen, inputs, chosen.build_tasks(inputs), config)
+
+
+def evaluate_inputs(
+    protocol: EvaluationProtocol, inputs: EvaluationInputs, tasks: Sequence[RetrievalTask], config: EvaluationConfig
+) -> Evaluation:
+    """Evaluate the contents of files.
+
+    Args:
+        protocol: Protocol that the files suit.
+        inputs: Their contents.
+        tasks: Tasks that the protocol has built from them.
+        config: Metrics, and how to rank.
+    """
+    if protocol.answer_queries is not None:
+        answered, answers = protocol.answer_queries(inputs, config)
+        return Evaluation(tuple(answered), (), hierarchy=inputs.hierarchy, answers=answers)
+    results = evaluate_tasks(tasks, config)
+    mean = None
+    if protocol.reports_mean:
+        mean = {name: float(np.mean([result.means[name] for result in results])) for name in results[0].metrics}
+    return Evaluation(tuple(results), tuple(tasks), mean, inputs.hierarchy)
+
+
+def choose_protocol(files: EvaluationFiles, name: str | None, config: EvaluationConfig) -> EvaluationProtocol:
+    """Return the protocol of a name, or the default one for the files, see :func:`evaluate_files`.
+
+    Raises:
+        ConfigurationError: There is no such protocol, or the files do not suit it.
+    """
+    if name is None and files.predictions is not None:
+        name = "gldv2-retrieval"
+    protocol = get_protocol(name or ("retrieval" if files.embeddings is None else "leave-one-out"))
+    protocol.check(files, config)
+    return protocol
+
+
+def evaluation_provenance(
+    files: EvaluationFiles, protocol: str | None, config: EvaluationConfig, **further: object
+) -> Provenance:
+    """Return the provenance of an evaluation, with further parameters; reads all files."""
+    paths = {name: path for name in files.given() if isinstance(path := getattr(files, name), Path)}
+    parameters: dict[str, Any] = {
+        "protocol": protocol,
+        "split": files.split,
+        "metrics": config.metrics,
+        "relevance_alpha": config.relevance_alpha,
+        "level_weights": config.level_weights,
+        "several_labels": config.several_labels,
+        "label_separator": files.label_separator,
+        "precision": config.ranking.precision,
+        "ties": config.ranking.ties,
+    }
+    return Provenance("evaluate", parameters | further, input_digests(**paths))

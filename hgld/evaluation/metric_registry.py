@@ -5,34 +5,18 @@ A metric is a function in :mod:`hgld.evaluation.metrics` and one entry of :data:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation import hierarchy_metrics, metrics
-from hgld.evaluation.first_ranks import NeededRanks
-from hgld.evaluation.level_weights import BlockWeights
+from hgld.evaluation import metrics
+from hgld.evaluation.ranking_keys import NeededRanks
 from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.hierarchy.label_matrix import column_of
-
-
-@dataclass(frozen=True, eq=False)
-class RankedBlock:
-    """Rankings of n queries, from which metrics take their values.
-
-    Args:
-        levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last that is needed.
-        statistics: Statistics of these rankings.
-        weights: Relevance and gain of the levels.
-    """
-
-    levels: torch.Tensor
-    statistics: RankingStatistics
-    weights: BlockWeights
 
 
 @dataclass(frozen=True)
@@ -50,7 +34,7 @@ class MetricSpec:
         first_positives: Whether it depends on the first R items only, R being the number of positives of its level.
         cutoff: Whether it takes a cutoff k.
         level: Whether it takes a semantic level; its name may then end in ``_lN``.
-        weights: Field of :class:`BlockWeights` that it takes, if any.
+        weights: Weights of the levels that it takes, if any.
     """
 
     function: Callable[..., torch.Tensor]
@@ -63,19 +47,19 @@ class MetricSpec:
     weights: Literal["relevance", "self_counting_relevance", "gain", "level_weights"] | None = None
 
 
-def _ahp(
-    similarity: hierarchy_metrics.Similarity = "height", *, cutoff: bool = False, trapezoid: bool = False
-) -> MetricSpec:
+def _ahp(cutoff: bool, **options: Any) -> MetricSpec:
     """Return the entry of a variant of AHP."""
-
-    def ahp(levels: torch.Tensor, statistics: RankingStatistics, k: int | None = None) -> torch.Tensor:
-        return hierarchy_metrics.average_hierarchical_precision(
-            levels, statistics, k, similarity, trapezoid=trapezoid
-        )
-
-    return MetricSpec(ahp, ranked_levels=True, tree=True, cutoff=cutoff)
+    function = partial(metrics.average_hierarchical_precision, **options)
+    return MetricSpec(function, ranked_levels=True, tree=True, cutoff=cutoff)
 
 
+#: Variants of AHP by the end of their names.
+_AHP: dict[str, dict[str, Any]] = {
+    "": {},
+    "_WUP": {"similarity": "wu_palmer"},
+    "_trapezoid": {"trapezoid": True},
+    "_WUP_trapezoid": {"similarity": "wu_palmer", "trapezoid": True},
+}
 #: Metrics by name; K stands for the cutoff.
 METRICS: dict[str, MetricSpec] = {
     "AP": MetricSpec(metrics.average_precision, level=True),
@@ -93,25 +77,16 @@ METRICS: dict[str, MetricSpec] = {
     "NDCG@K": MetricSpec(metrics.ndcg_at_k, cutoff=True, weights="gain"),
     "SI@K": MetricSpec(metrics.set_intersection_at_k, cutoff=True),
     "ASI": MetricSpec(metrics.asi),
-    "HP@K": MetricSpec(hierarchy_metrics.hierarchical_precision_at_k, cutoff=True, tree=True),
+    "HP@K": MetricSpec(metrics.hierarchical_precision_at_k, cutoff=True, tree=True),
     "HP_WUP@K": MetricSpec(
-        partial(hierarchy_metrics.hierarchical_precision_at_k, similarity="wu_palmer"), cutoff=True, tree=True
+        partial(metrics.hierarchical_precision_at_k, similarity="wu_palmer"), cutoff=True, tree=True
     ),
-    "AHP": _ahp(),
-    "AHP@K": _ahp(cutoff=True),
-    "AHP_WUP": _ahp("wu_palmer"),
-    "AHP_WUP@K": _ahp("wu_palmer", cutoff=True),
-    "AHP_trapezoid": _ahp(trapezoid=True),
-    "AHP_trapezoid@K": _ahp(trapezoid=True, cutoff=True),
-    "AHP_WUP_trapezoid": _ahp("wu_palmer", trapezoid=True),
-    "AHP_WUP_trapezoid@K": _ahp("wu_palmer", trapezoid=True, cutoff=True),
-    "WUP@K": MetricSpec(hierarchy_metrics.wu_palmer_at_k, cutoff=True, tree=True),
-    "hF": MetricSpec(hierarchy_metrics.hierarchical_f, ranked_levels=True, tree=True, first_item=True),
-    "mistake_severity": MetricSpec(
-        hierarchy_metrics.mistake_severity, ranked_levels=True, tree=True, first_item=True
-    ),
-    "avg_hdist@K": MetricSpec(hierarchy_metrics.average_hierarchical_distance_at_k, cutoff=True, tree=True),
-    "min_hdist@K": MetricSpec(hierarchy_metrics.least_hierarchical_distance_at_k, cutoff=True, tree=True),
+    **{f"AHP{end}{k}": _ahp(bool(k), **options) for end, options in _AHP.items() for k in ("", "@K")},
+    "WUP@K": MetricSpec(metrics.wu_palmer_at_k, cutoff=True, tree=True),
+    "hF": MetricSpec(metrics.hierarchical_f, ranked_levels=True, tree=True, first_item=True),
+    "mistake_severity": MetricSpec(metrics.mistake_severity, ranked_levels=True, tree=True, first_item=True),
+    "avg_hdist@K": MetricSpec(metrics.average_hierarchical_distance_at_k, cutoff=True, tree=True),
+    "min_hdist@K": MetricSpec(metrics.least_hierarchical_distance_at_k, cutoff=True, tree=True),
 }
 
 
@@ -121,21 +96,15 @@ class Metric:
 
     Args:
         name: Name in results, such as ``H-AP``, ``mAP@100``, ``R@1_l2`` (level 2), ``AP_l3``, ``NDCG@10``.
+        spec: Its entry in :data:`METRICS`, or one of its own.
         k: Cutoff up to which the ranking statistics are needed; None for a metric of whole rankings.
-        values: Function from the rankings of n queries to the values of the metric, float64, shape (n,).
-        tree: Whether levels have to be those of a tree of classes, and not values of relevance.
-        is_graded: Whether it weighs items by their relevance or gain, so that levels need not be semantic.
-        n_ranks: Number of ranks that it depends on; None if that is not the same number for all rankings.
-        positives_level: Level l of a metric that depends on the first R_l ranks; else None.
+        level: Semantic level, of a metric that takes one.
     """
 
     name: str
-    k: int | None
-    values: Callable[[RankedBlock], torch.Tensor]
-    tree: bool = False
-    is_graded: bool = False
-    n_ranks: int | None = None
-    positives_level: int | None = None
+    spec: MetricSpec
+    k: int | None = None
+    level: int | None = None
 
     @classmethod
     def from_name(cls, name: str, n_levels: int) -> Metric:
@@ -156,18 +125,44 @@ class Metric:
             raise ConfigurationError(f"there is no metric {name!r}; expected {_expected()}")
         level = int(number or n_levels)
         column_of(level, n_levels)  # raises for a level that does not exist
-        cutoff = int(k) if spec.cutoff else None
-        n_ranks = 1 if spec.first_item else cutoff
-        is_graded = spec.weights in ("relevance", "gain")
-        positives_level = level if spec.first_positives else None
-        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree, is_graded, n_ranks, positives_level)
+        return cls(name, spec, int(k) if spec.cutoff else None, level)
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether it weighs items by their relevance or gain, so that levels need not be semantic."""
+        return self.spec.weights in ("relevance", "gain")
+
+    @property
+    def n_ranks(self) -> int | None:
+        """Number of ranks that it depends on; None if that is not the same number for all rankings."""
+        return 1 if self.spec.first_item else self.k
+
+    def values(self, levels: torch.Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]) -> torch.Tensor:
+        """Return the values of the metric for n queries: float64, shape (n,).
+
+        Args:
+            levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last needed.
+            statistics: Statistics of these rankings.
+            weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.relevance.LevelWeights`.
+        """
+        spec = self.spec
+        arguments: list[object] = [levels, statistics] if spec.ranked_levels else [statistics]
+        arguments += [self.k] if spec.cutoff else []
+        arguments += [self.level] if spec.level else []
+        if spec.weights is not None:
+            if (chosen := weights[spec.weights]) is None and spec.weights == "self_counting_relevance":
+                raise ConfigurationError(
+                    f"{self.name} is defined for the relevance of Eq. 20 only, not for one of your own"
+                )
+            arguments.append(chosen)
+        return spec.function(*arguments)
 
 
 def needed_ranks(metrics: Sequence[Metric]) -> NeededRanks | None:
     """Return the ranks on which metrics depend; None for whole rankings."""
-    if any(metric.n_ranks is None and metric.positives_level is None for metric in metrics):
+    if any(metric.n_ranks is None and not metric.spec.first_positives for metric in metrics):
         return None
-    levels = {metric.positives_level for metric in metrics if metric.positives_level is not None}
+    levels = {metric.level for metric in metrics if metric.spec.first_positives and metric.level is not None}
     return NeededRanks(max((metric.n_ranks or 0 for metric in metrics), default=0), tuple(sorted(levels)))
 
 
@@ -183,27 +178,6 @@ def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
     """
     head = ["mAP@100"] if n_ranked >= 100 else []
     return [*head, "mAP@R", "R@1", "H-AP", "NDCG", "ASI", *(f"AP_l{level}" for level in range(n_levels, 0, -1))]
-
-
-def _call(name: str, spec: MetricSpec, k: int | None, level: int) -> Callable[[RankedBlock], torch.Tensor]:
-    """Return the function that calls a registered one with the arguments it takes."""
-
-    def values(block: RankedBlock) -> torch.Tensor:
-        arguments: list[object] = [k] if spec.cutoff else []
-        if spec.level:
-            arguments.append(level)
-        if spec.weights is not None:
-            weights = getattr(block.weights, spec.weights)
-            if weights is None and spec.weights == "self_counting_relevance":
-                raise ConfigurationError(
-                    f"{name} is defined for the relevance of Eq. 20 only, not for one of your own"
-                )
-            arguments.append(weights)
-        if spec.ranked_levels:
-            return spec.function(block.levels, block.statistics, *arguments)
-        return spec.function(block.statistics, *arguments)
-
-    return values
 
 
 def _expected() -> str:

@@ -4,15 +4,14 @@ All metrics need the levels in ranked order and nothing else, so the level is pa
 is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer that
 sorts as the scores do, best first, and the level its lowest bits (:mod:`hgld.evaluation.ranking_keys`). After one
 sort of these keys the levels are read from them. Besides the embeddings that takes 5 bytes per query of a block and
-gallery item (9 with 64-bit keys). Where only the first ranks are needed, nothing else is sorted
-(:mod:`hgld.evaluation.first_ranks`).
+gallery item (9 with 64-bit keys). Where only the first ranks are needed, nothing else is sorted.
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, get_args
@@ -24,15 +23,25 @@ import torch
 from hgld.compute.compiled import is_compiled
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.compute.threads import parallel_map
-from hgld.compute.top_k import Floats, Integers, RunningTopK
+from hgld.compute.top_k import Floats, Integers, RunningTopK, joined_top_k
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.excluded_pairs import ExcludedPairs
-from hgld.evaluation.first_ranks import FirstKeys, NeededRanks, affordable, count_positives
-from hgld.evaluation.nearest_ranked import NearestRanked
-from hgld.evaluation.ranking_keys import KeyFormat, KeyRows, ScoreRows, Ties, key_type
+from hgld.evaluation.ranking_keys import (
+    ExcludedPairs,
+    FirstKeys,
+    KeyFormat,
+    KeyRows,
+    NeededRanks,
+    ScoreRows,
+    Ties,
+    count_positives,
+    key_type,
+)
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
+
+#: A ranking is sorted as a whole where more than one of this many items is needed.
+_LEAST_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -85,25 +94,14 @@ class Ranked:
     positives: torch.Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class RankedItems:
-    """Items of the gallery that are ranked.
-
-    Args:
-        gallery_mask: bool, shape (n_gallery,); False for items excluded from all rankings.
-        excluded: Further items excluded from the ranking of each query, without repetition.
-        n_ranked: int64, shape (n_query,); number of items that are ranked.
-    """
-
-    gallery_mask: npt.NDArray[np.bool_]
-    excluded: RaggedIndices
-    n_ranked: npt.NDArray[np.int64]
-
-
 def ranked_items(
     judgements: RelevanceJudgements, excluded: RaggedIndices | None, gallery_mask: npt.NDArray[np.bool_] | None
-) -> RankedItems:
+) -> tuple[npt.NDArray[np.bool_], RaggedIndices, npt.NDArray[np.int64]]:
     """Count the items of each ranking, see :func:`rank`; an item may be excluded in both ways.
+
+    Returns:
+        Items that are not excluded from all rankings, bool, shape (n_gallery,); further items excluded from the
+        ranking of each query, without repetition; and the number of items that are ranked, shape (n_query,).
 
     Raises:
         InputError: There is no query or no gallery item, the exclusions do not fit them, or a query has no items
@@ -128,7 +126,7 @@ def ranked_items(
         raise InputError(
             f"no gallery item is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are excluded"
         )
-    return RankedItems(mask, excluded, n_ranked)
+    return mask, excluded, n_ranked
 
 
 def rank(
@@ -173,7 +171,7 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or NoProgress()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
-    items = ranked_items(judgements, excluded, gallery_mask)
+    mask, excluded, n_ranked = ranked_items(judgements, excluded, gallery_mask)
     check_embeddings(query_embeddings, gallery_embeddings)
     for embeddings, n_judged, role in (
         (query_embeddings, n_queries, "query"),
@@ -184,55 +182,40 @@ def rank(
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    masked = np.flatnonzero(~items.gallery_mask)
+    masked = np.flatnonzero(~mask)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
     shares = list(enumerate(scorer.shares(n_gallery)))
-    keys = key_type(judgements.n_levels, scorer.largest)
-    step = min(config.queries_per_block(n_gallery, keys), n_queries)
+    step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
     if config.precision == "float64" or not is_compiled(device):
         needed = None
     key_format = KeyFormat.of(judgements.n_levels, scorer.largest, config.ties)
-    rows: KeyRows | ScoreRows | None = None
+    whole: KeyRows | ScoreRows | None = None  # in which whole rankings are sorted
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        n_rows, excluded_columns = queries.stop - start, items.excluded.block(queries)
-        excluded_pairs = ExcludedPairs(masked, excluded_columns)
-        nearest = None
-        if n_neighbours:
-            parts = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares]
-            nearest = NearestRanked(parts, excluded_pairs)
-        positives, first = None, None
+        n_rows, pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
+        nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
+        rows: KeyRows | ScoreRows | FirstKeys | None = None
+        positives = None
         if needed is not None:
-            positives = count_positives(judgements, queries, excluded_pairs)
+            positives = count_positives(judgements, queries, pairs)
             n_first = needed.count(positives)
-            if affordable(n_first, n_gallery, len(shares)):
-                first = FirstKeys(n_rows, n_first, len(shares), key_format, excluded_pairs)
-        if first is None and rows is None:
-            rows = _rows(step, judgements, scorer.largest, config)
-        collected = rows if first is None else first
-        assert collected is not None
+            # The first keys are few, and take less memory than all keys of a block.
+            if n_first * _LEAST_SHARE <= n_gallery and len(shares) * (2 * n_first + 32) <= n_gallery:
+                rows = FirstKeys(n_rows, n_first, len(shares), key_format)
+        if rows is None:
+            if whole is None and config.precision == "float64":
+                whole = ScoreRows(step, n_gallery, device, config.ties)
+            elif whole is None:
+                whole = KeyRows(step, n_gallery, key_format, device)
+            rows, positives = whole, None
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, collected, scorer, judgements, queries, nearest), shares, device)
-        if first is not None:
-            levels = first.ranked()
-        else:
-            assert rows is not None
-            rows.exclude(slice(None), torch.from_numpy(masked).to(device))
-            rows.exclude(*(torch.from_numpy(indexes).to(device) for indexes in excluded_columns))
-            levels, positives = rows.ranked(n_rows), None
-        n_ranked = torch.from_numpy(items.n_ranked[queries]).to(device)
-        yield Ranked(queries, levels, n_ranked, None if nearest is None else nearest.result(), positives)
+            parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
+        found = None if nearest is None else joined_top_k(nearest)
+        n_left = torch.from_numpy(n_ranked[queries]).to(device)
+        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives)
         progress.advance(n_rows)
-
-
-def _rows(n_rows: int, judgements: RelevanceJudgements, largest: float, config: RankingConfig) -> KeyRows | ScoreRows:
-    """Return rows in which whole rankings are sorted."""
-    n_gallery, n_levels, device = judgements.n_gallery, judgements.n_levels, torch.device(config.device)
-    if config.precision == "float64":
-        return ScoreRows(n_rows, n_gallery, device, config.ties)
-    return KeyRows(n_rows, n_gallery, n_levels, largest, device, config.ties)
 
 
 def _fill(
@@ -240,15 +223,14 @@ def _fill(
     scorer: Scorer,
     judgements: RelevanceJudgements,
     queries: slice,
-    nearest: NearestRanked | None,
+    excluded: ExcludedPairs,
+    nearest: Sequence[RunningTopK] | None,
     share: tuple[int, range],
 ) -> None:
+    """Store the scores and levels of a share of the gallery."""
     part, starts = share
     for gallery, scores in scorer.scores(queries, starts):
         if nearest is not None:
-            nearest.add(part, gallery, scores)
-        levels = judgements.levels(queries, gallery)
-        if isinstance(rows, FirstKeys):
-            rows.put(part, gallery, scores, levels)
-        else:
-            rows.put(gallery, scores, levels)
+            excluded.fill(gallery, scores, -torch.inf)
+            nearest[part].add(scores, gallery.start)
+        rows.put(part, gallery, scores, judgements.levels(queries, gallery), excluded)

@@ -11,9 +11,18 @@ where A_k are the first k items and B_k the first k of a perfect ranking. AP of 
 precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j before k; since an
 item's relevance depends on its level only, differences of ``precision`` give the contribution of each pair of levels,
 and H-AP follows for any relevance, which need not be known during the pass. Each item costs L cumulative counts and
-one L x L product, whatever the length of the ranking. On a CPU the pass is compiled
-(:mod:`hgld.evaluation.level_sums`); elsewhere, and where loops are not compiled, the same sums are taken by
-operations of torch. Both are equal up to the order in which float64 values are added.
+one L x L product, whatever the length of the ranking. On a CPU the pass is compiled; elsewhere, and where loops are
+not compiled, the same sums are taken by operations of torch. Both are equal up to the order in which float64 values
+are added.
+
+The compiled pass reads a few hundred ranks at a time. For each level, one loop counts the items so far; all other
+loops multiply and add arrays that fit into a core's first cache. Blocks end at every rank after which a sum is asked
+for: the cutoffs and the numbers of positives R_l. The overlap needs two levels per rank only:
+
+    |A_k & B_k| = min over l of G_l(k) + max(0, k - R_l).
+
+Where R_l >= k, the least G_l(k) is that of the finest such level; where R_l < k, the term is k less the number of
+items of level l or finer that are still to come, which is least for the coarsest such level.
 """
 
 from __future__ import annotations
@@ -22,21 +31,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from hgld.compute.compiled import is_compiled
+from hgld.compute.compiled import REORDER_SUMS, compiled, is_compiled
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError
-from hgld.evaluation.level_sums import WIDTH, count_levels, level_sums
 
-#: Elements of a temporary array [rows, L, ranks] of the pass: few enough for a core's cache, or enough to occupy a
-#: GPU.
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Levels = npt.NDArray[np.uint8]
+
+#: Elements of a temporary array [rows, L, ranks] of the pass by operations of torch, unless a single row has more.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
-_WIDTH = {"cpu": 2**14, "cuda": 2**18}
-_COMPILED_WIDTH = WIDTH
+#: Ranks of a block of the compiled pass, of which the arrays take 4 kB each, one per level and two more.
+_COMPILED_WIDTH = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,92 +119,52 @@ def ranking_statistics(
     cutoffs: Sequence[int] = (),
     *,
     n_ranked: torch.Tensor | None = None,
+    positives: torch.Tensor | None = None,
     tables: RankTables | None = None,
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
+
+    Of rankings of which only the first items are known, those at cutoffs are the same to the last bit as of whole
+    rankings, in compiled loops, and so is ``precision_at_r`` where no more than these items are positives; all others
+    are NaN.
 
     Args:
         ranked_levels: uint8, shape (n, N); level of the item at each rank, best rank first. Excluded items come last,
             with level 0.
         n_levels: Number of levels L; no level is above it.
         cutoffs: Ranks k of metrics "at k". No item follows rank N where k is larger; evaluations refuse such a k.
-        n_ranked: shape (n,); number of items of each row that are not excluded; N by default.
-        tables: Tables for N ranks or more, to share between calls.
+        n_ranked: int64, shape (n,); number of items of each ranking that are not excluded; N by default.
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking, where the
+            levels are those of the first items only.
+        tables: Tables for as many ranks as there are items or positives or more, to share between calls.
 
     Raises:
         ConfigurationError: A cutoff is below 1.
     """
-    n_rows, n_items = ranked_levels.shape
-    device = ranked_levels.device
-    tables = tables or RankTables(n_items, device)
-    if n_ranked is None:
-        n_ranked = torch.full((n_rows,), n_items, device=device)
-    positives = _count_positives(ranked_levels, n_levels)
-    return _statistics(ranked_levels, positives, n_ranked, cutoffs, tables)
-
-
-def _statistics(
-    ranked_levels: torch.Tensor,
-    positives: torch.Tensor,
-    n_ranked: torch.Tensor,
-    cutoffs: Sequence[int],
-    tables: RankTables,
-) -> RankingStatistics:
-    """Compute the statistics of rankings, or of their first ranks where there are more positives than in these."""
-    device, n_items = ranked_levels.device, ranked_levels.shape[1]
+    (n_rows, n_items), device = ranked_levels.shape, ranked_levels.device
     cutoffs = tuple(sorted(set(cutoffs)))
     if cutoffs and cutoffs[0] < 1:
         raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
-    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, positives, cutoffs, tables)
+    n_positives = _count_positives(ranked_levels, n_levels) if positives is None else positives
+    tables = tables or RankTables(max(n_items, int(n_positives.max()) if n_positives.numel() else 0), device)
+    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, n_positives, cutoffs, tables)
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
-    return RankingStatistics(
-        n_ranked=n_ranked.to(torch.float64),
-        positives=positives.to(torch.float64),
-        precision=sums.precision,
-        precision_at_r=sums.precision_at_r,
-        discount=sums.discount,
-        ideal_discount=tables.ideal[positives],
-        overlap=sums.overlap,
+    statistics = RankingStatistics(
+        n_ranked=torch.full((n_rows,), n_items, dtype=torch.float64, device=device)
+        if n_ranked is None
+        else n_ranked.double(),
+        positives=n_positives.to(torch.float64),
+        ideal_discount=tables.ideal[n_positives],
         cutoffs=cutoffs,
-        hits_at=sums.hits_at,
-        precision_at=sums.precision_at,
-        discount_at=sums.discount_at,
-        ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
+        **sums._asdict(),
+        ideal_discount_at=tables.ideal[torch.minimum(n_positives[..., None], ks)],
         level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
     )
-
-
-def truncated_statistics(
-    ranked_levels: torch.Tensor,
-    positives: torch.Tensor,
-    n_ranked: torch.Tensor,
-    cutoffs: Sequence[int],
-    *,
-    tables: RankTables | None = None,
-) -> RankingStatistics:
-    """Compute the statistics of rankings of which only the first items are known.
-
-    Those at cutoffs are the same to the last bit as of whole rankings, in compiled loops, and so is
-    ``precision_at_r`` where no more than these items are positives; all others are NaN.
-
-    Args:
-        ranked_levels: uint8, shape (n, k); level of the item at each of the first ranks, 0 where it is unknown.
-        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking.
-        n_ranked: int64, shape (n,); number of items in the whole ranking.
-        cutoffs: Ranks of metrics "at k", at most the number of ranks known.
-        tables: Tables for as many ranks as there are positives or more, to share between calls.
-    """
-    n_known = ranked_levels.shape[1]
-    tables = tables or RankTables(max(n_known, int(positives.max()) if positives.numel() else 0))
-    known = _statistics(ranked_levels, positives, n_ranked, cutoffs, tables)
-    return replace(
-        known,
-        precision=torch.full_like(known.precision, torch.nan),
-        precision_at_r=known.precision_at_r.where(positives <= n_known, torch.nan),
-        discount=torch.full_like(known.discount, torch.nan),
-        ideal_discount=torch.full_like(known.ideal_discount, torch.nan),
-        overlap=torch.full_like(known.overlap, torch.nan),
-    )
+    if positives is None:
+        return statistics
+    names = ("precision", "discount", "ideal_discount", "overlap")
+    unknown: dict[str, Any] = {name: torch.full_like(getattr(statistics, name), torch.nan) for name in names}
+    return replace(statistics, precision_at_r=sums.precision_at_r.where(positives <= n_items, torch.nan), **unknown)
 
 
 def cutoff_index(statistics: RankingStatistics, k: int) -> int:
@@ -220,18 +192,19 @@ class _Sums(NamedTuple):
 
 def _count_positives(levels: torch.Tensor, n_levels: int) -> torch.Tensor:
     """Return the number of items of level 1, ..., L or finer: int64, shape (n, L)."""
-    device = levels.device
-    positives = torch.zeros(len(levels), n_levels, dtype=torch.int64, device=device)
-    if is_compiled(device):
+    positives = torch.zeros(len(levels), n_levels, dtype=torch.int64, device=levels.device)
+    if is_compiled(levels.device):
         count_levels(levels.contiguous().numpy(), positives.numpy())
         return positives
-    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=device)[:, None]
-    width, elements = _WIDTH[device.type], _BLOCK[device.type]
-    step = max(1, elements // (n_levels * min(width, max(levels.shape[1], 1))))
+    step = _rows_at_once(levels, n_levels)
     for rows, counts in zip(torch.split(levels, step), torch.split(positives, step), strict=True):
-        for block in torch.split(rows, width, dim=1):
-            counts += (block[:, None] >= at_least).sum(2, dtype=torch.int32)
+        for level in range(n_levels):
+            counts[:, level] = (rows > level).sum(1)
     return positives
+
+
+def _rows_at_once(levels: torch.Tensor, n_levels: int) -> int:
+    return max(1, _BLOCK[levels.device.type] // max(1, n_levels * levels.shape[1]))
 
 
 def _compiled_sums(
@@ -262,64 +235,172 @@ def _compiled_sums(
 
 def _torch_sums(levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
     """Compute the sums by operations of torch, on any device."""
-    n_items, n_levels, device = levels.shape[1], positives.shape[1], levels.device
-    elements, width = _BLOCK[device.type], _WIDTH[device.type]
-    step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
-    parts = list(zip(torch.split(levels, step), torch.split(positives, step), strict=True))
-    totals = parallel_map(lambda part: _over_all_ranks(*part, width, tables), parts, device)
-    step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
-    rows = torch.split(levels, step)
-    at_cutoffs = parallel_map(lambda part: _up_to_cutoffs(part, n_levels, cutoffs, tables), rows, device)
-    joined = [torch.cat(parts) for sums in (totals, at_cutoffs) for parts in zip(*sums, strict=True)]
-    return _Sums(**dict(zip(_Sums._fields, joined, strict=True)))
+    step = _rows_at_once(levels, positives.shape[1])
+    rows = list(zip(torch.split(levels, step), torch.split(positives, step), strict=True))
+    parts = parallel_map(lambda part: _sums_of_rows(*part, cutoffs, tables), rows, levels.device)
+    return _Sums(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
-def _over_all_ranks(
-    levels: torch.Tensor, positives: torch.Tensor, width: int, tables: RankTables
-) -> tuple[torch.Tensor, ...]:
-    """Return precision, precision_at_r, discount and overlap, computed ``width`` ranks at a time."""
-    (n_rows, n_items), n_levels = levels.shape, positives.shape[1]
-    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
-    precision = torch.zeros(n_rows, n_levels, n_levels, dtype=torch.float64, device=levels.device)
-    precision_at_r, discount = precision.new_zeros(2, n_rows, n_levels)
-    overlap = precision.new_zeros(n_rows)
-    seen_before = precision.new_zeros(n_rows, n_levels, 1)
-    buffers = precision.new_empty(3, n_rows, n_levels, min(width, n_items))
-    for start in range(0, n_items, width):
-        block = levels[:, start : start + width]
-        stop = start + block.shape[1]
-        rank, inverse = tables.rank[start:stop], tables.inverse[start:stop]
-        member, seen, ideal = buffers[..., : stop - start]
-        torch.ge(block[:, None], at_least, out=member)
-        torch.cumsum(member, dim=2, out=seen)
-        seen += seen_before
-        seen_before = seen[..., -1:].clone()
-        discount += member @ tables.discount[start:stop]
-        if (positives[:, 0] > start).any():
-            # The best k items hold min(k, R_l) of level l or finer, and |A_k & B_k| is the least over l of
-            # G_l(k) + max(0, k - R_l): the level that rank k has in a perfect ranking limits it.
-            torch.sub(rank, positives[..., None], out=ideal).clamp_(min=0).add_(seen)
-            common = ideal.amin(1).mul_(inverse)
-            overlap += common.masked_fill_(rank > positives[:, :1], 0.0).sum(1)
-        member *= inverse
-        sums = member @ seen.transpose(1, 2)
-        precision += sums
-        precision_at_r += torch.where(positives >= stop, sums.diagonal(dim1=1, dim2=2), 0.0)
-        rows, ends = ((positives > start) & (positives < stop)).nonzero(as_tuple=True)  # R_l is in this block
-        until_r = rank <= positives[rows, ends, None]
-        precision_at_r[rows, ends] += (member[rows, ends] * seen[rows, ends] * until_r).sum(1)
-    return precision, precision_at_r, discount, overlap
-
-
-def _up_to_cutoffs(
-    levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables
-) -> tuple[torch.Tensor, ...]:
-    """Return hits, precisions and discounts summed up to each cutoff, each (n, L, n_cutoff)."""
-    last = min(max(cutoffs, default=0), levels.shape[1])
-    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
-    member = (levels[:, None, :last] >= at_least).to(torch.float64)
+def _sums_of_rows(
+    levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables
+) -> _Sums:
+    (n_items, n_levels), device = (levels.shape[1], positives.shape[1]), levels.device
+    rank, inverse, discount = (table[:n_items] for table in (tables.rank, tables.inverse, tables.discount))
+    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=device)[:, None]
+    member = (levels[:, None] >= at_least).to(torch.float64)
     seen = member.cumsum(2)
-    precision = (member * seen * tables.inverse[:last]).cumsum(2)
-    discount = (member * tables.discount[:last]).cumsum(2)
-    indices = torch.tensor(cutoffs, dtype=torch.int64, device=levels.device).clamp(max=last) - 1
-    return seen[..., indices], precision[..., indices], discount[..., indices]
+    # The best k items hold min(k, R_l) of level l or finer, and |A_k & B_k| is the least over l of
+    # G_l(k) + max(0, k - R_l): the level that rank k has in a perfect ranking limits it.
+    common = (rank - positives[..., None]).clamp_(min=0).add_(seen).amin(1).mul_(inverse)
+    precisions = member * inverse
+    precision = precisions @ seen.transpose(1, 2)
+    precisions *= seen
+    last = max(cutoffs, default=0)
+    ends = torch.tensor(cutoffs, dtype=torch.int64, device=device).clamp(max=n_items) - 1
+    return _Sums(
+        precision=precision,
+        precision_at_r=precisions.masked_fill(rank > positives[..., None], 0.0).sum(2),
+        discount=member @ discount,
+        overlap=common.masked_fill_(rank > positives[:, :1], 0.0).sum(1),
+        hits_at=seen[..., ends],
+        precision_at=precisions[..., :last].cumsum(2)[..., ends],
+        discount_at=(member * discount)[..., :last].cumsum(2)[..., ends],
+    )
+
+
+@compiled(fastmath=REORDER_SUMS)
+def level_sums(
+    levels: Levels,
+    inverse: Floats,
+    discount: Floats,
+    cutoffs: Integers,
+    width: int,
+    positives: Integers,
+    precision: Floats,
+    precision_at_r: Floats,
+    discounts: Floats,
+    overlap: Floats,
+    hits_at: Floats,
+    precision_at: Floats,
+    discount_at: Floats,
+) -> None:
+    """Add up the sums of rankings.
+
+    No term is negative, so a sum of n terms has a relative error of about (n + 4) * 2^-53 at most, in whatever order
+    they are added up: 1e-10 for a million ranks, and in practice far less.
+
+    Args:
+        levels: uint8, shape (n, N); level of the item at each rank, best rank first.
+        inverse: float64, at least N values; 1 / k for the ranks k = 1, 2, ...
+        discount: Likewise; 1 / log2(1 + k).
+        cutoffs: int64, ascending, shape (n_cutoff,).
+        width: Number of ranks in a block, on which only rounding depends; :data:`WIDTH` is the fastest.
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer, which may follow rank N.
+        precision: float64, shape (n, L, L), overwritten as all that follow, which have the shapes and meanings of the
+            fields of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.
+        precision_at_r: float64, shape (n, L).
+        discounts: float64, shape (n, L).
+        overlap: float64, shape (n,).
+        hits_at: float64, shape (n, L, n_cutoff).
+        precision_at: float64, shape (n, L, n_cutoff).
+        discount_at: float64, shape (n, L, n_cutoff).
+    """
+    n_rows, n_items = levels.shape
+    n_levels = positives.shape[1]
+    seen, n_seen = np.empty((n_levels, width)), np.empty(n_levels, np.int64)
+    weights = np.empty(width)
+    for row in range(n_rows):
+        precision[row], discounts[row], precision_at_r[row], overlap[row], n_seen[:] = 0.0, 0.0, 0.0, 0.0, 0
+        start, next_cutoff = 0, 0
+        while start < n_items:
+            stop = min(start + width, n_items)
+            for level in range(n_levels):
+                if start < positives[row, level] < stop:
+                    stop = positives[row, level]
+            if next_cutoff < len(cutoffs) and cutoffs[next_cutoff] < stop:
+                stop = cutoffs[next_cutoff]
+            block = levels[row, start:stop]
+            _count_seen(block, n_seen, seen)
+            if start < positives[row, 0]:
+                overlap[row] += _overlap(start, seen, positives[row], inverse[start:stop])
+            _add_block(
+                block, inverse[start:stop], discount[start:stop], seen, weights, precision[row], discounts[row]
+            )
+            for level in range(n_levels):
+                if positives[row, level] == stop:
+                    precision_at_r[row, level] = precision[row, level, level]
+            if next_cutoff < len(cutoffs) and cutoffs[next_cutoff] == stop:
+                for level in range(n_levels):
+                    hits_at[row, level, next_cutoff] = n_seen[level]
+                    precision_at[row, level, next_cutoff] = precision[row, level, level]
+                    discount_at[row, level, next_cutoff] = discounts[row, level]
+                next_cutoff += 1
+            start = stop
+        for cutoff in range(next_cutoff, len(cutoffs)):  # nothing follows the last rank
+            for level in range(n_levels):
+                hits_at[row, level, cutoff] = positives[row, level]
+                precision_at[row, level, cutoff] = precision[row, level, level]
+                discount_at[row, level, cutoff] = discounts[row, level]
+
+
+@compiled()
+def count_levels(levels: Levels, counts: Integers) -> None:
+    """Add the number of items of level 1, ..., L or finer in each row to the counts, int64, shape (n, L)."""
+    for row in range(len(levels)):
+        for level in range(counts.shape[1]):
+            count = 0
+            for i in range(levels.shape[1]):
+                count += levels[row, i] > level
+            counts[row, level] += count
+
+
+@compiled()
+def _count_seen(levels: Levels, n_seen: Integers, seen: Floats) -> None:
+    """Count the items of each level or finer among the first ranks, up to each rank of a block."""
+    for level in range(len(n_seen)):
+        count = n_seen[level]
+        for i in range(len(levels)):
+            count += levels[i] > level
+            seen[level, i] = count
+        n_seen[level] = count
+
+
+@compiled(fastmath=REORDER_SUMS)
+def _overlap(start: int, seen: Floats, positives: Integers, inverse: Floats) -> float:
+    """Return the sum of |A_k & B_k| / k over a block, in which no R_l lies before the last rank."""
+    n_before = 0  # levels with R_l above the ranks of the block, or at the last of them
+    for level in range(len(positives)):
+        n_before += positives[level] > start
+    total = 0.0
+    if n_before == len(positives):
+        for i in range(len(inverse)):
+            total += seen[n_before - 1, i] * inverse[i]
+        return total
+    first = float(start + 1 - positives[n_before])
+    for i in range(len(inverse)):
+        limit = first + i + seen[n_before, i]
+        count = seen[n_before - 1, i]
+        total += (count if count < limit else limit) * inverse[i]
+    return total
+
+
+@compiled(fastmath=REORDER_SUMS)
+def _add_block(
+    levels: Levels, inverse: Floats, discount: Floats, seen: Floats, weights: Floats, precision: Floats, gains: Floats
+) -> None:
+    """Add the precisions and discounts of a block of ranks."""
+    n_levels, n_ranks = len(gains), len(levels)
+    for level in range(n_levels):
+        if seen[level, n_ranks - 1] - seen[level, 0] + (levels[0] > level) == 0:  # nor is there any of a finer level
+            return
+        gain = 0.0
+        for i in range(n_ranks):
+            member = np.float64(levels[i] > level)
+            weights[i] = inverse[i] * member
+            gain += discount[i] * member
+        gains[level] += gain
+        for other in range(n_levels):
+            total = 0.0
+            for i in range(n_ranks):
+                total += weights[i] * seen[other, i]
+            precision[level, other] += total

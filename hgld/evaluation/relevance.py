@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,3 +159,70 @@ def _check_values(values: torch.Tensor) -> None:
             f"the relevance of level {level} is {float(values[row, level]):g} in row {row}; expected 0 at level 0, "
             "and finite numbers of 0 or more at all levels, also at those without items"
         )
+
+
+class LevelWeights:
+    """Weights of the levels for all queries of a task.
+
+    Args:
+        relevance: A function of the level counts, or values of the shape (L + 1,) or (n_query, L + 1); Eq. 20 if
+            None.
+        alpha: Exponent alpha of Eq. 20.
+        gain: Gain in the same forms; 2^l - 1 if None.
+        level_weights: Weights of the levels in wAP, coarsest first; equal if None.
+        shape: (n_query, L + 1).
+
+    Attributes:
+        settings: The choices in words, for :attr:`RetrievalResult.settings`.
+
+    Raises:
+        ConfigurationError: Values have another shape; those of functions are checked when they are called.
+    """
+
+    def __init__(
+        self,
+        relevance: Relevance | npt.ArrayLike | None,
+        alpha: float,
+        gain: Relevance | npt.ArrayLike | None,
+        level_weights: Sequence[float] | None = None,
+        *,
+        shape: tuple[int, int],
+    ) -> None:
+        equation_20 = partial(hierarchical_relevance, alpha=alpha)
+        self._relevance = (
+            (lambda queries: equation_20) if relevance is None else _by_block(relevance, shape, "relevance")
+        )
+        self._self_counting = partial(equation_20, count_query=True) if relevance is None else None
+        self._gain = (lambda queries: exponential_gain) if gain is None else _by_block(gain, shape, "gain")
+        self._level_weights = level_weights
+        self.settings = {
+            "relevance": f"(l/L)^{alpha:g} / |Omega^(l)|" if relevance is None else "own",
+            "gain": "2^l - 1" if gain is None else "own",
+            "level_weights": "equal" if level_weights is None else ", ".join(f"{w:g}" for w in level_weights),
+        }
+
+    def block(self, queries: slice) -> dict[str, Any]:
+        """Return the weights of a block of queries by name.
+
+        ``self_counting_relevance`` counts the query in |Omega^(L)|; None where the relevance is not that of Eq. 20.
+        """
+        return {
+            "relevance": self._relevance(queries),
+            "self_counting_relevance": self._self_counting,
+            "gain": self._gain(queries),
+            "level_weights": self._level_weights,
+        }
+
+
+def _by_block(weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str) -> Callable[[slice], Relevance]:
+    """Return the function from the queries of a block to their function of level counts."""
+    if callable(weights):
+        relevance = checked_relevance(weights)
+        return lambda queries: relevance
+    table = np.asarray(weights, np.float64)
+    if table.shape not in (shape, shape[1:]):
+        raise ConfigurationError(
+            f"the {name} has the shape {table.shape}; expected {shape[1:]}, one value per level from level 0 on, or "
+            f"{shape}, a row per query"
+        )
+    return lambda queries: by_level(table if table.ndim == 1 else table[queries])

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
 from hgld.errors import InputError
-from hgld.evaluation.label_set_judgements import BestLevelJudgements, MultiLabelJudgements
 from hgld.evaluation.metric_registry import Metric
-from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
+from hgld.evaluation.relevance_judgements import LabelJudgements, LabelSetJudgements, RelevanceJudgements
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
 from hgld.ragged import RaggedIndices
-from hgld.rejection.detector import Detector
 
 #: Ids of images: texts or integers, shape (n,).
 Ids = npt.NDArray[Any]
@@ -56,7 +55,6 @@ class RetrievalTask:
         index_labels: Labels of the gallery that rejection scores are fitted on, where they are not
             ``gallery_labels``: int64, shape (n_gallery, L).
         landmark_split: Split of the landmark ids in a hierarchy of several splits, where the protocol says it.
-        detector: Fitted rejection score of the queries, if any; see :mod:`hgld.evaluation.rejected_queries`.
         counts: Further counts of the result, such as of images without labels.
         settings: Further settings of the result.
     """
@@ -81,7 +79,6 @@ class RetrievalTask:
     query_groups: Mapping[str, npt.NDArray[np.bool_]] | None = None
     index_labels: LabelMatrix | None = None
     landmark_split: str | None = None
-    detector: Detector | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -266,8 +263,8 @@ def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict
     """
     if isinstance(query_labels, LabelSets) and isinstance(gallery_labels, LabelSets):
         return {
-            "judgements": BestLevelJudgements(query_labels, gallery_labels),
-            "graded_judgements": MultiLabelJudgements(query_labels, gallery_labels),
+            "judgements": LabelSetJudgements(query_labels, gallery_labels, "best"),
+            "graded_judgements": LabelSetJudgements(query_labels, gallery_labels, "mean"),
         }
     if isinstance(query_labels, LabelSets) or isinstance(gallery_labels, LabelSets):
         several = "queries" if isinstance(query_labels, LabelSets) else "gallery"
@@ -293,10 +290,8 @@ def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any]
             f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
             "both, or integers"
         )
-    ids, codes = np.unique(np.concatenate(both), return_inverse=True)
-    queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]
-    order = np.argsort(gallery, kind="stable")
-    starts = np.searchsorted(gallery[order], queries)
-    counts = np.bincount(gallery, minlength=len(ids))[queries]
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    return RaggedIndices(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
+    queries, gallery = (pd.DataFrame({"id": ids}).reset_index() for ids in both)
+    shared = queries.merge(gallery, on="id")
+    return RaggedIndices.from_pairs(
+        shared["index_x"].to_numpy(np.int64), shared["index_y"].to_numpy(np.int64), len(both[0])
+    )

@@ -21,8 +21,8 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.evaluate_from_files import Evaluation
-from hgld.evaluation.label_set_judgements import BestLevelJudgements
+from hgld.evaluation.evaluation_files import Evaluation
+from hgld.evaluation.relevance_judgements import LabelSetJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import column_of
@@ -128,7 +128,7 @@ def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple
     each = replace(
         task,
         queries=task.queries[torch.from_numpy(queries)],
-        judgements=BestLevelJudgements(LabelSets(task.query_labels.labels, single), task.gallery_labels),
+        judgements=LabelSetJudgements(LabelSets(task.query_labels.labels, single), task.gallery_labels, "best"),
         graded_judgements=None,
         query_ids=None,
         excluded=None if task.excluded is None else task.excluded.take(queries),

@@ -13,7 +13,7 @@ import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate_from_files import Evaluation
+from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate_from_files import Evaluation
+from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
 from hgld.figures.photographs import Strip, StripPhoto, StripQuery, draw_strips

@@ -21,10 +21,10 @@ from torch.nn.functional import normalize
 
 from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap
-from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bound
-from hgld.evaluation.evaluation_files import EvaluationFiles
-from hgld.evaluation.json_report import to_json_values
+from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap, calibrated_gap_bound, gap_bound
+from hgld.evaluation.evaluation_files import EvaluationInputs
+from hgld.evaluation.input_files import EvaluationFiles
+from hgld.evaluation.reports import to_json_values
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.kernels.steps import Sigmoid, Step, check_temperature, suprank_step
 from hgld.losses.surrogate_quality import ap_errors, operating_shares
@@ -172,13 +172,13 @@ def diagnose_files(
         ConfigurationError: See :func:`diagnose`.
         InputError: A file is missing or malformed, the baseline has other images, or see :func:`diagnose`.
     """
-    inputs = files.read()
+    inputs = EvaluationInputs.read(files)
     labels = inputs.gallery_labels()
     rows = np.flatnonzero(labels.labelled)
     matrix = _numbered(labels.labels[rows])
     all_embeddings = [inputs.gallery]
     if baseline is not None:
-        all_embeddings.append(EvaluationFiles(embeddings=baseline).read().gallery)
+        all_embeddings.append(EvaluationInputs.read(EvaluationFiles(embeddings=baseline)).gallery)
         _require_same_images(*all_embeddings)
     diagnoses = [diagnose(each.vectors[torch.from_numpy(rows)], matrix, config) for each in all_embeddings]
     return diagnoses[0], diagnoses[1] if baseline is not None else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from hgld.evaluation.metric_units import shown_value
+from hgld.evaluation.results import shown_value
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.version import __version__

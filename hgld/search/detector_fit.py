@@ -23,7 +23,6 @@ import torch
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.image_labels import ImageLabels
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.open_set import rank_answers
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_votes import vote
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
@@ -31,6 +30,7 @@ from hgld.rejection import Detector, DetectorModel, DetectorRecord, build_detect
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, check_replaceable_folder
 from hgld.rejection.detector_record import Calibration, Figure
+from hgld.rejection.open_set import rank_answers
 from hgld.rejection.thresholds import level_thresholds
 from hgld.search.gallery import gallery_labels
 from hgld.tables import Provenance, input_digests

@@ -23,7 +23,7 @@ from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import difference_over_splits, paired_difference
 from hgld.cli.summaries.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.per_query_table import write_per_query
+from hgld.evaluation.reports import write_per_query
 from hgld.evaluation.results import RetrievalResult
 from hgld.io.files import sha256_of
 from tests.benchmark.comparisons import write_comparison, write_data

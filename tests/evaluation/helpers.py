@@ -11,15 +11,25 @@ import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.level_weights import LevelWeights
-from hgld.evaluation.metric_registry import Metric, RankedBlock
+from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import Relevance
+from hgld.evaluation.relevance import LevelWeights, Relevance
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.ragged import RaggedIndices
+
+
+class Given(RelevanceJudgements):
+    """Judgements with given levels of each gallery item for each query."""
+
+    def __init__(self, levels: npt.ArrayLike, n_levels: int = 3) -> None:
+        self._levels = torch.from_numpy(np.array(levels, np.uint8))
+        (self.n_queries, self.n_gallery), self.n_levels = self._levels.shape, n_levels
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        return self._levels[queries, gallery]
 
 
 def evaluate_judged(
@@ -61,5 +71,7 @@ def metric_values(
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return metrics by name of rankings given as levels, uint8, shape (n, N)."""
     weights = LevelWeights(relevance, alpha, None, shape=(len(levels), n_levels + 1)).block(slice(0, len(levels)))
-    block = RankedBlock(levels, ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked), weights)
-    return {name: Metric.from_name(name, n_levels).values(block).cpu().numpy() for name in names}
+    statistics = ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked)
+    return {
+        name: Metric.from_name(name, n_levels).values(levels, statistics, weights).cpu().numpy() for name in names
+    }

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.evaluation.class_tree import (
@@ -176,37 +174,6 @@ def test_hierarchical_f_agrees_with_an_independent_implementation(
             micro = [expected[f"{theirs}_micro"] for theirs in ("hP", "hR", "hF")]
             np.testing.assert_allclose(actual.micro, micro, rtol=0, atol=1e-12)
             assert actual.f.mean() == pytest.approx(expected["hF_macro_mean_of_items"], abs=1e-12)
-
-
-@settings(max_examples=12)
-@given(st.integers(1, 4), st.data())
-def test_ranked_levels_are_similarities_in_a_tree(n_levels: int, data: st.DataObject) -> None:
-    levels = data.draw(st.lists(st.integers(0, n_levels), min_size=1, max_size=12))
-    k = data.draw(st.integers(1, len(levels)))
-    # The query is the leaf at the end of a chain; an item of level l branches off l nodes below the root.
-    parents = {f"chain{depth}": f"chain{depth - 1}" for depth in range(1, n_levels + 1)}
-    for depth in range(n_levels):
-        branch = [f"chain{depth}", *(f"branch{depth}_{n}" for n in range(depth + 1, n_levels + 1))]
-        parents |= dict(zip(branch[1:], branch, strict=False))
-    tree = ClassTree(parents)
-    classes = [f"branch{level}_{n_levels}" for level in range(n_levels)] + [f"chain{n_levels}"]
-    names = [f"HP@{k}", f"AHP@{k}", f"AHP_trapezoid@{k}", f"HP_WUP@{k}", f"AHP_WUP@{k}", f"avg_hdist@{k}"]
-    actual = metric_values(torch.tensor([levels], dtype=torch.uint8), n_levels, names, cutoffs=[k])
-    height, wu_palmer = (
-        matrix[-1][levels][None]
-        for matrix in (tree.height_similarities(classes), tree.wu_palmer_similarities(classes))
-    )
-    expected = [
-        hierarchical_precision(height, k),
-        average_hierarchical_precision(height, k),
-        average_hierarchical_precision(height, k, trapezoid=True),
-        hierarchical_precision(wu_palmer, k),
-        average_hierarchical_precision(wu_palmer, k),
-        average_hierarchical_distance(tree.lca_heights(classes)[-1][levels][None], k),
-    ]
-    for name, value in zip(names, expected, strict=True):
-        known = n_levels in levels if "hdist" in name else any(levels)
-        np.testing.assert_allclose(actual[name], value if known else [np.nan], rtol=0, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize(

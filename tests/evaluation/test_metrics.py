@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation import hierarchy_metrics, metrics
-from hgld.evaluation import ranking_statistics as statistics_module
+from hgld.evaluation import metrics
 from hgld.evaluation.metric_registry import METRICS, Metric, default_metrics
-from hgld.evaluation.metric_units import is_distance
-from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
+from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
+from hgld.evaluation.results import is_distance
 from tests.evaluation import oracles
 from tests.evaluation.helpers import metric_values
 
@@ -234,59 +233,16 @@ def test_binary_metrics_and_ndcg_agree_with_trec_eval() -> None:
         np.testing.assert_allclose(values.nan_to_num(0.0), expected, atol=1e-9, err_msg=measure)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 7, 30, 31])
-def test_statistics_do_not_depend_on_the_block_size(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(width)
-    n_levels, cutoffs = 3, [1, 5, 29, 30]
-    ranked = torch.from_numpy(rng.integers(0, 4, size=(40, 30)).astype(np.uint8))
-    for n_positive in range(31):  # so that R falls before, on and behind every border
-        ranked[n_positive] = torch.from_numpy(rng.permutation([3] * n_positive + [1] * (30 - n_positive)))
-    expected = [oracles.by_name(levels, n_levels, cutoffs=cutoffs) for levels in ranked.tolist()]
-    names = [name for name in expected[0] if not name.startswith("AHP")]
-    for block, is_compiled in ((1, False), (7 * n_levels * width, False), (10**6, False), (1, True)):
-        monkeypatch.setattr(statistics_module, "is_compiled", lambda device, value=is_compiled: value)
-        monkeypatch.setattr(statistics_module, "_BLOCK", {"cpu": block})
-        monkeypatch.setattr(statistics_module, "_WIDTH", {"cpu": width})
-        monkeypatch.setattr(statistics_module, "_COMPILED_WIDTH", width)
-        values = metric_values(ranked, n_levels, names, cutoffs=cutoffs)
-        for name in names:
-            oracle = [by_name[name] for by_name in expected]
-            np.testing.assert_allclose(values[name], oracle, rtol=0, atol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize("width", [1, 3, 7, 100])
 @pytest.mark.parametrize("block", [1, 20, 10**6])
-def test_ahp_does_not_depend_on_the_block_size(width: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranked = torch.from_numpy(np.random.default_rng(width).choice(4, size=(5, 9)).astype(np.uint8))
+def test_ahp_does_not_depend_on_the_block_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked = torch.from_numpy(np.random.default_rng(block).choice(4, size=(5, 9)).astype(np.uint8))
     expected = [oracles.by_name(levels, 3, cutoffs=[1, 7]) for levels in ranked.tolist()]
     names = [name for name in expected[0] if name.startswith("AHP")]
     assert len(names) == 12
-    monkeypatch.setattr(hierarchy_metrics, "_BLOCK", {"cpu": block})
-    monkeypatch.setattr(hierarchy_metrics, "_WIDTH", {"cpu": width})
+    monkeypatch.setattr(metrics, "_BLOCK", {"cpu": block})
     values = metric_values(ranked, 3, names, cutoffs=[1, 7])
     for name in names:
         np.testing.assert_allclose(values[name], [row[name] for row in expected], rtol=0, atol=1e-12, err_msg=name)
-
-
-@given(rankings(max_size=12), st.integers(1, 13), st.integers(1, 60))
-def test_statistics_do_not_depend_on_the_width(ranking: Ranking, width: int, block: int) -> None:
-    n_levels, levels = ranking
-    ranked = torch.tensor([levels, levels[::-1], sorted(levels)], dtype=torch.uint8)
-    whole = named(ranked, n_levels, [len(levels)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics_module, "is_compiled", lambda device: False)
-        patch.setattr(statistics_module, "_BLOCK", {"cpu": block})
-        patch.setattr(statistics_module, "_WIDTH", {"cpu": width})
-        parts = named(ranked, n_levels, [len(levels)])
-    for name, values in whole.items():
-        np.testing.assert_allclose(parts[name], values, rtol=0, atol=1e-12, err_msg=name)
-
-
-def test_rank_tables_may_be_longer_than_the_ranking() -> None:
-    ranked = torch.tensor([[3, 0, 1, 2, 0]], dtype=torch.uint8)
-    ours, theirs = ranking_statistics(ranked, 3, [2]), ranking_statistics(ranked, 3, [2], tables=RankTables(99))
-    for metric in (metrics.average_precision, metrics.map_at_r, metrics.h_ap, metrics.ndcg, metrics.asi):
-        assert metric(ours) == metric(theirs)
 
 
 def test_excluded_items_change_only_the_number_of_irrelevant_ones() -> None:

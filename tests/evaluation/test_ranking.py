@@ -20,10 +20,10 @@ from hgld.compute.scoring import Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking_keys
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.ranking_keys import KeyRows, ScoreRows, Ties
+from hgld.evaluation.ranking_keys import ExcludedPairs, KeyFormat, KeyRows, ScoreRows, Ties
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
-from tests.evaluation.helpers import metric_values
+from tests.evaluation.helpers import Given, metric_values
 
 #: Scores that packing could put in a wrong order; all are float32.
 HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
@@ -32,22 +32,14 @@ SCORES = st.one_of(st.sampled_from(HARD), st.floats(allow_nan=False, allow_infin
 TIES = st.sampled_from(["pessimistic", "optimistic"])
 
 
-class Given:
-    """Judgements with given levels of each gallery item for each query."""
-
-    def __init__(self, levels: npt.ArrayLike) -> None:
-        self._levels = torch.from_numpy(np.array(levels, np.uint8))
-        self.n_queries, self.n_gallery = self._levels.shape
-        self.n_levels = 3
-
-    def relevance(self) -> None:
-        return None
-
-    def to(self, device: torch.device) -> Given:
-        return self
-
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        return self._levels[queries, gallery]
+def stored(
+    rows: KeyRows | ScoreRows, scores: torch.Tensor, levels: Sequence[int], excluded: Sequence[int]
+) -> list[list[int]]:
+    """The sorted levels of a single query."""
+    pairs = ExcludedPairs(np.zeros(0, np.int64), (np.zeros(len(excluded), np.int64), np.array(excluded, np.int64)))
+    rows.put(0, slice(0, len(levels)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8), pairs)
+    ranked: list[list[int]] = rows.ranked(1).tolist()
+    return ranked
 
 
 def order(
@@ -119,14 +111,12 @@ def test_packed_keys_sort_like_fixed_point_scores(
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
     levels = [level for _, level in items]
     scores = (torch.tensor([score for score, _ in items]) * largest).clone()
-    rows = KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
-    rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
-    rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
+    rows = KeyRows(1, len(items), KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, excluded)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking_keys, "_RADIX_SORT_FROM", radix_sort_from)
-        assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+        assert stored(rows, scores, levels, excluded) == [expected + [0] * (len(items) - len(expected))]
 
 
 @pytest.mark.parametrize(("n_levels", "largest"), [(1, 1.0), (3, 1.0), (3, 300000.0), (254, 1e-20)])
@@ -141,9 +131,11 @@ def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: i
     for is_compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ranking_keys, "is_compiled", lambda device, value=is_compiled: value)
-            rows = KeyRows(6, 12, n_levels, largest, torch.device("cpu"), ties)
+            rows = KeyRows(6, 12, KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
+            nothing = np.zeros(0, np.int64)
             for gallery in (slice(0, 4), slice(4, 9)):
-                rows.put(gallery, scores[:, gallery].clone(), levels[:, gallery])
+                pairs = ExcludedPairs(nothing, (nothing, nothing))
+                rows.put(0, gallery, scores[:, gallery].clone(), levels[:, gallery], pairs)
         keys.append(rows._keys[:5, :9])
     assert torch.equal(*keys)
 
@@ -167,10 +159,10 @@ def test_float64_scores_of_any_magnitude_are_sorted_exactly(
     scores, levels = [score for score, _ in items], [level for _, level in items]
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1)))
     rows = ScoreRows(1, len(items), torch.device("cpu"), ties)
-    rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
-    rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
     ranked = sorted_levels(scores, levels, ties, excluded)
-    assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
+    assert stored(rows, torch.tensor(scores).double(), levels, excluded) == [
+        ranked + [0] * (len(items) - len(ranked))
+    ]
 
 
 @given(st.integers(1, 6), st.integers(1, 8), TIES, st.sampled_from(["float32", "float64"]), st.data())
@@ -190,14 +182,6 @@ def test_ranking_agrees_with_sorting(
     for query in range(n_queries):
         all_excluded = [*excluded[query], *np.flatnonzero(np.logical_not(gallery_mask))]
         assert ranked_levels[query] == sorted_levels(scores[query], levels[query], ties, all_excluded)
-
-
-@pytest.mark.parametrize("excluded", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_items_can_be_excluded_at_any_position(excluded: list[int], precision: str) -> None:
-    scores, levels = np.array([[0.5, -0.25, 0.75, 0.0, -1.0]], np.float32), [[1, 2, 3, 1, 2]]
-    ranked_levels = order(scores, levels, excluded=[excluded], precision=precision)
-    assert ranked_levels == [sorted_levels(scores[0], levels[0], "pessimistic", excluded)]
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 8])
@@ -253,11 +237,6 @@ def test_neighbours_are_those_of_a_search(precision: Precision, seed: int, k: in
         np.testing.assert_array_equal(np.concatenate([near[part] for near, _ in found if near is not None]), values)
 
 
-def test_neighbours_are_kept_only_where_asked_for() -> None:
-    vectors = torch.eye(3)
-    assert [ranked.neighbours for ranked in rank(vectors, vectors, Given(np.eye(3)))] == [None]
-
-
 def test_progress_counts_the_queries_of_the_part() -> None:
     class Counted:
         def __init__(self) -> None:
@@ -276,19 +255,6 @@ def test_progress_counts_the_queries_of_the_part() -> None:
         config = RankingConfig(block_size=2)
         list(rank(embeddings, embeddings, judgements, config=config, part=(i, 2), progress=progress))
     assert [progress.total for progress in counted] == [progress.done for progress in counted] == [6, 5]
-
-
-@pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
-def test_float64_and_float32_rank_alike(ties: Ties) -> None:
-    """Inner products of small integers are exact, so both have the same ties."""
-    rng = np.random.default_rng(0)
-    queries, gallery = (torch.from_numpy(rng.integers(1, 5, size=(n, 8)).astype(np.float16)) for n in (30, 300))
-    levels = Given(rng.integers(0, 4, size=(30, 300)))
-    rankings = []
-    for precision in ("float32", "float64"):
-        config = RankingConfig(precision=precision, ties=ties, normalize=False, block_size=7)
-        rankings.append([ranked.levels.clone() for ranked in rank(queries, gallery, levels, config=config)])
-    assert torch.equal(torch.cat(rankings[0]), torch.cat(rankings[1]))
 
 
 def test_embeddings_are_normalised_but_not_modified() -> None:
@@ -419,30 +385,6 @@ def test_embeddings_that_are_not_finite_are_refused(
 def test_message_lists_only_the_first_rows() -> None:
     with pytest.raises(InputError, match=r"12 of 12 gallery .*: rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …; embed"):
         ranked(torch.ones(1, 2), torch.full((12, 2), torch.nan), np.ones((1, 12)))
-
-
-@pytest.mark.parametrize(
-    ("queries", "gallery", "message"),
-    [
-        (torch.ones(1, 3), torch.ones(2, 4), "query embeddings have 3 dimensions and the gallery embeddings 4"),
-        (
-            torch.ones(2),
-            torch.ones(2, 4),
-            r"query embeddings have the shape \(2,\) and the type torch.float32; expected",
-        ),
-        (
-            torch.ones(1, 4),
-            torch.ones(2, 4, dtype=torch.int64),
-            "gallery embeddings .* type torch.int64; expected float",
-        ),
-        (torch.ones(2, 4), torch.ones(2, 4), "2 query embeddings, but labels for 1"),
-        (torch.ones(1, 4), torch.ones(1, 4), "1 gallery embeddings, but labels for 2"),
-        (torch.ones(0, 4), torch.ones(2, 4), "there are no query embeddings; expected one row per image"),
-    ],
-)
-def test_inconsistent_embeddings_are_refused(queries: torch.Tensor, gallery: torch.Tensor, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ranked(queries, gallery)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
+"""Levels of pairs from labels, lists, tables and sets of labels."""
+
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,16 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation import relevance_judgements as module
+from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import (
     LabelJudgements,
+    LabelSetJudgements,
     ListJudgements,
     RelevanceJudgements,
-    TableJudgements,
 )
-from hgld.hierarchy import lowest_common_level
+from hgld.hierarchy import LabelSets, lowest_common_level
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 from tests.evaluation.helpers import evaluate_judged
@@ -92,7 +97,7 @@ def test_lists_have_one_level() -> None:
     judgements = ListJudgements(RaggedIndices.from_lists([[4, 0, 4], [], [2, 3]]), 5)
     assert whole(judgements).tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
     assert_parts_are_the_whole(judgements)
-    assert judgements.relevance() is None
+    assert judgements.relevance is None
 
 
 @pytest.mark.parametrize("position", [-1, 5])
@@ -112,60 +117,6 @@ def test_positions_must_be_integers(items: list[Any]) -> None:
         RaggedIndices.from_lists([[], items])
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0]), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_table_relevances_are_kept(table: list[list[float]]) -> None:
-    if not np.any(table):
-        with pytest.raises(InputError, match="all relevances are 0; expected some above 0"):
-            TableJudgements(table)
-        return
-    judgements = TableJudgements(table)
-    assert judgements.relevance()[whole(judgements)].tolist() == table
-    assert_parts_are_the_whole(judgements)
-
-
-def test_table_without_zeros_has_level_0() -> None:
-    assert whole(TableJudgements([[2.0, 1.0]])).tolist() == [[2, 1]]
-
-
-def test_table_evaluation_uses_its_relevances() -> None:
-    rng = np.random.default_rng(0)
-    table = rng.choice([0, 0.2, 0.3, 1], size=(5, 12))
-    scores = rng.permutation(60).reshape(5, 12) / 100
-    queries = np.concatenate([np.eye(5), np.zeros((5, 1))], axis=1)
-    gallery = np.concatenate([scores.T, np.ones((12, 1))], axis=1)
-    config = RankingConfig(normalize=False, block_size=2)
-    result = evaluate_judged(
-        queries, gallery, TableJudgements(table), metrics=["H-AP", "NDCG", "NDCG@3"], config=config
-    )
-    values = [0, 0.2, 0.3, 1]
-    for q in range(5):
-        levels = [values.index(relevance) for relevance in table[q][np.argsort(-scores[q])]]
-        expected = [oracles.h_ap(levels, values), oracles.ndcg(levels, values), oracles.ndcg(levels, values, 3)]
-        assert result.per_query.loc[q, ["H-AP", "NDCG", "NDCG@3"]].tolist() == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([1.0, 2.0], r"relevances have the shape \(2,\); expected \(n_query, n_gallery\)"),
-        (np.empty((0, 3)), r"relevances have the shape \(0, 3\)"),
-        ([[1.0, 0.0], [0.0, -1.0]], "relevance of item 1 for query 1 is -1.0; expected 0 or more"),
-        ([[1.0, np.nan]], "relevance of item 1 for query 0 is nan"),
-        ([[np.inf, 1.0]], "relevance of item 0 for query 0 is inf"),
-        ([list(range(256))], "relevances have 255 distinct values above 0; expected at most 254: round them"),
-    ],
-)
-def test_invalid_tables_are_refused(table: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        TableJudgements(table)
-
-
-def test_254_relevances_are_distinguished() -> None:
-    judgements = TableJudgements([list(range(255))])
-    assert judgements.n_levels == 254
-    assert whole(judgements).tolist() == [list(range(255))]
-
-
 @given(st.integers(1, 5), st.integers(0, 6), st.integers(1, 20), st.data())
 def test_compiled_levels_are_those_of_torch(
     n_levels: int, n_queries: int, n_gallery: int, data: st.DataObject
@@ -183,3 +134,142 @@ def test_compiled_levels_are_those_of_torch(
             levels.append(judgements.levels(queries, gallery))
     assert levels[0].dtype == levels[1].dtype == torch.uint8
     assert torch.equal(*levels)
+
+
+mean_levels = partial(LabelSetJudgements, several_labels="mean")
+best_level = partial(LabelSetJudgements, several_labels="best")
+IMAGES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4), min_size=1, max_size=6)
+
+
+def sets(*images: Any) -> LabelSets:
+    return LabelSets.from_lists([np.asarray(image) for image in images])
+
+
+def random_sets(n: int, seed: int) -> LabelSets:
+    rng = np.random.default_rng(seed)
+    return sets(*(LEAVES[rng.choice(8, rng.integers(1, 4), replace=False)] for _ in range(n)))
+
+
+@given(IMAGES, IMAGES)
+def test_levels_are_those_of_slow_oracles(queries: list[list[int]], gallery: list[list[int]]) -> None:
+    own_sets, other_sets = sets(*(LEAVES[own] for own in queries)), sets(*(LEAVES[own] for own in gallery))
+    multi, best = mean_levels(own_sets, other_sets), best_level(own_sets, other_sets)
+    relevances = multi.relevance
+    assert relevances is not None
+    multi_levels, best_levels = whole(multi), whole(best)
+    assert relevances.shape == (len(queries), multi.n_levels + 1)
+    for q, own in enumerate(map(set, queries)):
+        for g, other in enumerate(map(set, gallery)):
+            labels = LEAVES[sorted(own)].tolist(), LEAVES[sorted(other)].tolist()
+            assert relevances[q, multi_levels[q, g]] == pytest.approx(oracles.algorithm_1(*labels, 3), abs=1e-12)
+            assert best_levels[q, g] == oracles.best_level(*labels)
+    assert ((relevances >= 0) & (relevances <= 1)).all()
+    assert (np.diff(relevances, axis=1) >= 0).all()
+    for judgements in (multi, best):
+        assert_parts_are_the_whole(judgements)
+
+
+@pytest.mark.parametrize("judgements", [mean_levels, best_level])
+def test_one_label_each_equals_single_labels(judgements: Any) -> None:
+    several = judgements(sets(*LEAVES[:4, None]), sets(*LEAVES[:, None]))
+    single = LabelJudgements(LEAVES[:4], LEAVES)
+    assert whole(several).tolist() == whole(single).tolist()
+    assert several.n_levels == 3
+
+
+def test_a_landmark_of_two_groups_shares_the_landmark() -> None:
+    """A class with two parents: the level is the finest that is equal, not the number of equal columns."""
+    church_castle = sets([[7, 0, 0], [7, 1, 0]])
+    gallery = sets([[7, 0, 0], [7, 1, 0]], [[8, 1, 0]], [[9, 2, 1]])
+    assert whole(mean_levels(church_castle, gallery)).tolist() == [[6, 3, 0]]
+    assert whole(best_level(church_castle, gallery)).tolist() == [[3, 2, 0]]
+    finest_alone = sets([[7, 5, 1]])  # equal at level 3 only
+    assert whole(best_level(church_castle, finest_alone)).tolist() == [[3]]
+
+
+def test_levels_of_sets_are_not_transitive() -> None:
+    images = sets(LEAVES[[0]], LEAVES[[0, 7]], LEAVES[[7]])
+    assert whole(best_level(images, images)).tolist() == [[3, 3, 0], [3, 3, 3], [0, 3, 3]]
+
+
+def test_gallery_images_without_labels_have_level_0() -> None:
+    gallery = LabelSets.from_rows(LEAVES[[0, 1]], np.array([1, 0, 1]))
+    assert whole(best_level(sets(LEAVES[[0]]), gallery)).tolist() == [[3, 0, 2]]
+
+
+def test_evaluation_takes_the_relevance_of_algorithm_1() -> None:
+    """As many queries as fall into several blocks, each with its own number of labels."""
+    queries, gallery = random_sets(7, 0), random_sets(15, 1)
+    embeddings = np.random.default_rng(0).normal(size=(22, 6))
+    config = RankingConfig(block_size=3, precision="float64")
+    result = evaluate_judged(embeddings[:7], embeddings[7:], mean_levels(queries, gallery), config=config)
+    assert result.metrics == ("H-AP", "NDCG", "ASI")
+    assert result.settings["relevance"] == "own"
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    for q, own in enumerate(queries):
+        order = np.argsort(-(unit[7:] @ unit[q]))
+        relevances = [oracles.algorithm_1(own.tolist(), gallery.of(g).tolist(), 3) for g in order]
+        levels = [round(relevance * len(own) * 3) for relevance in relevances]
+        table = [level / (len(own) * 3) for level in range(len(own) * 3 + 1)]
+        expected = [oracles.h_ap(levels, table), oracles.ndcg(levels, table), oracles.asi(levels)]
+        assert result.per_query.loc[q, list(result.metrics)].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("several_labels", ["mean", "best"])
+def test_evaluate_retrieval_takes_label_sets(several_labels: Any) -> None:
+    labels = random_sets(25, 2)
+    embeddings = np.random.default_rng(1).normal(size=(25, 6))
+    metrics = ["R@1_l3", "H-AP", "NDCG@5", "AP_l2", "mAP@R_l3", "ASI", "wAP"]
+    ids = ["x", "x", *map(str, range(23))]  # a shared id must not mix up rows
+    result = evaluate_retrieval(
+        embeddings, labels, metrics=metrics, precision="float64", several_labels=several_labels, query_ids=ids
+    )
+    assert list(result.per_query.columns) == [*metrics, "positives_l1", "positives_l2", "positives_l3"]
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    for q, own in enumerate(labels):
+        order = [g for g in np.argsort(-(unit @ unit[q])).tolist() if g != q and {ids[q], ids[g]} != {"x"}]
+        levels = [oracles.best_level(own.tolist(), labels.of(g).tolist()) for g in order]
+        expected = oracles.by_name(levels, 3, cutoffs=(1, 5))
+        if several_labels == "mean":
+            relevances = [oracles.algorithm_1(own.tolist(), labels.of(g).tolist(), 3) for g in order]
+            graded = [round(relevance * len(own) * 3) for relevance in relevances]
+            table = [level / (len(own) * 3) for level in range(len(own) * 3 + 1)]
+            expected |= {"H-AP": oracles.h_ap(graded, table), "NDCG@5": oracles.ndcg(graded, table, 5)}
+        values = result.per_query.iloc[q][metrics]
+        assert values.tolist() == pytest.approx([expected[name] for name in metrics], abs=1e-12, nan_ok=True)
+        assert result.per_query.iloc[q]["positives_l3"] == levels.count(3)
+    assert ("Algorithm 1" in result.settings["relevance"]) == (several_labels == "mean")
+
+
+def test_alpha_is_for_equation_20() -> None:
+    labels, embeddings = random_sets(5, 0), np.random.default_rng(0).normal(size=(5, 3))
+    with pytest.raises(ConfigurationError, match="`relevance_alpha` belongs to Eq. 20.*set `several_labels` to best"):
+        evaluate_retrieval(embeddings, labels, relevance_alpha=2)
+    evaluate_retrieval(embeddings, labels, relevance_alpha=2, several_labels="best")
+    evaluate_retrieval(embeddings, labels, relevance_alpha=2, metrics=["R@1"])
+    with pytest.raises(ConfigurationError, match='`several_labels` is "all"; expected mean or best'):
+        EvaluationConfig(several_labels="all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("queries", "gallery", "message"),
+    [
+        (LabelSets.from_rows(LEAVES[:1], np.array([1, 0])), sets(LEAVES), "query 1 has no label; exclude it"),
+        (sets(LEAVES).take(np.array([], np.int64)), sets(LEAVES), "there are 0 queries and 1 gallery items"),
+        (sets(LEAVES), sets(LEAVES).take(np.array([], np.int64)), "there are 1 queries and 0 gallery items"),
+        (sets(LEAVES), sets(LEAVES[:, :2]), "queries have labels of 3 levels and the gallery of 2"),
+        (
+            sets(np.stack([np.arange(85)] * 3, axis=1)),
+            sets(LEAVES),
+            "query 0 has 85 labels of 3 levels; expected n times L of at most 254",
+        ),
+    ],
+)
+def test_invalid_sets_are_refused(queries: LabelSets, gallery: LabelSets, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mean_levels(queries, gallery)
+
+
+def test_sets_and_matrices_do_not_mix() -> None:
+    with pytest.raises(InputError, match="only the queries can have several labels per image; give the labels"):
+        evaluate_retrieval(torch.eye(8), sets(*LEAVES[:, None]), torch.eye(8), LEAVES)

@@ -16,7 +16,7 @@ from hgld.cli import app
 from hgld.cli.summaries.evaluation import format_label_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.evaluate_from_files import Evaluation
+from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.inspection.label_table import average_precision_per_label, write_label_table

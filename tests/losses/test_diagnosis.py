@@ -15,7 +15,7 @@ from hgld.cli import app
 from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationFiles
-from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bound
+from hgld.evaluation.decomposability import calibrated_gap_bound, gap_bound
 from hgld.losses.diagnosis import DiagnosisConfig, diagnose, diagnose_files, relative_decrease
 from hgld.tables.embeddings import write_embeddings
 

@@ -32,7 +32,7 @@ from hgld.benchmark.rejection.rejection_values import RejectionValues, compare_p
 from hgld.benchmark.rejection.risk_coverage_figure import draw_risks
 from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, n_finished, score_parts
 from hgld.errors import InputError, indented_list
-from hgld.evaluation.json_report import to_json_values
+from hgld.evaluation.reports import to_json_values
 from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict

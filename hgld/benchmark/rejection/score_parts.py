@@ -32,12 +32,12 @@ from hgld.benchmark.rejection.image_sets import ComparedImages, ImageSet
 from hgld.benchmark.rejection.model_embeddings import SetEmbeddings, embed_sets, embedding_files, head_checkpoint
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import HgldError, InputError
-from hgld.evaluation.open_set import open_set_answers
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.rejection.detector import Detector
 from hgld.rejection.linear_classifier import fit_linear_classifier, save_classifier
+from hgld.rejection.open_set import open_set_answers
 from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, input_digests, is_up_to_date, with_provenance
 

@@ -10,10 +10,8 @@ import pandas as pd
 
 from hgld.cli.render import aligned, wrapped_table
 from hgld.compute.resampling import Interval
-from hgld.evaluation.metric_units import shown_value
-from hgld.evaluation.result_columns import metric_names
-from hgld.evaluation.results import WITHOUT_POSITIVES, RetrievalResult
-from hgld.evaluation.setting_notes import setting_notes
+from hgld.evaluation.reports import setting_notes
+from hgld.evaluation.results import WITHOUT_POSITIVES, RetrievalResult, metric_names, shown_value
 
 _EXCLUDED_QUERIES = (
     "Means exclude queries without a positive at the metric's level; "

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from hgld.cli.render import percent, wrapped_table
 from hgld.cli.summaries.evaluation import value_cells
 from hgld.compute.resampling import Interval
-from hgld.evaluation.rejection_report import LevelFigures, RejectionReport
-from hgld.evaluation.rejection_table import SHOWN_METRICS
+from hgld.rejection.rejection_report import SHOWN_METRICS, LevelFigures, RejectionReport
 from hgld.rejection.thresholds import Threshold
 
 

@@ -1,6 +1,6 @@
 """Retrieval protocols: from input files to tasks.
 
-A protocol is a module with an :class:`~hgld.evaluation.protocols.protocol.EvaluationProtocol`, and a line here.
+A protocol is a module with an :class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, and a line here.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from hgld.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from hgld.evaluation.protocols.protocol import EvaluationProtocol
+    from hgld.evaluation.evaluation_files import EvaluationProtocol
 
 # Names of objects rather than objects: the command line lists the protocols without importing torch.
 _PROTOCOLS = {
-    "leave-one-out": "leave_one_out:LEAVE_ONE_OUT",
-    "retrieval": "retrieval:RETRIEVAL",
+    "leave-one-out": "labels:LEAVE_ONE_OUT",
+    "retrieval": "labels:RETRIEVAL",
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
     "gldv2-recognition": "gldv2_recognition:GLDV2_RECOGNITION",
     "templates": "templates:TEMPLATES",

@@ -2,32 +2,34 @@
 
 Public and Private test images are scored apart, as by Google's published code; ignored ones count nowhere. Where no
 image of a part shows a landmark, its metrics are NaN (the published code divides by zero). Predictions come from a
-file, or from embeddings (:mod:`hgld.evaluation.protocols.landmark_answers`).
+file, or from embeddings: the landmark of the nearest gallery image.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig
-from hgld.evaluation.evaluation_files import EvaluationFiles, EvaluationInputs
+from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet, LandmarkAnswers
 from hgld.evaluation.global_average_precision import RECOGNITION_METRICS, RecognitionResult, rank_predictions
-from hgld.evaluation.protocols.landmark_answers import LandmarkAnswers, answer_test_images
-from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
-from hgld.evaluation.rejected_queries import SCORE
+from hgld.evaluation.input_files import EvaluationFiles
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.gldv2.recognition import (
     LandmarkPrediction,
     RecognitionSolution,
     read_recognition_predictions,
     read_recognition_solution,
 )
+from hgld.hierarchy.label_sets import LabelSets
+from hgld.tables.embeddings import Embeddings
 
 SOLUTION = "recognition_solution_v2.1.csv"
 
@@ -66,6 +68,89 @@ def recognition_results(
     return results
 
 
+def answer_test_images(
+    inputs: EvaluationInputs, solution: RecognitionSolution, config: EvaluationConfig
+) -> LandmarkAnswers:
+    """Answer the test images that are embedded by the labelled gallery images that are no test images.
+
+    Test images that are not embedded, such as unreadable ones, are not answered; a warning says so.
+
+    Args:
+        inputs: Embeddings of the test images and of the gallery, with landmark ids or a file of labels.
+        solution: Ground truth, which says what the test images are.
+        config: How to answer, and to search the gallery.
+
+    Raises:
+        InputError: Files do not fit each other, or no gallery image is left.
+        ConfigurationError: Test images have no ids, or there are no landmark ids.
+    """
+    test_ids = sorted(solution.scored_ids | solution.ignored_ids)
+    queries, rows = _embedded(inputs.queries, test_ids)
+    not_embedded = solution.scored_ids.difference(queries)
+    if not_embedded:
+        log.warning(
+            "%s: %s of %s scored test images are not embedded, such as %s; they have no prediction",
+            inputs.queries.path,
+            f"{len(not_embedded):,}",
+            f"{len(solution.scored_ids):,}",
+            min(not_embedded),
+        )
+    labels = inputs.gallery_labels()
+    if isinstance(labels.labelling, LabelSets):
+        raise InputError("the gallery has several labels per image; recognition needs the landmark id of each image")
+    in_gallery = np.zeros(len(inputs.gallery), bool)
+    if inputs.gallery.ids is not None:
+        in_gallery = np.isin(inputs.gallery.ids, np.array(test_ids, np.str_))
+    mask = labels.labelled & ~in_gallery
+    if not mask.any():
+        raise InputError(f"{inputs.gallery.path}: no image is left that has a landmark and is no test image")
+    gallery = inputs.gallery.vectors
+    own = _share(len(rows), config.ranking.queries_per_block(len(gallery)), *config.processes.part)
+    predictions: dict[str, LandmarkPrediction] = {}
+    if own.stop > own.start:
+        vectors = inputs.queries.vectors[torch.from_numpy(rows[own])]
+        answered = config.answer(gallery, labels.labels, vectors, mask, config.ranking)
+        columns = zip(queries[own], *(column.tolist() for column in answered), strict=True)
+        predictions = {
+            image: LandmarkPrediction(landmark, confidence)
+            for image, landmark, confidence in columns
+            if landmark >= 0
+        }
+    shares = config.processes.gather(predictions)
+    return LandmarkAnswers(
+        tuple(test_ids),
+        {image: answer for share in shares for image, answer in share.items()},
+        {
+            "gallery": int(mask.sum()),
+            "gallery_without_labels": int((~labels.labelled).sum()),
+            "test_images_in_gallery": int(in_gallery.sum()),
+        },
+    )
+
+
+def _embedded(images: Embeddings, test_ids: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the test images that are embedded, and their rows."""
+    if images.ids is None:
+        raise ConfigurationError(
+            f"{images.path}: has no ids, and test images are known by theirs; write them, one a line, to "
+            f"{images.path.with_suffix('.ids.txt').name} beside it"
+        )
+    _, rows, places = np.intersect1d(images.ids, np.array(test_ids, np.str_), return_indices=True)
+    if not len(rows):
+        raise InputError(
+            f"{images.path}: none of its {len(images):,} images, such as {images.ids[0]}, is a test image of the "
+            f"solution, such as {test_ids[0] if test_ids else 'none'}; embed the test images"
+        )
+    return [test_ids[place] for place in places.tolist()], rows.astype(np.int64)
+
+
+def _share(n_queries: int, block_size: int, rank: int, count: int) -> slice:
+    """Return the queries of a process: whole blocks, which do not depend on the number of processes."""
+    n_blocks = -(-n_queries // block_size)
+    start, stop = (n_blocks * process // count * block_size for process in (rank, rank + 1))
+    return slice(start, min(stop, n_queries))
+
+
 def _score_predictions(files: EvaluationFiles, config: EvaluationConfig) -> list[RetrievalResult]:
     assert files.predictions is not None
     assert files.ground_truth is not None
@@ -79,10 +164,6 @@ def _answer_queries(
     inputs: EvaluationInputs, config: EvaluationConfig
 ) -> tuple[list[RetrievalResult], LandmarkAnswers]:
     metrics = _chosen_metrics(config)
-    if config.rejection is not None and config.rejection.unknown:
-        raise ConfigurationError(
-            "the ground truth of gldv2-recognition says which test images show no landmark; leave out `unknown`"
-        )
     solution = read_recognition_solution(_solution_file(inputs.ground_truth))
     answers = answer_test_images(inputs, solution, config)
     results = recognition_results(answers.predictions, solution, metrics)
@@ -90,10 +171,10 @@ def _answer_queries(
 
 
 def _with_scores(result: RecognitionResult, answers: LandmarkAnswers) -> RecognitionResult:
-    """Return a result with the rejection score of each image, NaN for those without a prediction."""
+    """Return a result with minus the confidence of each answer, by which it can be rejected; NaN without one."""
     predictions = [answers.predictions.get(image) for image in result.per_query.index]
     scores = [np.nan if answer is None else -answer.score for answer in predictions]
-    per_query = result.per_query.assign(**{SCORE: np.array(scores, np.float64)})
+    per_query = result.per_query.assign(rejection_score=np.array(scores, np.float64))
     return replace(result, per_query=per_query, counts={**result.counts, **answers.counts})
 
 
@@ -107,12 +188,6 @@ def _chosen_metrics(config: EvaluationConfig) -> tuple[str, ...]:
     return metrics
 
 
-def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
-    raise ConfigurationError(
-        f"the protocol gldv2-recognition ranks no gallery for single queries of {inputs.queries.path}"
-    )
-
-
 def _solution_file(ground_truth: Path) -> Path:
     return ground_truth / SOLUTION if ground_truth.is_dir() else ground_truth
 
@@ -123,8 +198,10 @@ GLDV2_RECOGNITION = EvaluationProtocol(
         InputSet(("query_embeddings", "gallery_embeddings", "ground_truth"), ("labels", "hierarchy", "split")),
         InputSet(("predictions", "ground_truth")),
     ),
-    build_tasks=_build_tasks,
     answer_queries=_answer_queries,
     score_predictions=_score_predictions,
     descriptions={"ground_truth": f"{SOLUTION}, or its folder"},
 )
+
+
+log = logging.getLogger(__name__)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from hgld.datasets.revisited_ground_truth import SETTINGS, RevisitedGroundTruth, read_ground_truth
 from hgld.errors import InputError
-from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.metric_registry import Metric, RankedBlock
-from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
-from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
+from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
+from hgld.evaluation.metric_registry import Metric, MetricSpec
+from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.evaluation.relevance_judgements import ListJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.ragged import Integers
@@ -70,15 +69,67 @@ def revisited_tasks(
     ]
 
 
-def _per_query(value: Callable[[Integers], float], block: RankedBlock) -> torch.Tensor:
+def revisited_average_precision(ranks: Integers, n_positive: int) -> float:
+    """Average precision of one query under the Oxford protocol, by trapezoids.
+
+    The j-th positive (from 0) at rank r (from 0) stands for a step 1 / n_positive of recall, over which precision is
+    the mean of that just before it, j / r (1 if r is 0), and that with it, (j + 1) / (r + 1). Eq. 9 of the paper on
+    rank losses, and all other APs of hgld, take the second alone, which is never lower: of two positives at ranks 0
+    and 3 it makes 0.75, as below, and the trapezoids 0.71.
+
+    Args:
+        ranks: Ranks of the retrieved positives, ascending, from 0, shape (n_retrieved,); ignored images do not count.
+        n_positive: Number of positives of the query, retrieved or not.
+
+    Returns:
+        Value from 0 to 1; NaN for a query without positives.
+
+
+    >>> revisited_average_precision(np.array([0, 3]), 2)
+    0.7083333333333333
+    """
+    if not n_positive:
+        return float("nan")
+    before = np.arange(len(ranks))
+    precision_before = np.where(ranks == 0, 1.0, before / np.maximum(ranks, 1))
+    precision_with = (before + 1) / (ranks + 1)
+    return float((precision_before + precision_with).sum() / 2 / n_positive)
+
+
+def revisited_precision_at(ranks: Integers, k: int) -> float:
+    """Precision among the first k of one query (mP@k), or up to the last positive where that comes earlier.
+
+    Args:
+        ranks: Ranks of all positives, ascending, from 0, shape (n_positive,); ignored images do not count.
+        k: Cutoff.
+
+    Returns:
+        Value from 0 to 1; NaN for a query without positives.
+
+
+    >>> revisited_precision_at(np.array([0, 3]), 10)
+    0.5
+    """
+    if not len(ranks):
+        return float("nan")
+    cutoff = min(int(ranks[-1]) + 1, k)
+    return float((ranks < cutoff).sum() / cutoff)
+
+
+def _per_query(
+    value: Callable[[Integers], float], levels: torch.Tensor, statistics: RankingStatistics
+) -> torch.Tensor:
     """Return a function of the positives' ranks for each query: float64, shape (n,)."""
-    rankings = block.levels.cpu().numpy()
-    return torch.tensor([value(np.flatnonzero(ranking)) for ranking in rankings], dtype=torch.float64)
+    return torch.tensor([value(np.flatnonzero(ranking)) for ranking in levels.cpu().numpy()], dtype=torch.float64)
+
+
+def _metric(name: str, value: Callable[[Integers], float]) -> Metric:
+    return Metric(name, MetricSpec(partial(_per_query, value), ranked_levels=True))
 
 
 _METRICS = (
-    Metric("mAP", None, partial(_per_query, lambda ranks: revisited_average_precision(ranks, len(ranks)))),
-    *(Metric(f"mP@{k}", None, partial(_per_query, partial(revisited_precision_at, k=k))) for k in _KAPPAS),
+    _metric("mAP", lambda ranks: revisited_average_precision(ranks, len(ranks))),
+    *(_metric(f"mP@{k}", partial(revisited_precision_at, k=k)) for k in _KAPPAS),
 )
 
 

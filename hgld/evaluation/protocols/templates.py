@@ -13,19 +13,46 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from hgld.datasets.image_labels import ImageLabels
 from hgld.errors import ConfigurationError
-from hgld.evaluation.directions import normalised, sum_directions
-from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.protocols.leave_one_out import labelled_leave_one_out
-from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
-from hgld.evaluation.protocols.retrieval import labelled_retrieval
+from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
+from hgld.evaluation.protocols.labels import labelled_leave_one_out, labelled_retrieval
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.tables.embeddings import Embeddings
 
 METRICS = ("AP", "R@1")
+#: Embeddings read at once: 64 MB as float64 where vectors have 2,048 numbers.
+_BLOCK = 4096
+
+
+def sum_directions(vectors: torch.Tensor, groups: npt.NDArray[np.int64], n_groups: int) -> npt.NDArray[np.float64]:
+    """Return the sum of the L2-normalised vectors of each group; vectors are read in blocks.
+
+    Args:
+        vectors: float, shape (n, d); may be memory-mapped.
+        groups: int64, shape (n,); position of the group of each vector, -1 for vectors of none, which are not read.
+        n_groups: Number of groups.
+
+    Returns:
+        float64, shape (n_groups, d).
+
+    >>> sum_directions(torch.tensor([[2.0, 0.0], [0.0, 3.0], [9.0, 9.0]]), np.array([0, 0, -1]), 1)
+    array([[1., 1.]])
+    """
+    sums = np.zeros((n_groups, vectors.shape[1]))
+    selected = np.flatnonzero(groups >= 0)
+    for start in range(0, len(selected), _BLOCK):
+        rows = selected[start : start + _BLOCK]
+        np.add.at(sums, groups[rows], normalised(vectors[torch.from_numpy(rows)].double().numpy()))
+    return sums
+
+
+def normalised(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return vectors divided by their length."""
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def average_labels(images: Embeddings, labels: ImageLabels) -> tuple[Embeddings, ImageLabels]:

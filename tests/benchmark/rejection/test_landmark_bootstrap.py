@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from hgld.benchmark.rejection.landmark_bootstrap import DETECTION, METRICS, LandmarkDraws, ScoredQueries
-from hgld.evaluation.open_set import rank_answers
 from hgld.rejection.detection_metrics import detection_metrics
+from hgld.rejection.open_set import rank_answers
 
 
 def scored(seed: int, *, ties: bool = False) -> ScoredQueries:

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
-from hgld.evaluation.protocols.gldv2_predictions import labelled_result, official_results
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
+from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, labelled_result, official_results
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.ground_truth import (
     ImageLandmarks,

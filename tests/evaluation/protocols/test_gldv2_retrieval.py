@@ -13,12 +13,12 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_tasks
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION
-from hgld.evaluation.rejected_queries import with_detector
-from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy import Hierarchy
 from hgld.rejection import build_detector
+from hgld.rejection.rejected_queries import RejectionConfig
 from hgld.tables.embeddings import Embeddings, write_embeddings
+from tests.rejection.helpers import rejected_results
 
 N_INDEX, N_LANDMARKS, DIM = 260, 20, 8
 QUERIES = [f"{number:016x}" for number in range(1, 25)]
@@ -138,8 +138,8 @@ def test_queries_of_both_readings_can_be_rejected(
     queries, gallery = images
     files = EvaluationFiles(query_embeddings=queries.path, gallery_embeddings=gallery.path, ground_truth=tmp_path)
     inputs, rejection = EvaluationInputs(files, queries, gallery, hierarchy), RejectionConfig(score)
-    labelled, *official = evaluate_tasks(
-        [with_detector(task, rejection) for task in GLDV2_RETRIEVAL.build_tasks(inputs)]
+    labelled, *official = (
+        result for task in GLDV2_RETRIEVAL.build_tasks(inputs) for result in rejected_results(task, rejection)
     )
     landmark_of = pd.read_csv(tmp_path / LANDMARKS).set_index("id")["landmark_id"]
     assert gallery.ids is not None

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError, HgldError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
-from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.gldv2.recognition import LandmarkPrediction, read_recognition_predictions, read_recognition_solution
 from hgld.rejection import build_detector
+from hgld.rejection.rejected_queries import RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import write_embeddings
 
 N_TRAIN, N_TEST = 60, 40
@@ -58,7 +58,10 @@ def files(tmp_path: Path) -> EvaluationFiles:
 
 
 def evaluate(files: EvaluationFiles, rejection: RejectionConfig | None = None, **settings: Any) -> Any:
-    return evaluate_files(files, "gldv2-recognition", EvaluationConfig(rejection=rejection, **settings))
+    config = EvaluationConfig(**settings)
+    if rejection is None:
+        return evaluate_files(files, "gldv2-recognition", config)
+    return evaluate_with_rejection(files, "gldv2-recognition", config, rejection, intervals=False)[0]
 
 
 def run(files: EvaluationFiles, *arguments: str, code: int = 0) -> str:

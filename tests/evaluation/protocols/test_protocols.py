@@ -1,8 +1,10 @@
-"""Protocols from embeddings to numbers, against rankings made and counted one by one."""
+"""Protocols from files to numbers."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +27,15 @@ from hgld.evaluation import (
     evaluate_retrieval,
     evaluate_tasks,
 )
-from hgld.evaluation.directions import normalised
+from hgld.evaluation.protocols import PROTOCOL_NAMES, get_protocol
 from hgld.evaluation.protocols.dyml import benchmark_tasks, tasks_by_level
-from hgld.evaluation.protocols.leave_one_out import labelled_leave_one_out
-from hgld.evaluation.protocols.retrieval import labelled_retrieval
-from hgld.evaluation.protocols.revisited import revisited_tasks
-from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
-from hgld.evaluation.rejected_queries import with_detector
-from hgld.evaluation.rejection_config import RejectionConfig
+from hgld.evaluation.protocols.labels import labelled_leave_one_out, labelled_retrieval
+from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at, revisited_tasks
+from hgld.evaluation.protocols.templates import normalised
 from hgld.ragged import RaggedIndices
+from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
+from tests.rejection.helpers import evaluate_rejected
 
 CONFIG = EvaluationConfig()
 
@@ -139,7 +140,7 @@ def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroun
                 set(pairs.row(query).tolist()) for pairs in (truth.positives(result.name), truth.ignored(result.name))
             )
             ranking = [item for item in np.argsort(-vectors @ queries.vectors[query].numpy()) if item not in ignored]
-            ranks = [rank for rank, item in enumerate(ranking) if item in positives]
+            ranks = np.array([rank for rank, item in enumerate(ranking) if item in positives], np.int64)
             expected = [
                 revisited_average_precision(ranks, len(positives)),
                 *(revisited_precision_at(ranks, k) for k in (1, 5, 10)),
@@ -151,9 +152,9 @@ def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroun
 
 def test_revisited_queries_can_be_rejected_without_their_junk(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), take(embedded(45, 13), slice(40))
-    tasks = [with_detector(task, RejectionConfig()) for task in revisited_tasks(queries, gallery, truth)]
     cosines = normalised(queries.vectors.numpy()) @ normalised(gallery.vectors.numpy()).T
-    for result in evaluate_tasks(tasks):
+    for task in revisited_tasks(queries, gallery, truth):
+        result = evaluate_rejected(task, RejectionConfig())
         positives, junk = truth.positives(result.name), truth.ignored(result.name)
         for query, row in enumerate(result.per_query.itertuples()):
             ranked = {item: cosines[query, item] for item in range(40) if item not in junk.row(query)}
@@ -162,7 +163,7 @@ def test_revisited_queries_can_be_rejected_without_their_junk(truth: RevisitedGr
             assert row.right_l1 == (first in positives.row(query))
     for score, message in (("soft_vote", "needs one label per image"), ("knn_raw", "not ranked for every query")):
         with pytest.raises(HgldError, match=message):
-            with_detector(revisited_tasks(queries, gallery, truth)[0], RejectionConfig(score))
+            RejectedQueries(revisited_tasks(queries, gallery, truth)[0], RejectionConfig(score))
 
 
 def test_revisited_gallery_is_that_of_the_ground_truth(truth: RevisitedGroundTruth) -> None:
@@ -236,7 +237,9 @@ def test_dyml_levels_and_their_mean(tmp_path: Path) -> None:
         )
         assert result.means == pytest.approx(alone.means)
     assert evaluation.mean is not None
-    rejected = evaluate_files(files, "dyml", EvaluationConfig(rejection=RejectionConfig("soft_vote", {"k": 1})))
+    config = EvaluationConfig()
+    rejected, reports = evaluate_with_rejection(files, "dyml", config, RejectionConfig("soft_vote", {"k": 1}))
+    assert [report.name for report in reports] == list(LEVELS)
     for result, plain in zip(rejected.results, evaluation.results, strict=True):
         assert result.means == plain.means
         table = result.per_query
@@ -332,3 +335,19 @@ def test_embeddings_without_labels_are_refused(tmp_path: Path) -> None:
 
 def test_single_process_gathers_its_own_value() -> None:
     assert Processes().gather("x") == ["x"]
+
+
+@pytest.mark.parametrize("name", PROTOCOL_NAMES)
+def test_protocols_have_their_name_and_declare_existing_inputs(name: str) -> None:
+    protocol = get_protocol(name)
+    assert protocol.name == name
+    fields = set(EvaluationFiles.__dataclass_fields__)
+    for inputs in protocol.inputs:
+        assert fields.issuperset({*inputs.required, *inputs.optional})
+        assert not set(inputs.required).intersection(inputs.optional)
+    assert fields.issuperset(protocol.descriptions)
+
+
+def test_protocol_names_are_listed_without_torch() -> None:
+    script = "import sys, hgld.evaluation.protocols; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from typer.testing import CliRunner
 
 import hgld
 from hgld.cli import app
-from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
+from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at
 
 
 def published(ranking: list[int], positives: set[int], junk: set[int], k: int) -> tuple[float, float]:
@@ -57,34 +56,21 @@ def test_metrics_agree_with_the_published_algorithm(data: st.DataObject) -> None
 
 
 def test_metrics_by_hand() -> None:
-    assert revisited_average_precision([0, 1, 2], 3) == 1
-    assert revisited_average_precision([1], 1) == pytest.approx((0 / 1 + 1 / 2) / 2)
-    assert revisited_average_precision([0], 4) == pytest.approx(1 / 4)
-    assert revisited_average_precision([], 4) == 0
+    def area(ranks: list[int], n_positive: int) -> float:
+        return revisited_average_precision(np.array(ranks, np.int64), n_positive)
+
+    def precision(ranks: list[int], k: int) -> float:
+        return revisited_precision_at(np.array(ranks, np.int64), k)
+
+    assert area([0, 1, 2], 3) == 1
+    assert area([1], 1) == pytest.approx((0 / 1 + 1 / 2) / 2)
+    assert area([0], 4) == pytest.approx(1 / 4)
+    assert area([], 4) == 0
     # The last positive is third, so that ten cannot be asked for.
-    assert revisited_precision_at([0, 2], 10) == pytest.approx(2 / 3)
-    assert revisited_precision_at([0, 2], 2) == pytest.approx(1 / 2)
-    assert revisited_precision_at([7], 5) == 0
-
-
-def test_metrics_without_positives_are_nan() -> None:
-    assert np.isnan(revisited_average_precision([], 0))
-    assert np.isnan(revisited_precision_at([], 5))
-
-
-@pytest.mark.parametrize("ranks", [[1, 0], [0, 0], [-1, 2], [[0]]])
-def test_invalid_ranks_are_refused(ranks: Any) -> None:
-    with pytest.raises(ValueError, match="not one row of ascending numbers"):
-        revisited_average_precision(ranks, 5)
-    with pytest.raises(ValueError, match="not one row of ascending numbers"):
-        revisited_precision_at(ranks, 5)
-
-
-def test_invalid_counts_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 ranks of 1 positives"):
-        revisited_average_precision([0, 1], 1)
-    with pytest.raises(ValueError, match="k is 0"):
-        revisited_precision_at([0], 0)
+    assert precision([0, 2], 10) == pytest.approx(2 / 3)
+    assert precision([0, 2], 2) == pytest.approx(1 / 2)
+    assert precision([7], 5) == 0
+    assert np.isnan([area([], 0), precision([], 5)]).all()
 
 
 N_GALLERY, N_QUERIES, N_DISTRACTORS = 12, 3, 4

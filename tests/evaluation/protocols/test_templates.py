@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
-from hgld.evaluation.rejection_config import RejectionConfig
+from hgld.rejection.rejected_queries import RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import write_embeddings
 from tests.datasets.pictures import picture
 
@@ -125,14 +125,19 @@ def test_averages_can_be_rejected(tmp_path: Path) -> None:
         labels=tmp_path / "gallery.csv",
         query_labels=tmp_path / "probe.csv",
     )
-    config = EvaluationConfig(rejection=RejectionConfig())
-    (result,) = evaluate_files(files, "templates", config).results
+    evaluation, _ = evaluate_with_rejection(
+        files, "templates", EvaluationConfig(), RejectionConfig(), intervals=False
+    )
+    (result,) = evaluation.results
     for name, (subject, average) in sides["probe"].items():
         cosines = gallery @ average
         assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-cosines.max(), abs=1e-6)
         assert result.per_query.loc[name, "right_l1"] == (subjects[cosines.argmax()] == subject)
     alone = EvaluationFiles(embeddings=tmp_path / "gallery.npy", labels=tmp_path / "gallery.csv")
-    (result,) = evaluate_files(alone, "templates", config).results
+    evaluation, _ = evaluate_with_rejection(
+        alone, "templates", EvaluationConfig(), RejectionConfig(), intervals=False
+    )
+    (result,) = evaluation.results
     for name, row in zip(sides["gallery"], np.arange(len(gallery)), strict=True):
         others = np.delete(gallery @ gallery[row], row)
         assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-others.max(), abs=1e-6)

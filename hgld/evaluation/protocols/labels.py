@@ -1,14 +1,19 @@
-"""Retrieval: queries against a gallery of their own."""
+"""Protocols by labels alone: leave-one-out, and retrieval with queries against a gallery of their own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from hgld.datasets.image_labels import ImageLabels
-from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
-from hgld.evaluation.retrieval_task import RetrievalTask, query_gallery_task
+from hgld.evaluation.evaluation_files import EvaluationProtocol, InputSet
+from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.tables.embeddings import Embeddings
+
+
+def labelled_leave_one_out(images: Embeddings, labels: ImageLabels) -> RetrievalTask:
+    """Rank every labelled image against all others; images without labels are excluded on both sides."""
+    task = leave_one_out_task(images.vectors, labels.labelling, ids=images.ids, level_names=labels.level_names)
+    return replace(task, label_names=labels.names)
 
 
 def labelled_retrieval(
@@ -31,10 +36,11 @@ def labelled_retrieval(
     return replace(task, label_names=tuple({**names, **own} for names, own in label_names))
 
 
-def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
-    return [labelled_retrieval(inputs.queries, inputs.query_labels(), inputs.gallery, inputs.gallery_labels())]
-
-
+LEAVE_ONE_OUT = EvaluationProtocol(
+    name="leave-one-out",
+    inputs=(InputSet(("embeddings",), ("labels", "label_separator", "hierarchy", "split")),),
+    build_tasks=lambda inputs: [labelled_leave_one_out(inputs.gallery, inputs.gallery_labels())],
+)
 RETRIEVAL = EvaluationProtocol(
     name="retrieval",
     inputs=(
@@ -43,5 +49,7 @@ RETRIEVAL = EvaluationProtocol(
             ("labels", "query_labels", "label_separator", "hierarchy", "split"),
         ),
     ),
-    build_tasks=_build_tasks,
+    build_tasks=lambda inputs: [
+        labelled_retrieval(inputs.queries, inputs.query_labels(), inputs.gallery, inputs.gallery_labels())
+    ],
 )

@@ -13,26 +13,25 @@ import torch
 
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalTask, evaluate_tasks
-from hgld.evaluation.ranking import rank
-from hgld.evaluation.rejected_queries import (
-    SCORE,
-    answer_queries,
-    first_items,
-    scored_answers,
-    unknown_answers,
-    with_detector,
-)
-from hgld.evaluation.rejection_config import RejectionConfig
-from hgld.evaluation.rejection_report import QUERIES_WITHOUT_POSITIVES, rejection_report
+from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalResult, RetrievalTask, evaluate_tasks
 from hgld.evaluation.relevance_judgements import ListJudgements
 from hgld.evaluation.retrieval_task import leave_one_out_task, query_gallery_task
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.rejection import build_detector
+from hgld.rejection.open_set import ScoredAnswers
+from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig
+from hgld.rejection.rejection_report import (
+    QUERIES_WITHOUT_POSITIVES,
+    SCORE,
+    RejectionReport,
+    rejection_report,
+    scored_answers,
+)
 from hgld.rejection.scores.neighbours import Margin
 from hgld.tables.embeddings import Embeddings
+from tests.rejection.helpers import evaluate_rejected, unknown_answers
 
 CONFIG = EvaluationConfig(metrics=("R@1", "AP", "H-AP"), ranking=RankingConfig(block_size=7, precision="float64"))
 
@@ -90,7 +89,7 @@ def tasks() -> dict[str, RetrievalTask]:
 def test_the_first_image_is_the_answer_in_every_task(name: str) -> None:
     task = tasks()[name]
     (plain,) = evaluate_tasks([task], CONFIG)
-    (result,) = evaluate_tasks([with_detector(task, RejectionConfig())], CONFIG)
+    result = evaluate_rejected(task, RejectionConfig(), CONFIG)
     assert plain.means == result.means
     scores = cosines(task)
     assert result.per_query[SCORE].to_numpy() == pytest.approx(-scores.max(1), abs=1e-12)
@@ -104,16 +103,6 @@ def test_the_first_image_is_the_answer_in_every_task(name: str) -> None:
     assert (answers.right == (first[:, None] >= np.arange(finest, 0, -1))).all()
 
 
-def test_the_number_of_processes_does_not_count() -> None:
-    # Blocks are shared among processes; their size decides nothing but rounding.
-    task = with_detector(retrieval_task(), RejectionConfig("soft_vote"))
-    whole, blocks = (
-        evaluate_tasks([task], replace(CONFIG, ranking=RankingConfig(size, precision="float64")))[0]
-        for size in (30, 4)
-    )
-    assert whole.per_query[SCORE].to_numpy() == pytest.approx(blocks.per_query[SCORE].to_numpy(), abs=1e-12)
-
-
 def test_margins_leave_out_the_query_and_need_one_more_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one neighbour no query has two landmarks, and all blocks of queries are completed at once."""
     calls: list[int] = []
@@ -125,7 +114,7 @@ def test_margins_leave_out_the_query_and_need_one_more_search(monkeypatch: pytes
 
     monkeypatch.setattr(Margin, "complete_neighbours", counted)
     task = tasks()["leave-one-out"]
-    (result,) = evaluate_tasks([with_detector(task, RejectionConfig("margin", {"k": "1"}))], CONFIG)
+    result = evaluate_rejected(task, RejectionConfig("margin", {"k": "1"}), CONFIG)
     classes = np.asarray(task.query_labels)[:, 0]
     for own, score in zip(cosines(task), result.per_query[SCORE], strict=True):
         first, second = sorted((own[classes == name].max() for name in set(classes)), reverse=True)[:2]
@@ -133,26 +122,10 @@ def test_margins_leave_out_the_query_and_need_one_more_search(monkeypatch: pytes
     assert calls == [40]
 
 
-def test_a_part_of_the_queries_is_answered_alike() -> None:
-    """As where several processes share the blocks."""
-    task = with_detector(tasks()["leave-one-out"], RejectionConfig("soft_vote"))
-    options: dict[str, Any] = {"excluded": task.excluded, "config": CONFIG.ranking, "n_neighbours": 3}
-    whole, part = (
-        answer_queries(task, [first_items(ranked) for ranked in blocks])
-        for blocks in (
-            rank(task.queries, task.gallery, task.judgements, **options),
-            rank(task.queries, task.gallery, task.judgements, part=(1, 3), **options),
-        )
-    )
-    assert part[0].tolist() == [*range(7, 14), *range(28, 35)]
-    for column, values in whole[1].items():
-        assert part[1][column].tolist() == values[part[0]].tolist()
-
-
 def test_votes_are_judged_by_the_label_that_they_answer() -> None:
     task = retrieval_task()
     rejection = RejectionConfig("soft_vote", {"k": "5"})
-    (result,) = evaluate_tasks([with_detector(task, rejection)], CONFIG)
+    result = evaluate_rejected(task, rejection, CONFIG)
     detector = build_detector("soft_vote", {"k": 5}).fit(task.gallery, np.asarray(task.gallery_labels))
     assert result.per_query[SCORE].to_numpy() == pytest.approx(detector.score(task.queries), abs=1e-12)
     scores = cosines(task)
@@ -165,7 +138,7 @@ def test_votes_are_judged_by_the_label_that_they_answer() -> None:
 
 def test_scores_of_levels_have_columns_of_their_own() -> None:
     task = retrieval_task()
-    (result,) = evaluate_tasks([with_detector(task, RejectionConfig("level_agreement"))], CONFIG)
+    result = evaluate_rejected(task, RejectionConfig("level_agreement"), CONFIG)
     detector = build_detector("level_agreement", {}).fit(task.gallery, np.asarray(task.gallery_labels))
     expected = detector.score_levels(task.queries)
     assert scored_answers(result).level_scores == pytest.approx(expected, abs=1e-12)
@@ -174,7 +147,7 @@ def test_scores_of_levels_have_columns_of_their_own() -> None:
 
 def test_fitted_scores_leave_out_unlabelled_images() -> None:
     task = tasks()["masked"]
-    (result,) = evaluate_tasks([with_detector(task, RejectionConfig("class_means"))], CONFIG)
+    result = evaluate_rejected(task, RejectionConfig("class_means"), CONFIG)
     labels = np.asarray(task.gallery_labels)
     fitted = build_detector("class_means", {}).fit(task.gallery[task.gallery_mask], labels[task.gallery_mask])
     assert result.per_query[SCORE].to_numpy() == pytest.approx(fitted.score(task.queries), abs=1e-12)
@@ -187,17 +160,16 @@ def unknown_set(seed: int, *, landmark: int | None = None, dim: int = 6) -> Embe
 
 
 def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgld.evaluation.rejection_report.N_RESAMPLES", 60)
+    monkeypatch.setattr("hgld.rejection.rejection_report.N_RESAMPLES", 60)
     task = retrieval_task()
     rejection = RejectionConfig(unknown={"near": unknown_set(5), "far": unknown_set(6)})
-    task = with_detector(task, rejection)
-    (result,) = evaluate_tasks([task], CONFIG)
-    answers = unknown_answers(task, rejection, config=CONFIG.ranking)
+    result = evaluate_rejected(task, rejection, CONFIG)
+    answers = unknown_answers(task, rejection, config=CONFIG)
     for name, own in answers.items():
         expected = -cosines(replace(task, queries=rejection.unknown[name].vectors)).max(1)
         assert own.scores == pytest.approx(expected, abs=1e-12)
         assert not own.right.any()
-    report = rejection_report(result, rejection, answers)
+    report = reported(result, rejection, answers)
     assert report is not None
     assert list(report.unknown) == [QUERIES_WITHOUT_POSITIVES, "near", "far"]
     known = result.per_query["positives_l2"].to_numpy() > 0
@@ -219,6 +191,20 @@ def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPat
     assert report.unknown[QUERIES_WITHOUT_POSITIVES].n_unknown == (~known).sum()
 
 
+def reported(
+    result: RetrievalResult, rejection: RejectionConfig, unknown: dict[str, ScoredAnswers], intervals: bool = True
+) -> RejectionReport | None:
+    return rejection_report(
+        result,
+        unknown,
+        score=rejection.name,
+        options=rejection.all_options(),
+        precision=rejection.precision,
+        coverages=rejection.coverages,
+        intervals=intervals,
+    )
+
+
 def gap_oracle(scores: np.ndarray, right: np.ndarray, n_known: int) -> float:
     order = np.argsort(scores, kind="stable")
     hits = [sum(right[order[: rank + 1]]) / (rank + 1) for rank in range(len(order)) if right[order[rank]]]
@@ -227,8 +213,8 @@ def gap_oracle(scores: np.ndarray, right: np.ndarray, n_known: int) -> float:
 
 def test_metrics_at_a_coverage_are_means_over_the_accepted() -> None:
     rejection = RejectionConfig(precision=0.6, coverages=(1.0, 0.5, 0.01))
-    (result,) = evaluate_tasks([with_detector(retrieval_task(), rejection)], CONFIG)
-    report = rejection_report(result, rejection, {}, intervals=False)
+    result = evaluate_rejected(retrieval_task(), rejection, CONFIG)
+    report = reported(result, rejection, {}, intervals=False)
     assert report is not None
     whole, half, none = report.coverages
     order = np.argsort(result.per_query[SCORE].to_numpy())
@@ -262,18 +248,18 @@ def test_near_images_may_be_right_at_a_coarser_level() -> None:
 
     def near(landmark: int, score: str = "top1_cosine") -> tuple[RetrievalTask, RejectionConfig]:
         rejection = RejectionConfig(score, unknown={"near": unknown_set(5, landmark=landmark)})
-        return with_detector(task, rejection), rejection
+        return task, rejection
 
     first = cosines(replace(task, queries=unknown_set(5).vectors)).argmax(1)
     for score in ("top1_cosine", "class_means"):
-        answers = unknown_answers(*near(40, score), hierarchy=hierarchy)["near"]
+        answers = unknown_answers(*near(40, score), hierarchy)["near"]
         assert answers.known.tolist() == [[False, True, True]] * 25
         assert (answers.right[:, 1] == (classes[first, 0] % 2 == 0)).all()
         assert not answers.right[:, 0].any()
     # Without a hierarchy the levels are not those of the task, and nothing is right.
     assert not unknown_answers(*near(40))["near"].right.any()
     with pytest.raises(InputError, match="25 of 25 images of the unknown set near show landmarks of the gallery"):
-        unknown_answers(*near(3), hierarchy=hierarchy)
+        unknown_answers(*near(3), hierarchy)
 
 
 def test_unknown_images_of_landmarks_of_the_gallery_are_refused_where_positives_are_lists() -> None:
@@ -283,10 +269,10 @@ def test_unknown_images_of_landmarks_of_the_gallery_are_refused_where_positives_
     for landmark in (3, 40):
         rejection = RejectionConfig("class_means", unknown={"near": unknown_set(5, landmark=landmark)})
         if landmark == 40:
-            assert not unknown_answers(with_detector(task, rejection), rejection)["near"].known.any()
+            assert not unknown_answers(task, rejection)["near"].known.any()
             continue
         with pytest.raises(InputError, match="25 of 25 images of the unknown set near show landmarks of the gallery"):
-            unknown_answers(with_detector(task, rejection), rejection)
+            unknown_answers(task, rejection)
 
 
 def test_landmarks_of_unknown_images_are_those_of_the_split_of_the_protocol() -> None:
@@ -298,8 +284,8 @@ def test_landmarks_of_unknown_images_are_those_of_the_split_of_the_protocol() ->
     labels = labels_from_landmarks(classes[:, 0], hierarchy, "index")
     task = query_gallery_task(vectors[:5], labels.labels[:5], vectors, labels.labels, level_names=labels.level_names)
     rejection = RejectionConfig(unknown={"near": unknown_set(5, landmark=40)})
-    task = with_detector(replace(task, landmark_split="index"), rejection)
-    assert unknown_answers(task, rejection, hierarchy=hierarchy)["near"].right.tolist() == [[False, True, True]] * 25
+    answers = unknown_answers(replace(task, landmark_split="index"), rejection, hierarchy)
+    assert answers["near"].right.tolist() == [[False, True, True]] * 25
 
 
 @pytest.mark.parametrize(
@@ -316,7 +302,7 @@ def test_landmarks_of_unknown_images_are_those_of_the_split_of_the_protocol() ->
 )
 def test_what_cannot_be_scored_gets_one_clear_line(task: str, rejection: dict[str, Any], message: str) -> None:
     with pytest.raises((ConfigurationError, InputError), match=message):
-        with_detector(tasks()[task], RejectionConfig(**rejection))
+        RejectedQueries(tasks()[task], RejectionConfig(**rejection))
 
 
 def test_fitted_scores_have_to_fit_the_gallery() -> None:
@@ -325,7 +311,7 @@ def test_fitted_scores_have_to_fit_the_gallery() -> None:
 
     def message(detector: Any) -> str:
         with pytest.raises((ConfigurationError, InputError)) as error:
-            with_detector(task, RejectionConfig(detector=detector))
+            RejectedQueries(task, RejectionConfig(detector=detector))
         return str(error.value)
 
     assert "are not the 50 of the gallery" in message(build_detector("top1_cosine", {}).fit(task.queries))
@@ -336,6 +322,4 @@ def test_fitted_scores_have_to_fit_the_gallery() -> None:
     with pytest.raises(ConfigurationError, match="`options` are those of a score to fit"):
         RejectionConfig(options={"k": 2}, detector=other)
     with pytest.raises(InputError, match="has 5 dimensions, and the gallery 6"):
-        unknown_answers(
-            with_detector(task, RejectionConfig()), RejectionConfig(unknown={"far": unknown_set(1, dim=5)})
-        )
+        RejectedQueries(task, RejectionConfig(unknown={"far": unknown_set(1, dim=5)}))

@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.evaluation.per_query_table import read_per_query
+from hgld.evaluation.reports import read_per_query
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import write_embeddings
@@ -109,7 +109,7 @@ def test_unknown_sets_are_checked_before_the_ranking(folder: Path, monkeypatch: 
     def rank(*arguments: object) -> None:
         raise AssertionError("the queries are ranked")
 
-    monkeypatch.setattr("hgld.evaluation.evaluate_from_files.evaluate_tasks", rank)
+    monkeypatch.setattr("hgld.evaluation.evaluation_files.evaluate_tasks", rank)
     np.save(folder / "wide.npy", np.ones((3, 7), np.float32))
     message = run(*RETRIEVAL, "--reject=top1_cosine", "--unknown=wide=wide.npy", code=1)
     assert "wide.npy: has 7 dimensions, and the gallery 6" in message

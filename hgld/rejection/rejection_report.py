@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from hgld.compute.resampling import Interval
 from hgld.evaluation.global_average_precision import RecognitionResult
-from hgld.evaluation.open_set import ScoredAnswers
-from hgld.evaluation.rejected_queries import scored_answers
-from hgld.evaluation.rejection_config import RejectionConfig
+from hgld.evaluation.reports import LatexRow, escape_latex, latex_table
 from hgld.evaluation.results import RetrievalResult
-from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
+from hgld.rejection.detection_metrics import DETECTION_METRICS, detection_intervals, detection_metrics
+from hgld.rejection.open_set import ScoredAnswers
 from hgld.rejection.risk_coverage import area_interval, risk_coverage
 from hgld.rejection.thresholds import Threshold, threshold_for_precision
 
@@ -28,6 +27,12 @@ from hgld.rejection.thresholds import Threshold, threshold_for_precision
 QUERIES_WITHOUT_POSITIVES = "queries without positives"
 IMAGES_WITHOUT_LANDMARK = "images without a landmark"
 N_RESAMPLES = 1000
+#: Column of the rejection score in the table of queries; of coarser levels with ``_l1`` where theirs differ.
+SCORE = "rejection_score"
+#: Metrics of detection that tables show, by name, with their titles; reports as JSON have all.
+SHOWN_METRICS = {
+    name: DETECTION_METRICS[name] for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
+}
 
 
 @dataclass(frozen=True)
@@ -112,17 +117,23 @@ class RejectionReport:
 
 def rejection_report(
     result: RetrievalResult,
-    rejection: RejectionConfig,
     unknown: Mapping[str, ScoredAnswers],
     *,
+    score: str,
+    options: Mapping[str, object],
+    precision: float,
+    coverages: Sequence[float],
     intervals: bool = True,
 ) -> RejectionReport | None:
     """Return the figures of the rejected queries of a result; None if there is no answer to any.
 
     Args:
         result: Result with rejection scores.
-        rejection: The score, precision and coverages.
         unknown: Answers to each set of unknown images.
+        score: Name of the rejection score.
+        options: Its options.
+        precision: Share of right answers among the accepted ones for which the threshold is reported.
+        coverages: Shares of the queries that are accepted, at which metrics are reported.
         intervals: Whether to compute 95 % intervals, by the bootstrap over images.
     """
     answers = scored_answers(result)
@@ -133,18 +144,38 @@ def rejection_report(
     if not is_known.all():
         name = IMAGES_WITHOUT_LANDMARK if isinstance(result, RecognitionResult) else QUERIES_WITHOUT_POSITIVES
         sets = {name: answers.take(~is_known), **sets}
-    threshold = threshold_for_precision(answers.scores, answers.right[:, 0], rejection.precision)
+    threshold = threshold_for_precision(answers.scores, answers.right[:, 0], precision)
     return RejectionReport(
         name=result.name,
-        score=rejection.name,
-        options=rejection.all_options(),
+        score=score,
+        options=options,
         levels=_level_figures(answers, intervals),
-        coverages=tuple(_at_coverage(result, answers, coverage) for coverage in rejection.coverages),
+        coverages=tuple(_at_coverage(result, answers, coverage) for coverage in coverages),
         threshold=threshold,
         means_at_threshold=_means(result, threshold.accepts(answers.scores)),
         unknown={name: _unknown_figures(known, images, intervals) for name, images in sets.items()}
         if len(known)
         else {},
+    )
+
+
+def scored_answers(result: RetrievalResult) -> ScoredAnswers:
+    """Return the answers in the table of queries of a result, of retrieval with a rejection score or of recognition.
+
+    Images of recognition without a prediction have the score infinity: they are rejected by any threshold, and rank
+    behind all predictions, where they change no GAP.
+    """
+    table = result.per_query
+    if isinstance(result, RecognitionResult):
+        top1 = table[["top1"]].to_numpy()
+        return ScoredAnswers(table[[SCORE]].fillna(np.inf).to_numpy(), top1 == 1, ~np.isnan(top1))
+    n_levels = sum(name.startswith("right_l") for name in table.columns)
+    levels = range(n_levels, 0, -1)
+    score_columns = [name if (name := f"{SCORE}_l{level}") in table else SCORE for level in levels]
+    return ScoredAnswers(
+        level_scores=table[score_columns].to_numpy(),
+        right=table[[f"right_l{level}" for level in levels]].to_numpy(),
+        known=table[[f"positives_l{level}" for level in levels]].to_numpy() > 0,
     )
 
 
@@ -164,11 +195,33 @@ def reports_to_json_values(reports: Sequence[RejectionReport]) -> list[dict[str,
     ]
 
 
+def rejection_to_latex(reports: Sequence[RejectionReport]) -> str:
+    """Format figures of rejected queries as a table for the package booktabs, in percent with one decimal.
+
+    The rows of a result are that of its own queries, with GAP and the area under risk over coverage (AURC), and those
+    of its sets of unknown images. None is marked as the best, as rows are about different images.
+    """
+    rows = []
+    for report in reports:
+        rows.append(_latex_row(report.name, report.levels[0], {}))
+        rows += [
+            _latex_row(f"{report.name}, {name}", figures.levels[0], figures.detection)
+            for name, figures in report.unknown.items()
+        ]
+    has_sets = any(report.unknown for report in reports)
+    return latex_table(rows, ["GAP", "AURC", *(SHOWN_METRICS.values() if has_sets else ())], mark=False)
+
+
+def _latex_row(name: str, level: LevelFigures, detection: Mapping[str, float]) -> LatexRow:
+    shown = {title: detection[key] for key, title in SHOWN_METRICS.items() if key in detection}
+    return LatexRow(escape_latex(name), {"GAP": level.gap, "AURC": level.aurc, **shown})
+
+
 def _level_figures(answers: ScoredAnswers, intervals: bool) -> tuple[LevelFigures, ...]:
     figures = []
     for column in range(answers.n_levels):
         scores, right = answers.level_scores[:, column], answers.right[:, column]
-        recognition = answers.recognition(column=column)
+        recognition = answers.recognition(column)
         bounds = {}
         if intervals:
             bounds = {

@@ -1,0 +1,65 @@
+"""Input files of an evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from hgld.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """Input files of an evaluation.
+
+    Args:
+        embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
+        query_embeddings: Embeddings of the queries; requires those of the gallery.
+        gallery_embeddings: Embeddings of the gallery, in separate files from the queries.
+        predictions: Predictions to score instead of embeddings, in the form of the public landmark challenges;
+            requires the ground truth. For retrieval: .csv with id and images, ids separated by spaces; for
+            gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
+        distractor_embeddings: Embeddings of images to add to the gallery of roxford or rparis, such as those of R1M.
+        labels: Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and a
+            column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, row by
+            row. Default: landmark_id of the embeddings.
+        query_labels: Labels of the queries, in the same formats. Default: the labels of the images.
+        label_separator: Separator between the labels of an image in these files, such as a semicolon.
+            Default: one label.
+        hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
+        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of labels, of which other
+            images are not used.
+        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or
+            recognition_solution_v2.1.csv.
+
+    Raises:
+        ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and
+            ``predictions`` that is given; or there is a separator without labels.
+    """
+
+    embeddings: Path | None = None
+    query_embeddings: Path | None = None
+    gallery_embeddings: Path | None = None
+    predictions: Path | None = None
+    distractor_embeddings: Path | None = None
+    labels: Path | None = None
+    query_labels: Path | None = None
+    label_separator: str | None = None
+    hierarchy: Path | None = None
+    split: str | None = None
+    ground_truth: Path | None = None
+
+    def __post_init__(self) -> None:
+        sources = ("embeddings", "query_embeddings", "gallery_embeddings", "predictions")
+        given = [name for name in sources if getattr(self, name) is not None]
+        if given not in (["embeddings"], ["query_embeddings", "gallery_embeddings"], ["predictions"]):
+            raise ConfigurationError(
+                "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`, or `predictions`; "
+                f"found {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
+            )
+        if self.label_separator is not None and self.labels is None:
+            raise ConfigurationError("`label_separator` is for the columns of `labels`, which is not given")
+
+    def given(self) -> set[str]:
+        """Return the names of the inputs that are given."""
+        return {field.name for field in fields(self) if getattr(self, field.name) is not None}

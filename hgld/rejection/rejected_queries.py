@@ -1,0 +1,362 @@
+"""Evaluate files with a rejection score: the library side of ``hgld evaluate --reject``.
+
+The answer to a query is the first gallery image of its ranking, and right at the levels that it shares with the
+query: R@1 at each level. Scores that answer by vote (:meth:`hgld.rejection.detector.NeighbourDetector.answers`) are
+judged by the label that they answer, where queries have labels. A query is known at a level if a positive of that
+level is left in its ranking.
+
+Rankings that leave out images, such as the query itself, need scores of nearest neighbours. All others are fitted on
+the whole gallery, where they would have seen the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.compute.scoring import ScoringConfig
+from hgld.datasets.image_labels import labels_from_landmarks
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation import Evaluation, EvaluationConfig, EvaluationFiles, RetrievalResult, RetrievalTask
+from hgld.evaluation.evaluation_files import EvaluationInputs, choose_protocol, evaluate_inputs
+from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.rejection.detector import Detector, NeighbourDetector
+from hgld.rejection.open_set import (
+    ScoredAnswers,
+    answer_queries,
+    check_gallery,
+    known_labels,
+    neighbour_count,
+    open_set_answers,
+    score_queries,
+)
+from hgld.rejection.registry import build_detector
+from hgld.rejection.rejection_report import SCORE, RejectionReport, rejection_report
+from hgld.tables.embeddings import Embeddings
+
+#: Shares of the queries that are accepted, at which metrics are reported.
+COVERAGES = (1.0, 0.9, 0.75, 0.5, 0.25)
+
+
+@dataclass(frozen=True, eq=False)
+class RejectionConfig:
+    """Choice of a rejection score for the queries of an evaluation.
+
+    Args:
+        score: Name of the score, one of :data:`hgld.rejection.DETECTORS`, which is fitted on each gallery.
+        options: Its options; texts are converted.
+        detector: A fitted score instead.
+        precision: Share of right answers among the accepted ones for which a threshold is reported.
+        coverages: Shares of the queries that are accepted, at which metrics are reported.
+        unknown: Embeddings of images that show no landmark of the gallery, by name, such as near and far ones.
+
+    Raises:
+        ConfigurationError: There is no such score or option, there are options beside a fitted score, or the
+            precision or a coverage is not above 0 and at most 1.
+    """
+
+    score: str = "top1_cosine"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    detector: Detector | None = None
+    precision: float = 0.9
+    coverages: tuple[float, ...] = COVERAGES
+    unknown: Mapping[str, Embeddings] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.detector is None:
+            build_detector(self.score, self.options)
+        elif self.options:
+            raise ConfigurationError(
+                f"`options` are those of a score to fit, and this {self.detector.name} is fitted; leave them out"
+            )
+        for share, name in ((self.precision, "precision"), *((coverage, "coverage") for coverage in self.coverages)):
+            if not 0 < share <= 1:
+                raise ConfigurationError(f"the wanted {name} is {share}; expected more than 0 and at most 1")
+
+    @property
+    def name(self) -> str:
+        """Name of the score."""
+        return self.score if self.detector is None else self.detector.name
+
+    def all_options(self) -> dict[str, Any]:
+        """Return the options of the score, defaults included."""
+        detector = build_detector(self.score, self.options) if self.detector is None else self.detector
+        return detector.options()
+
+    def fitted(
+        self,
+        gallery: torch.Tensor,
+        labels: LabelMatrix | None,
+        gallery_mask: npt.NDArray[np.bool_] | None = None,
+    ) -> Detector:
+        """Return the score, fitted on a gallery; one that is fitted already is checked against it.
+
+        Args:
+            gallery: Embeddings, float, shape (n_gallery, d).
+            labels: Labels, int64, shape (n_gallery, L), finest first, -1 for unlabelled images; None if there are
+                none, or several per image.
+            gallery_mask: bool, shape (n_gallery,); False for images to leave out.
+
+        Raises:
+            ConfigurationError: The score needs labels or other inputs that there are not.
+            InputError: A fitted score does not fit the embeddings, or the score cannot be fitted on them.
+        """
+        if self.detector is not None:
+            self._check_fitted(self.detector, gallery, labels)
+            return self.detector
+        detector = build_detector(self.score, self.options)
+        if further := sorted(detector.requires - {"labels"}):
+            raise ConfigurationError(
+                f"the score {detector.name} needs {' and '.join(further)}, which an evaluation of embeddings lacks; "
+                "choose another `reject` here, or use hgld reject fit and hgld reject score"
+            )
+        if "labels" in detector.requires and labels is None:
+            raise ConfigurationError(
+                f"the score {detector.name} needs one label per image and level, which this gallery lacks; choose "
+                "another `reject`, such as top1_cosine"
+            )
+        # Scores of neighbours keep the whole gallery, as neighbours are positions in it.
+        if gallery_mask is not None and not gallery_mask.all() and not isinstance(detector, NeighbourDetector):
+            rows = np.flatnonzero(gallery_mask)
+            gallery, labels = gallery[torch.from_numpy(rows)], None if labels is None else labels[rows]
+        return detector.fit(gallery, labels)
+
+    def answer(
+        self,
+        gallery: torch.Tensor,
+        labels: LabelMatrix,
+        queries: torch.Tensor,
+        gallery_mask: npt.NDArray[np.bool_],
+        config: ScoringConfig,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Answer queries at the finest level, with minus the score as confidence; see ``EvaluationConfig.answer``."""
+        detector = self.fitted(gallery, labels, gallery_mask)
+        answers, scores = answer_queries(detector, gallery, labels, queries, gallery_mask, config)
+        return answers[:, 0], -scores[:, 0]
+
+    def _check_fitted(self, detector: Detector, gallery: torch.Tensor, labels: LabelMatrix | None) -> None:
+        if detector.dim != gallery.shape[1]:
+            raise InputError(
+                f"the embeddings have {gallery.shape[1]} dimensions, and the score {detector.name} was fitted on "
+                f"{detector.dim}; embed both with the same model, or fit the score on this gallery"
+            )
+        own = detector.labels if isinstance(detector, NeighbourDetector) else None
+        if own is not None and labels is not None and not np.array_equal(own, labels):
+            raise InputError(
+                f"the score {detector.name} was fitted with other labels of its {len(own):,} images than those of "
+                "this gallery; fit it with the same labels and hierarchy"
+            )
+
+
+def evaluate_with_rejection(
+    files: EvaluationFiles,
+    protocol: str | None,
+    config: EvaluationConfig,
+    rejection: RejectionConfig,
+    *,
+    intervals: bool = True,
+) -> tuple[Evaluation, list[RejectionReport]]:
+    """Evaluate embeddings in files, and return the figures of rejected queries of each result that has any.
+
+    Scores are fitted, and unknown images checked, before queries are ranked, which may take hours. Of several
+    processes, the first scores the queries; others have no reports.
+
+    Args:
+        files: Input files.
+        protocol: Name of the protocol.
+        config: Metrics, and how to rank.
+        rejection: The rejection score, and the sets of unknown images.
+        intervals: Whether to compute 95 % intervals.
+
+    Raises:
+        ConfigurationError: See :func:`~hgld.evaluation.evaluation_files.evaluate_files`; or the score needs inputs
+            that there are not.
+        InputError: Likewise, or the score cannot leave out images that are not ranked, or unknown images do not fit
+            a gallery, or show landmarks of it.
+    """
+    chosen = choose_protocol(files, protocol, config)
+    if files.predictions is not None:
+        raise ConfigurationError(
+            "`reject` scores queries by their embeddings, and `predictions` have scores of their own; give "
+            "`query_embeddings` and `gallery_embeddings` instead"
+        )
+    inputs = EvaluationInputs.read(files)
+    if chosen.answer_queries is not None:
+        if rejection.unknown:
+            raise ConfigurationError(
+                f"the ground truth of {chosen.name} says which test images show no landmark; leave out `unknown`"
+            )
+        evaluation = evaluate_inputs(chosen, inputs, [], replace(config, answer=rejection.answer))
+        return evaluation, _reports(evaluation.results, rejection, intervals)
+    tasks = chosen.build_tasks(inputs)
+    rejected = [RejectedQueries(task, rejection, inputs.hierarchy, files.split) for task in tasks]
+    n_neighbours = max(neighbour_count(each.detector) for each in rejected)
+    evaluation = evaluate_inputs(chosen, inputs, tasks, replace(config, n_neighbours=n_neighbours))
+    if config.processes.rank:
+        return evaluation, []
+    results, reports, remaining = [], [], iter(evaluation.results)
+    for each in rejected:
+        unknown = each.unknown_answers(config.ranking)
+        own = [each.scored(next(remaining), rows) for rows in each.query_rows()]
+        results += own
+        reports += _reports(own, rejection, intervals, unknown)
+    return replace(evaluation, results=tuple(results)), reports
+
+
+class RejectedQueries:
+    """The queries of a task with a rejection score, fitted on its gallery, and the sets of unknown images.
+
+    Args:
+        task: Task.
+        rejection: The score, and the sets of unknown images.
+        hierarchy: Levels above landmarks.
+        split: Split of the landmark ids, where the hierarchy has several.
+
+    Attributes:
+        detector: Fitted score.
+
+    Raises:
+        ConfigurationError: See :meth:`RejectionConfig.fitted`.
+        InputError: Likewise, or the score cannot leave out images that are not ranked, or unknown images do not fit
+            the gallery, or show landmarks of it.
+    """
+
+    def __init__(
+        self,
+        task: RetrievalTask,
+        rejection: RejectionConfig,
+        hierarchy: Hierarchy | None = None,
+        split: str | None = None,
+    ) -> None:
+        self._task, self._unknown = task, rejection.unknown
+        self._unknown_labels: dict[str, LabelMatrix | None] = {}
+        for name, images in rejection.unknown.items():
+            if images.dim != task.gallery.shape[1]:
+                raise InputError(
+                    f"{images.path}: has {images.dim:,} dimensions, and the gallery {task.gallery.shape[1]:,}; embed "
+                    "both with the same model"
+                )
+            self._unknown_labels[name] = self._labels_of(images, hierarchy, split)
+            self._require_unknown(name, images, self._unknown_labels[name])
+        labels = task.gallery_labels if isinstance(task.gallery_labels, np.ndarray) else task.index_labels
+        self.detector = rejection.fitted(task.gallery, labels, task.gallery_mask)
+        check_gallery(self.detector, task.gallery, task.excluded)
+
+    def query_rows(self) -> list[npt.NDArray[np.int64]]:
+        """Return the queries of each result of the task."""
+        groups = self._task.query_groups
+        if groups is None:
+            return [np.arange(len(self._task.queries))]
+        return [np.flatnonzero(queries) for queries in groups.values()]
+
+    def scored(self, result: RetrievalResult, rows: npt.NDArray[np.int64]) -> RetrievalResult:
+        """Return a result whose table has the scores of the queries and whether their answers are right.
+
+        The column ``rejection_score`` is that of the finest level; coarser levels have columns of their own, such as
+        ``rejection_score_l1``, where theirs differ. Columns ``right_l3``, ... are bool.
+
+        Args:
+            result: Result of the task, with the nearest items of the queries.
+            rows: Its queries, by their positions in the task.
+        """
+        task, nearest = self._task, result.nearest
+        assert nearest is not None
+        n_levels = task.judgements.n_levels
+        scores, votes = score_queries(
+            self.detector,
+            task.queries if len(rows) == len(task.queries) else task.queries[torch.from_numpy(rows)],
+            (nearest.cosines, nearest.positions),
+            n_levels,
+            excluded=None if task.excluded is None else task.excluded.take(rows),
+            gallery_mask=task.gallery_mask,
+        )
+        levels = range(n_levels, 0, -1)
+        right = nearest.levels[:, None] >= np.array(levels)
+        if votes is not None and isinstance(task.query_labels, np.ndarray):
+            right = votes == task.query_labels[rows]
+        columns = {SCORE: scores[:, 0]}
+        for level, column in zip(levels[1:], scores.T[1:], strict=True):
+            if not np.array_equal(column, scores[:, 0]):
+                columns[f"{SCORE}_l{level}"] = column
+        columns |= {f"right_l{level}": column for level, column in zip(levels, right.T, strict=True)}
+        return replace(result, per_query=result.per_query.assign(**columns))
+
+    def unknown_answers(self, config: ScoringConfig | None = None) -> dict[str, ScoredAnswers]:
+        """Answer and score the images that show no landmark of the gallery, by name of their set.
+
+        An answer can be right at a coarser level where the images have landmark ids and the hierarchy has these.
+
+        Args:
+            config: How neighbours are searched.
+        """
+        task, answers = self._task, {}
+        for name, images in self._unknown.items():
+            own, labels = self._unknown_labels[name], task.gallery_labels
+            if own is None or not isinstance(labels, np.ndarray):
+                n_levels = task.judgements.n_levels
+                own, labels = (np.full((len(some), n_levels), -1) for some in (images, task.gallery))
+            answers[name] = open_set_answers(
+                self.detector,
+                task.gallery,
+                labels,
+                images.vectors,
+                own,
+                gallery_mask=task.gallery_mask,
+                config=config or ScoringConfig(),
+            )
+        return answers
+
+    def _require_unknown(self, name: str, images: Embeddings, own: LabelMatrix | None) -> None:
+        """Raise an :class:`InputError` if images of an unknown set show landmarks of the gallery."""
+        task = self._task
+        if own is not None and isinstance(task.gallery_labels, np.ndarray):
+            landmarks, known = own[:, 0], known_labels(own, task.gallery_labels, task.gallery_mask)[:, 0]
+        elif images.landmark_ids is not None and task.index_labels is not None:
+            landmarks, known = images.landmark_ids, np.isin(images.landmark_ids, task.index_labels[:, 0])
+        else:
+            return
+        shown = np.flatnonzero(known & (landmarks >= 0))
+        if shown.size:
+            raise InputError(
+                f"{images.path}: {shown.size:,} of {len(images):,} images of the unknown set {name} show landmarks "
+                f"of the gallery, the first landmark {landmarks[shown[0]]}; leave these images out"
+            )
+
+    def _labels_of(self, images: Embeddings, hierarchy: Hierarchy | None, split: str | None) -> LabelMatrix | None:
+        """Return the labels of images that have landmark ids, at the levels of the task; None if they have none."""
+        if images.landmark_ids is None or (images.landmark_ids < 0).all():
+            return None
+        try:
+            of_hierarchy = None if hierarchy is None else split or self._task.landmark_split
+            labels = labels_from_landmarks(images.landmark_ids, hierarchy, of_hierarchy)
+        except InputError:  # none of the landmarks is in the hierarchy
+            return None
+        known = isinstance(labels.labelling, np.ndarray) and labels.level_names == self._task.level_names
+        return labels.labels if known else None
+
+
+def _reports(
+    results: Sequence[RetrievalResult],
+    rejection: RejectionConfig,
+    intervals: bool,
+    unknown: Mapping[str, ScoredAnswers] | None = None,
+) -> list[RejectionReport]:
+    reports = (
+        rejection_report(
+            result,
+            unknown or {},
+            score=rejection.name,
+            options=rejection.all_options(),
+            precision=rejection.precision,
+            coverages=rejection.coverages,
+            intervals=intervals,
+        )
+        for result in results
+    )
+    return [report for report in reports if report is not None]
