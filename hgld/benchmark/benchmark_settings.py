@@ -1,7 +1,7 @@
 """Settings of a comparison of methods, read from its YAML file.
 
-The file names the trainings, each by the settings file that ``hgld train`` takes, and says how they are evaluated and
-drawn. Settings that trainings share are in the base files of their settings files.
+The file lists the trainings, as rows of ``trainings`` that say what differs from the settings under ``shared``, or
+names those of other files, and says how they are evaluated and drawn.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ class MethodSettings(Settings):
     Args:
         title: Title in tables and figures.
         latex: Title in LaTeX; None to escape ``title``.
-        training: Settings file of the training, relative to the file that names it; or the name of a preset, such as
-            ``own_images/happier``.
+        training: Settings file of the training, relative to the file that names it, or a row in one, such as
+            ``mine.yaml/happier``; or the name of a preset, such as ``own_images/happier``. None for the row of
+            ``trainings`` in the same file that has the name of the method.
         baseline: Whether other methods are compared with this one.
     """
 
     title: str
     latex: str | None = None
-    training: Path
+    training: Path | None = None
     baseline: bool = False
 
 

@@ -1,11 +1,7 @@
-"""Describe presets: what each trains, the table of the paper that it belongs to, and where its values come from.
-
-The first line of a training's file names the method and its table, that of ``base.yaml`` beside it the images.
-"""
+"""Describe presets: what each trains, the table of the paper that it belongs to, and where its values come from."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +9,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hgld.io.preset_files import OWN_IMAGES, SHARED, comparison_presets, training_file, training_presets
+from hgld.io.preset_files import (
+    OWN_IMAGES,
+    SHARED,
+    comparison_presets,
+    preset_description,
+    training_file,
+    training_presets,
+)
 from hgld.io.settings import flatten, override, read_origins, to_dict
 from hgld.resources import preset_folder
 
 #: Stands for the manifest in presets for images of your own.
 _MANIFEST = "MANIFEST"
-_TABLES = re.compile(r"(?<!not in )(?:first row of )?Tables? ([IVX]+(?:(?:, | and )[IVX]+)*)")
-_TABLES_OF_OTHERS = re.compile(
-    r"Tables? (\d+(?:(?:, | and | to )\d+)*) of (?:the )?(.+ et al\.|[^.]+?)(?: paper)?\.?$"
-)
-#: The beginning of a sentence up to its first punctuation outside parentheses.
-_FIRST_CLAUSE = re.compile(r"(?:\([^)]*\)|[^,;.:(])*")
 
 
 @dataclass(frozen=True)
@@ -142,35 +139,10 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tu
 
 
 def _describe(name: str, path: Path) -> TrainingPreset:
-    values, line = read_origins(path), _first_line(path)
+    values, row = read_origins(path), preset_description(path)
     backbone = next(str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values)
-    return TrainingPreset(
-        name.removeprefix(f"{OWN_IMAGES}/"),
-        _first_clause(line),
-        _tables(line),
-        backbone,
-        _first_clause(_first_line(path.with_name(f"{SHARED}.yaml"))),
-    )
-
-
-def _tables(line: str) -> str:
-    if tables := _TABLES.search(line):
-        return tables[1].replace(" and", ",")
-    if tables := _TABLES_OF_OTHERS.search(line):
-        return f"{tables[2]} {tables[1].replace(' and', ',')}"
-    return ""
-
-
-def _first_clause(sentence: str) -> str:
-    clause = _FIRST_CLAUSE.match(sentence)
-    assert clause is not None  # it matches the empty text
-    return clause[0].strip()
-
-
-def _first_line(path: Path) -> str:
-    """Return the first line of a settings file, which is a comment."""
-    with path.open(encoding="utf-8") as stream:
-        return stream.readline().strip("# \n")
+    images = preset_description(path.with_name(SHARED))["about"]
+    return TrainingPreset(name.removeprefix(f"{OWN_IMAGES}/"), row["about"], row["tables"], backbone, images)
 
 
 def _short(path: Path) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.errors import ConfigurationError
 from hgld.io.preset_files import comparison_file, training_presets
-from hgld.io.settings import read_settings, to_dict
+from hgld.io.settings import read_origins, read_settings, to_dict
 from hgld.training.run import read_training_settings
 from hgld.training.training_settings import TrainingSettings
 
@@ -81,7 +81,7 @@ def describe_draw(draw: Draw) -> str:
 
 
 def read_benchmark(config: str | Path) -> BenchmarkSettings:
-    """Read the settings of a comparison, with paths of trainings relative to the folder of the file.
+    """Read the settings of a comparison; paths of trainings are relative to the folder of the file.
 
     Args:
         config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
@@ -92,11 +92,12 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
     """
     path = comparison_file(config)
     settings = read_settings(BenchmarkSettings, path)
-    presets = training_presets()
-    methods = {
-        name: method.model_copy(update={"training": presets.get(str(method.training), path.parent / method.training)})
-        for name, method in settings.methods.items()
-    }
+    presets, origins = training_presets(), read_origins(path)
+    methods = {}
+    for name, method in settings.methods.items():
+        own_row = origins[f"methods.{name}.title"][1] / name
+        given = method.training and presets.get(str(method.training), path.parent / method.training)
+        methods[name] = method.model_copy(update={"training": given or own_row})
     return settings.model_copy(update={"methods": methods})
 
 
@@ -165,6 +166,7 @@ def _run(
 ) -> Run:
     """Return a run; ``changes`` without effect are ignored, so that equal runs share a folder."""
     config = settings.methods[method].training
+    assert config is not None  # :func:`read_benchmark` has filled it in
     split, seed = draw
     of_split = [] if split is None else [f"data.random_split.seed={split}"]
     common = (*settings.set, *overrides, *of_split, f"seed={seed}")
