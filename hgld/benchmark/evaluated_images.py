@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hgld.benchmark.benchmark_settings import (
+from hgld.benchmark.evaluations import (
+    SPLIT_EMBEDDINGS,
     Evaluation,
     Gldv2Evaluation,
     ManifestsEvaluation,
     PicturedEvaluation,
     SplitEvaluation,
+    embedding_file,
 )
-from hgld.benchmark.evaluations import embedding_file
-from hgld.benchmark.evaluations.gldv2 import gldv2_files
-from hgld.benchmark.evaluations.splits import SPLIT_EMBEDDINGS
 from hgld.benchmark.runs import Run
 from hgld.datasets.manifest import Manifest
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
@@ -68,12 +67,12 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
         InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
     """
     if isinstance(evaluation, Gldv2Evaluation):
-        inputs = gldv2_files(evaluation, run).read()
+        inputs = evaluation.evaluation_files(run.folder).read()
         assert inputs.hierarchy is not None
         labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
         return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))
     assert isinstance(evaluation, PicturedEvaluation)
-    embeddings = read_embeddings(embedding_file(run, _embedding_set(evaluation)))
+    embeddings = read_embeddings(embedding_file(run.folder, _embedding_set(evaluation)))
     assert embeddings.ids is not None
     manifest = _read_manifest(_data(evaluation, run))
     row_of = _rows_by_id(manifest)

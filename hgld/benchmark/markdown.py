@@ -7,16 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from hgld.benchmark.benchmark_settings import (
-    BenchmarkSettings,
-    DymlEvaluation,
-    Gldv2Evaluation,
-    ManifestsEvaluation,
-    RevisitedEvaluation,
-    SweepSettings,
-)
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
 from hgld.benchmark.method_results import (
     MethodResults,
     best_baselines,
@@ -31,8 +22,6 @@ from hgld.benchmark.runs import SweepPoint
 from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import mark_best, metric_names
 from hgld.evaluation.setting_notes import setting_notes
-from hgld.training.training_images import evaluation_manifest, read_training_manifest
-from hgld.training.training_settings import DataSettings
 
 _LEVEL_METRIC = re.compile(r"AP_l\d+")
 _MISSING = "–"
@@ -159,28 +148,6 @@ def gain(method: MethodResults, baseline: MethodResults, metric: str) -> str:
     return _MISSING if math.isnan(mean) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
-def describe_data(data: DataSettings, *, trained: bool = True) -> str:
-    """Return a sentence on the images of a training and its evaluation.
-
-    Args:
-        data: Settings of the data.
-        trained: Whether a model was trained on them.
-
-    Raises:
-        InputError: The manifest cannot be read.
-    """
-    manifest = read_training_manifest(data)
-    train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
-    n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
-    shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
-    level = manifest.level_names[0]
-    tested = f"{len(test):,} images of {test.n_classes[0]:,} classes"
-    if not trained:
-        return f"Evaluated on {tested} ({level}); nothing was trained."
-    trained_on = f"{len(train):,} images of {train.n_classes[0]:,} classes ({level})"
-    return f"Trained on {trained_on}, evaluated on {tested}, {shared}."
-
-
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     columns = [
         mark_best(
@@ -273,28 +240,7 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
 def _describe_queries(settings: BenchmarkSettings, runs: Sequence[EvaluatedRun]) -> list[str]:
     """Return sentences on the images of runs of one split."""
     result = runs[0].result
-    n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
-    if isinstance(settings.evaluation, Gldv2Evaluation):
-        sentences = [
-            f"GLDv2 retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
-            f"map100_official covers {len(result.per_query):,} test images, Public and Private together.",
-        ]
-    elif isinstance(settings.evaluation, DymlEvaluation):
-        sentences = [
-            f"DyML: test sets {result.name}, {n_queries} queries in all, each of which ranks its own set.",
-            "Metrics without the name of a level are means over the levels.",
-        ]
-    elif isinstance(settings.evaluation, ManifestsEvaluation):
-        sentences = [f"Test sets {result.name}: {n_queries} queries in all, each of which ranks its own set."]
-    elif isinstance(settings.evaluation, RevisitedEvaluation):
-        scales = ", ".join(f"{scale:g}" for scale in settings.evaluation.scales)
-        sentences = [f"ROxford and RParis: {result.name}; scales {scales}. AP by trapezoids."]
-    else:
-        trained = any(run.run.settings.steps != 0 for run in runs)
-        data_of_runs = dict.fromkeys(run.run.settings.data for run in runs)
-        sentences = [describe_data(data, trained=trained) for data in data_of_runs]
-        gallery = "all other images" if result.name == "leave-one-out" else f"a gallery of {n_gallery} images"
-        sentences.append(f"{n_queries} queries, each of which ranks {gallery}.")
+    sentences = settings.evaluation.describe(result, [run.run.settings for run in runs])
     without = ", ".join(
         f"{count:,} at level {name.removeprefix('without_positives_l')}"
         for name, count in result.counts.items()

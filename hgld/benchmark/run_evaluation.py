@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.evaluations import EvaluationContext, embedding_file, evaluation_folder, evaluation_kind
+from hgld.benchmark.evaluations import EvaluationContext, embedding_file, evaluation_folder
 from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError
@@ -74,8 +74,8 @@ def evaluate_run(
     # Whether the evaluation is up to date is decided by the first process, which writes it.
     if processes.gather(not force and _is_evaluated(settings, run, provenance))[0]:
         return
-    context = EvaluationContext(run, settings.metrics, device, processes, force, progress)
-    results = evaluation_kind(settings).evaluate(context)
+    context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes, force, progress)
+    results = settings.evaluation.evaluate(context)
     if processes.rank == 0:
         write_per_query(results, per_query_file(run), provenance)
     processes.gather(None)  # the other processes wait for the file
@@ -92,16 +92,16 @@ def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None
     """
     if not RunFolder(run.folder).result.is_file() or not _is_evaluated(settings, run, _provenance(settings, run)):
         return None
-    return EvaluatedRun(run, evaluation_kind(settings).join(read_per_query(per_query_file(run))))
+    return EvaluatedRun(run, settings.evaluation.join(read_per_query(per_query_file(run))))
 
 
 def per_query_file(run: Run) -> Path:
     """Return the file of a run's result; its digest identifies the result."""
-    return evaluation_folder(run) / "per_query.parquet"
+    return evaluation_folder(run.folder) / "per_query.parquet"
 
 
 def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
-    files = {"checkpoint": RunFolder(run.folder).result, **evaluation_kind(settings).files}
+    files = {"checkpoint": RunFolder(run.folder).result, **settings.evaluation.files}
     parameters = {
         "training": result_affecting(to_dict(run.settings)),
         "protocol": settings.evaluation.name,
@@ -111,6 +111,6 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
 
 
 def _is_evaluated(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:
-    embeddings = [embedding_file(run, name) for name in evaluation_kind(settings).embedding_sets]
+    embeddings = [embedding_file(run.folder, name) for name in settings.evaluation.embedding_sets]
     files = [path.with_suffix(suffix) for path in embeddings for suffix in (".npy", ".ids.txt")]
     return all(path.is_file() for path in files) and is_up_to_date(per_query_file(run), provenance)

@@ -68,8 +68,8 @@ def training_file(name: str | Path) -> Path:
     """Return the settings file of a training, or its row in one.
 
     Args:
-        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``, in any case; or path of a file, or of a row
-            in one, such as ``mine.yaml/happier``.
+        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``, in any case; or path of a file, or of a
+            row in one, such as ``mine.yaml/happier``.
 
     Raises:
         ConfigurationError: There is neither a preset nor a file of this name.

@@ -44,8 +44,8 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
 
     A file whose key ``base`` names another file (relative to its own folder) or a preset of a training is merged over
     that file, mapping by mapping. A mapping whose ``name`` differs from that of the mapping below it, such as another
-    loss, replaces it. A file of several trainings has them as rows of ``trainings``; ``FILE.yaml/ROW`` is one of them,
-    and is merged over the row that its ``base`` names, or over the file's settings under ``shared``.
+    loss, replaces it. A file of several trainings has them as rows of ``trainings``; ``FILE.yaml/ROW`` is one of
+    them, and is merged over the row that its ``base`` names, or over the file's settings under ``shared``.
 
     Args:
         kind: The model to validate against.

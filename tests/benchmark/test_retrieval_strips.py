@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.retrieval_strips import write_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun

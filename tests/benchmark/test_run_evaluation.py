@@ -15,8 +15,9 @@ import torch
 import yaml
 
 from hgld.benchmark import run_evaluation
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, ManifestsEvaluation
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.evaluations import ManifestsEvaluation
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
