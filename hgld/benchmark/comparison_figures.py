@@ -6,35 +6,44 @@
     figures/precision_recall.png    precision over recall, at each level and hierarchical
     figures/learning.png            metrics over the steps of the trainings
     figures/scores.png              cosine similarities of pairs by the level they share
+    strips.html, strips.png         the queries that the two methods rank most differently
     sweeps/NAME.png                 metrics over the values of a setting (paper, Figs. 6 to 8)
 
 Learning curves and sweeps show all splits and seeds, the other figures the first run of each method. Baselines are
-dashed, and the two methods that the settings single out are thick.
+dashed, and the two methods that the settings single out are thick. A method has the same colour in all figures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
-from hgld.benchmark.method_colours import curve_colours, method_colours
-from hgld.benchmark.method_results import MethodResults
+from hgld.benchmark.evaluated_images import EvaluatedImages, evaluated_photos, read_evaluated_images
 from hgld.benchmark.run_evaluation import EvaluatedRun
-from hgld.benchmark.runs import Draw, SweepPoint
+from hgld.benchmark.runs import Draw, SweepPoint, describe_draw
+from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.metric_units import shown_value, with_unit
+from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
 from hgld.figures.scores import ScoreDensities, draw_scores
+from hgld.figures.style import FAINT, LINES
 from hgld.figures.tsne import tsne_2d
 from hgld.inspection.curves import precision_recall
 from hgld.inspection.mean_embeddings import N_NEIGHBOURS, class_means, neighbour_agreement
+from hgld.inspection.method_differences import find_method_differences
+from hgld.inspection.method_differences_picture import draw_method_differences
+from hgld.inspection.query_pages import write_method_differences_page
 from hgld.inspection.score_distributions import count_scores
 from hgld.training.run_folder import RunFolder
 
@@ -101,7 +110,7 @@ def draw_sweep(
         sweep: Settings of the sweep.
         points: Points of its curves, with their evaluated runs.
         path: Figure to write.
-        colours: Colours by name of the method, see :func:`~hgld.benchmark.method_colours.method_colours`.
+        colours: Colours by name of the method, see :func:`~hgld.benchmark.comparison_figures.method_colours`.
 
     Returns:
         The figure, or None if there is nothing to draw.
@@ -290,3 +299,96 @@ def _x_positions(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linea
 
 def _same(level: str) -> str:
     return f"same {level.replace('_', ' ')}"
+
+
+#: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
+_FAMILIAR = {
+    "untrained": FAINT,
+    **dict(zip(("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"), LINES, strict=False)),
+}
+
+
+def method_colours(settings: BenchmarkSettings) -> dict[str, str]:
+    """Return the colour of each method of a comparison, whichever of them are selected or drawn.
+
+    Methods of other names than the familiar ones take the remaining colours: first those of the figures, then those
+    of sweeps. Colours repeat where there are more methods than colours.
+    """
+    drawn = settings.pictures.curves if settings.pictures else ()
+    swept = (curve.method for sweep in settings.sweeps.values() for curve in sweep.curves.values())
+    names = dict.fromkeys([*drawn, *swept, *settings.methods])
+    familiar = {name: colour for name, colour in _FAMILIAR.items() if name in names}
+    free = cycle([colour for colour in LINES if colour not in familiar.values()])
+    return familiar | {name: next(free) for name in names if name not in familiar}
+
+
+def curve_colours(sweep: SweepSettings, of_methods: Mapping[str, str]) -> dict[str, str]:
+    """Return the colour of each curve of a sweep: that of its method, or another for further curves of a method."""
+    taken = {of_methods[curve.method] for curve in sweep.curves.values()}
+    free = cycle([colour for colour in LINES if colour not in taken] or LINES)
+    colours: dict[str, str] = {}
+    for title, curve in sweep.curves.items():
+        colour = of_methods[curve.method]
+        colours[title] = next(free) if colour in colours.values() else colour
+    return colours
+
+
+_METRIC = "H-AP"
+
+
+def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
+    """Write ``strips.html`` and ``strips.png`` for the first split and seed that both methods have runs of.
+
+    Ids stand in place of photographs that are not available.
+
+    Args:
+        settings: Settings of the comparison.
+        methods: Results of the methods.
+        out: Output folder.
+
+    Returns:
+        The files written. None are written if no figures are requested, one of the two methods is missing or has no
+        H-AP, or no query differs.
+
+    Raises:
+        InputError: Embeddings of a run or the hierarchy are missing, or a tar file has changed since it was indexed.
+        ConfigurationError: The two runs were not evaluated on the same images.
+    """
+    figures = settings.pictures
+    if figures is None or not figures.n_queries:
+        return []
+    by_name = {method.name: method for method in methods}
+    if figures.baseline not in by_name or figures.method not in by_name:
+        return []
+    pair = by_name[figures.baseline], by_name[figures.method]
+    runs, other_runs = ({run.run.draw: run for run in method.runs} for method in pair)
+    draw = next((draw for draw in runs if draw in other_runs), None)
+    if draw is None or not all(_METRIC in run.result.metrics for run in (runs[draw], other_runs[draw])):
+        return []
+    tasks = tuple(
+        read_evaluated_images(settings.evaluation, by_draw[draw].run).task for by_draw in (runs, other_runs)
+    )
+    baseline, method = (
+        replace(_result_of_task(by_draw[draw].result, task), name=results.title)
+        for by_draw, task, results in zip((runs, other_runs), tasks, pair, strict=True)
+    )
+    differences = find_method_differences(
+        (baseline, method), (tasks[0], tasks[1]), metric=_METRIC, n=figures.n_queries
+    )
+    if differences is None:
+        return []
+    photos = evaluated_photos(settings.evaluation, runs[draw].run, tasks[0], figures.hierarchy)
+    page, picture = out / "strips.html", out / "strips.png"
+    title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
+    write_method_differences_page(differences, page, photos, title=title)
+    draw_method_differences(picture, differences, photos)
+    return [page, picture]
+
+
+def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalResult:
+    """Return the result of the queries of a task alone: by GLDv2's protocol there are others, without labels."""
+    assert task.query_ids is not None
+    queries = pd.Index(task.query_ids)
+    if not queries.isin(result.per_query.index).all():
+        return result
+    return replace(result, per_query=result.per_query.loc[queries])

@@ -190,7 +190,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
         counts = (len(group), len(to_train), len(to_evaluate))
         costs.append(_run_cost(title, training, model, size, counts, n_evaluated))
     evaluated, sizes = evaluated or EvaluationSize(), [size for size, _ in shared.values()]
-    missing = [message for part in (*sizes, evaluated) for message in part.missing]
+    missing = [*(message for size in sizes for message in size.missing), *evaluated.missing]
     image_bytes = max(size.n_bytes for size in sizes) + evaluated.n_bytes
     return CostEstimate(settings.title, tuple(costs), image_bytes, tuple(dict.fromkeys(missing)))
 

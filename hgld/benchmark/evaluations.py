@@ -96,8 +96,16 @@ class EvaluationContext:
             batch_size=self.training.evaluation.batch_size,
             workers=self.training.workers,
         )
-        options = {"force": self.force, "processes": self.processes, "progress": self.progress}
-        embed_images(images, out, self.model, config, root=root, **options)
+        embed_images(
+            images,
+            out,
+            self.model,
+            config,
+            root=root,
+            force=self.force,
+            processes=self.processes,
+            progress=self.progress,
+        )
         return out
 
     def evaluate(

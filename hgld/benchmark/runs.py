@@ -12,15 +12,16 @@ Runs with the same settings are shared: a sweep whose values include the value o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.preset_files import comparison_file, training_presets
 from hgld.io.settings import read_origins, read_settings, to_dict
 from hgld.training.run import read_training_settings
+from hgld.training.run_folder import RunFolder
 from hgld.training.training_settings import TrainingSettings
 
 #: Seed of the random split, or None for the splits of the manifest; and seed of the training.
@@ -178,3 +179,43 @@ def _run(
             resolved, effective = changed, (*effective, change)
     folder = out / "runs" / method / ",".join(effective) / ("" if split is None else f"split{split}") / f"seed{seed}"
     return Run(method, split, seed, tuple(overrides), effective, config, folder, resolved)
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Record of a finished training.
+
+    Args:
+        steps: Number of steps.
+        train_seconds: Seconds of these steps, without evaluations.
+        device: ``cpu``, or the name of a GPU.
+        machine: Processor, cores and memory.
+        versions: Versions of the software by name.
+    """
+
+    steps: int
+    train_seconds: float
+    device: str
+    machine: str
+    versions: Mapping[str, str]
+
+
+def read_training_record(run: Run) -> TrainingRecord:
+    """Read the record of a training from the files of its run.
+
+    Raises:
+        InputError: The folder holds no run.
+    """
+    folder = RunFolder(run.folder)
+    recorded = folder.recorded_run()
+    if recorded is None:
+        raise InputError(f"{run.folder}: there is no run; train it first")
+    _, record = recorded
+    steps = folder.history("step")
+    return TrainingRecord(
+        steps=len(steps),
+        train_seconds=sum(run.settings.batch_size / step["images_per_s"] for step in steps),
+        device=record["device"],
+        machine=record["machine"],
+        versions=record["versions"],
+    )

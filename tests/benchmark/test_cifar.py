@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.benchmark.rejection.comparison import compare_rejection
-from hgld.benchmark.rejection.comparison_settings import read_rejection_settings
+from hgld.benchmark.rejection.settings import read_rejection_settings
 from hgld.cli import app
 from hgld.rejection.registry import build_detector
 from hgld.training.run import read_training_settings

@@ -52,6 +52,7 @@ def options(comparison: str) -> list[str]:
     """Return the options that make a comparison small."""
     method = next(iter(read_benchmark(comparison).methods.values()))
     own_images = OWN_IMAGES if method.training == training_presets()["own_images/untrained"] else ()
+    assert method.training is not None
     return [*small_settings(method.training), "--devices", "cpu", *own_images]
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 
-from hgld.benchmark.rejection.comparison_settings import INDEX, RejectionSettings
-from hgld.benchmark.rejection.image_sets import ImageSet
-from hgld.benchmark.rejection.model_embeddings import embed_sets
+from hgld.benchmark.rejection.image_sets import ImageSet, embed_sets
 from hgld.benchmark.rejection.score_parts import ScorePart
+from hgld.benchmark.rejection.settings import INDEX, RejectionSettings
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.level_styles import level_styles
 from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
 from hgld.inspection.photos import Photo, PhotoSource, landmark_titles, manifest_photo
-from hgld.inspection.thumbnails import FindImage, images_of_manifest
+from hgld.inspection.thumbnails import images_of_manifest
 from hgld.inspection.top_k import TopK
 
 #: Number of nearest images that are shown of each query.
@@ -36,18 +36,14 @@ def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]
         queries: See :class:`~hgld.benchmark.rejection.score_parts.ScorePart`.
         n: Largest number of queries of each kind.
     """
-    known = queries["kind"] == "known"
-    sections = {
-        f"Accepted although unknown: {name}": queries[queries["set"] == name].sort_values("score", kind="stable")
-        for name in dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"])
-    }
-    sections["Accepted with the wrong landmark, though the index has the right one"] = queries[
-        known & ~queries["right"]
-    ].sort_values("score", kind="stable")
-    sections["Rejected first although answered right"] = queries[known & queries["right"]].sort_values(
-        "score", ascending=False, kind="stable"
-    )
-    return {heading: rows.drop_duplicates("class").head(n) for heading, rows in sections.items()}
+    known, right = queries["kind"] == "known", queries["right"].astype(bool)
+    unknown = dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"])
+    sections = {f"Accepted although unknown: {name}": queries[queries["set"] == name] for name in unknown}
+    sections["Accepted with the wrong landmark, though the index has the right one"] = queries[known & ~right]
+    ordered = {heading: rows.sort_values("score", kind="stable") for heading, rows in sections.items()}
+    rejected = queries[known & right].sort_values("score", ascending=False, kind="stable")
+    ordered["Rejected first although answered right"] = rejected
+    return {heading: rows.drop_duplicates("class").head(n) for heading, rows in ordered.items()}
 
 
 def write_mistakes_page(
@@ -67,29 +63,25 @@ def write_mistakes_page(
     assert settings.mistakes is not None
     sections = confident_mistakes(part.queries, settings.mistakes.n)
     positions = np.concatenate([rows.index.to_numpy(np.int64) for rows in sections.values()])
-    top_k = _top_k(settings, part, sets, positions)
-    known_scores = part.queries.loc[part.queries["kind"] == "known", "score"].to_numpy()
+    photos = _Queries(sets, settings.mistakes.hierarchy)
+    top_k = photos.top_k(positions, settings, part)
     row_of = {position: row for row, position in enumerate(positions.tolist())}
+    known_scores = part.queries.loc[part.queries["kind"] == "known", "score"].to_numpy()
 
     def page_query(position: int, score: float) -> PageQuery:
         higher = float((known_scores > score).mean())
         note = f"score {score:.3f}, {100 * higher:.0f} % of known queries higher"
         return PageQuery(position, (), [PageRanking(top_k, row_of[position], ())], note=note)
 
-    index = sets[INDEX]
-    embedding = settings.embeddings[part.embedding].title
-    score = settings.score_settings()[part.score].title or part.score
+    index, embedding = sets[INDEX], settings.embeddings[part.embedding].title
     write_photo_page(
         out,
         {
-            heading: [
-                page_query(int(position), float(value))
-                for position, value in zip(rows.index, rows["score"], strict=True)
-            ]
+            heading: [page_query(*query) for query in zip(rows.index.tolist(), rows["score"].tolist(), strict=True)]
             for heading, rows in sections.items()
         },
-        _photos(sets, settings.mistakes.hierarchy),
-        title=f"Most confident mistakes: {score}",
+        PhotoSource(photos.query, photos.gallery, photos.find_image),
+        title=f"Most confident mistakes: {settings.score_title(part.score)}",
         about=(
             f"{settings.title}, split {part.split}, embeddings: {embedding}. Of each landmark or class, the query "
             "that is most confidently wrong."
@@ -99,48 +91,41 @@ def write_mistakes_page(
     )
 
 
-def _top_k(settings: RejectionSettings, part: ScorePart, sets: Mapping[str, ImageSet], positions: np.ndarray) -> TopK:
-    """Return the nearest images of the index to some queries, with the levels that they share."""
-    embedded = embed_sets(settings.embeddings[part.embedding], sets, part.split)
-    others = [images for name, images in sets.items() if name != INDEX]
-    offsets = np.cumsum([0, *(len(images) for images in others)])
-    which = np.searchsorted(offsets, positions, side="right") - 1
-    inside = positions - offsets[which]
-    pairs = list(zip(which.tolist(), inside.tolist(), strict=True))
-    vectors = np.stack([np.asarray(embedded[others[number].name].vectors[row]) for number, row in pairs])
-    labels = np.stack([others[number].labels[row] for number, row in pairs])
-    cosines, nearest = nearest_neighbours(vectors, embedded[INDEX].vectors, _K)
-    levels = (sets[INDEX].labels[nearest] == labels[:, None, :]).sum(2)
-    return TopK(cosines.astype(np.float32), nearest, np.where(nearest >= 0, levels, 0))
+class _Queries:
+    """Queries by their position in the table of scores: set by set, without the index.
 
+    Ids of photographs of other sources than the index begin with the name of the source, so that ids are unique.
+    """
 
-def _photos(sets: Mapping[str, ImageSet], hierarchy: Path | None) -> PhotoSource:
-    others = [images for name, images in sets.items() if name != INDEX]
-    index = sets[INDEX]
-    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), index.manifest.class_names[0])
-    offsets = np.cumsum([0, *(len(images) for images in others)])
+    def __init__(self, sets: Mapping[str, ImageSet], hierarchy: Path | None) -> None:
+        self._sets, self._index = sets, sets[INDEX]
+        self._places = [(images, row) for name, images in sets.items() if name != INDEX for row in range(len(images))]
+        names = self._index.manifest.class_names[0]
+        self._titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), names)
+        self._finders = {images.source: images_of_manifest(images.manifest, images.root) for images in sets.values()}
 
-    def photo(images: ImageSet, position: int) -> Photo:
-        names = titles if images.source == INDEX else None
-        described = manifest_photo(images.manifest, int(images.rows[position]), names)
-        return Photo(_key(images, described.id), described.names, described.link, images.kind != "far")
+    def query(self, position: int) -> Photo:
+        return self._photo(*self._places[position])
 
-    def query(position: int) -> Photo:
-        number = int(np.searchsorted(offsets, position, side="right")) - 1
-        return photo(others[number], position - int(offsets[number]))
+    def gallery(self, position: int) -> Photo:
+        return self._photo(self._index, position)
 
-    finders = {images.source: images_of_manifest(images.manifest, images.root) for images in sets.values()}
-    return PhotoSource(query, lambda position: photo(index, position), _finder(finders))
-
-
-def _key(images: ImageSet, image_id: str) -> str:
-    """Return an id that is unique among the sources of images."""
-    return image_id if images.source == INDEX else f"{images.source}:{image_id}"
-
-
-def _finder(finders: Mapping[str, Callable[[str], object]]) -> FindImage:
-    def find(key: str):  # type: ignore[no-untyped-def]
+    def find_image(self, key: str) -> Image.Image | None:
         source, colon, image_id = key.partition(":")
-        return finders[source](image_id) if colon and source in finders else finders[INDEX](key)
+        return self._finders[source](image_id) if colon and source in self._finders else self._finders[INDEX](key)
 
-    return find
+    def top_k(self, positions: np.ndarray, settings: RejectionSettings, part: ScorePart) -> TopK:
+        """Return the nearest images of the index to some queries, with the levels that they share."""
+        embedded = embed_sets(settings.embeddings[part.embedding], self._sets, part.split)
+        places = [self._places[position] for position in positions]
+        vectors = np.stack([np.asarray(embedded[images.name].vectors[row]) for images, row in places])
+        labels = np.stack([images.labels[row] for images, row in places])
+        cosines, nearest = nearest_neighbours(vectors, embedded[INDEX].vectors, _K)
+        levels = (self._index.labels[nearest] == labels[:, None, :]).sum(2)
+        return TopK(cosines.astype(np.float32), nearest, np.where(nearest >= 0, levels, 0))
+
+    def _photo(self, images: ImageSet, position: int) -> Photo:
+        titles = self._titles if images.source == INDEX else None
+        photo = manifest_photo(images.manifest, int(images.rows[position]), titles)
+        key = photo.id if images.source == INDEX else f"{images.source}:{photo.id}"
+        return Photo(key, photo.names, photo.link, images.kind != "far")

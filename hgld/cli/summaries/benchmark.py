@@ -6,8 +6,8 @@ from textwrap import fill, wrap
 
 from hgld.benchmark.comparison import ComparisonSummary
 from hgld.benchmark.cost_estimate import CostEstimate, Gpus
-from hgld.benchmark.markdown import describe_means, gain, mean_and_std
-from hgld.benchmark.method_results import best_baselines, by_split
+from hgld.benchmark.result_files import describe_means, gain, mean_and_std
+from hgld.benchmark.statistics import best_baselines, by_split
 from hgld.cli.render import aligned, wrapped_table
 from hgld.errors import indented_list
 from hgld.progress import byte_size

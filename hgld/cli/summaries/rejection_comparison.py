@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hgld.benchmark.rejection import RejectionPlan, RejectionSummary
-from hgld.benchmark.rejection.comparison_settings import ALL_UNKNOWN
+from hgld.benchmark.rejection.settings import ALL_UNKNOWN
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
 
@@ -12,7 +12,7 @@ def format_rejection(summary: RejectionSummary) -> str:
     """Return the means of GAP and AUROC of each score, what failed, and the files written."""
     lines = []
     values, scores = summary.values, summary.settings.score_settings()
-    unknown = list(dict.fromkeys(values.values["unknown"]))
+    unknown = values.unknown()
     columns = [(unknown[-1], "gap"), *((name, "auroc") for name in unknown if name != ALL_UNKNOWN)]
     for name, embedding in summary.settings.embeddings.items():
         rows = []
@@ -21,12 +21,12 @@ def format_rejection(summary: RejectionSummary) -> str:
             if all(mean is None for mean in means):
                 continue
             cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
-            rows.append([scores[score].title or score, *cells])
+            rows.append([summary.settings.score_title(score), *cells])
         header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
         lines += [*aligned(header, rows), ""]
     lines.append(f"{summary.n_parts:,} scores, {summary.n_parts - summary.n_new - len(summary.failed):,} done before")
     if summary.failed:
-        reasons = [f"{part.embedding}, split {part.split}, {part.score}: {part.reason}" for part in summary.failed]
+        reasons = list(map(str, summary.failed))
         lines.append(f"{len(summary.failed):,} not computed:\n{indented_list(reasons)}")
     return "\n".join([*lines, *map(str, summary.files)])
 

@@ -6,13 +6,13 @@ stands for the seed of the split, so that each split can have models of its own.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from hgld.benchmark.evaluations import require_file_names
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings, read_settings
 from hgld.rejection.registry import DETECTORS, build_detector
@@ -24,7 +24,6 @@ CALIBRATION, KNOWN, NEAR = "calibration", "known", "near"
 #: Stands for all unknown images together.
 ALL_UNKNOWN = "all"
 _RESERVED = (INDEX, CALIBRATION, KNOWN, NEAR, ALL_UNKNOWN)
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 class OpenSetIndex(Settings):
@@ -177,7 +176,7 @@ class RejectionSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> RejectionSettings:
-        _require_file_names((*self.embeddings, *self.scores, *self.unknown))
+        require_file_names((*self.embeddings, *self.scores, *self.unknown))
         if reserved := [name for name in self.unknown if name in _RESERVED]:
             raise ValueError(f'unknown images are called "{reserved[0]}", which means other images; rename them')
         if not self.unknown and isinstance(self.index, FixedIndex):
@@ -202,6 +201,10 @@ class RejectionSettings(Settings):
                 if value not in names:
                     raise ValueError(f'mistakes.{kind} is "{value}"; expected one of {", ".join(names)}')
         return self
+
+    def score_title(self, score: str) -> str:
+        """Return the title of a score."""
+        return self.score_settings()[score].title or score
 
     def score_settings(self) -> Mapping[str, ScoreSettings]:
         """Return the scores by name: those of the settings, or all."""
@@ -234,9 +237,3 @@ def for_split(path: Path, split: int) -> Path:
     PosixPath('runs/split2')
     """
     return Path(str(path).replace("{split}", str(split)))
-
-
-def _require_file_names(names: Iterable[str]) -> None:
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
