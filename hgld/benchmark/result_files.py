@@ -94,7 +94,7 @@ def write_results(
     write_text(latex, latex_table(latex_rows, columns, caption=escape_latex(caption).replace("±", r"$\pm$")))
     write_text(markdown, results_markdown(settings, methods, columns, out))
     names = [{"title": method.title, "baseline": method.baseline} for method in methods]
-    _write_rows(parquet, COMPARISON, settings, zip(names, (method.runs for method in methods), strict=True))
+    _write_rows(parquet, COMPARISON, settings, out, zip(names, (method.runs for method in methods), strict=True))
     return columns, files
 
 
@@ -118,7 +118,7 @@ def write_sweep(
     table, text = folder / f"{name}.parquet", folder / f"{name}.md"
     write_text(text, sweep_markdown(settings.sweeps[name], points, figure=folder / f"{name}.png"))
     groups = (({"curve": point.curve, "setting": str(point.value)}, runs) for point, runs in points)
-    _write_rows(table, STUDY, settings, groups)
+    _write_rows(table, STUDY, settings, folder.parent, groups)
     return [table, text]
 
 
@@ -126,6 +126,7 @@ def _write_rows(
     path: Path,
     spec: TableSpec,
     settings: BenchmarkSettings,
+    out: Path,
     groups: Iterable[tuple[Mapping[str, Any], Sequence[EvaluatedRun]]],
 ) -> None:
     """Write a row per metric of each run, with the columns that name its group."""
@@ -137,7 +138,7 @@ def _write_rows(
             record = {name: getattr(training, name) for name in ("steps", "train_seconds", "device", "machine")}
             record |= {"method": run.run.method, "split": run.run.split, "seed": run.run.seed, **names}
             rows += [{"metric": metric, "value": value, **record} for metric, value in run.result.means.items()]
-            digests[str(run.run)] = sha256_of(per_query_file(run.run))
+            digests[str(run.run.folder.relative_to(out))] = sha256_of(per_query_file(run.run))
     provenance = Provenance("benchmark", to_dict(settings), digests)
     write_table(path, spec, pa.Table.from_pylist(rows, spec.schema), provenance)
 
