@@ -66,16 +66,8 @@ _ReadImages = Callable[[MethodResults], EvaluatedImages]
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
     """Draw the figures that the settings request.
 
-    Args:
-        settings: Settings of the comparison.
-        methods: Results in the order of the table.
-        out: Folder of the figures.
-
     Returns:
         The figures drawn, without those for which methods or embeddings are missing.
-
-    Raises:
-        InputError: A file of a run cannot be read.
     """
     figures = settings.pictures
     if figures is None:
@@ -105,12 +97,6 @@ def draw_sweep(
     colours: Mapping[str, str],
 ) -> Path | None:
     """Draw the metrics of a sweep over the values of its setting.
-
-    Args:
-        sweep: Settings of the sweep.
-        points: Points of its curves, with their evaluated runs.
-        path: Figure to write.
-        colours: Colours by name of the method, see :func:`~hgld.benchmark.comparison_figures.method_colours`.
 
     Returns:
         The figure, or None if there is nothing to draw.
@@ -340,11 +326,6 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     """Write ``strips.html`` and ``strips.png`` for the first split and seed that both methods have runs of.
 
     Ids stand in place of photographs that are not available.
-
-    Args:
-        settings: Settings of the comparison.
-        methods: Results of the methods.
-        out: Output folder.
 
     Returns:
         The files written. None are written if no figures are requested, one of the two methods is missing or has no

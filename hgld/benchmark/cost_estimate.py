@@ -196,12 +196,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
 
 
 def estimate_training_cost(settings: TrainingSettings) -> CostEstimate:
-    """Estimate the cost of a training; nothing is written.
-
-    Raises:
-        InputError: Images are missing.
-        ConfigurationError: The settings fit neither the model nor the images.
-    """
+    """Estimate the cost of a training; nothing is written."""
     size = training_size(settings, published=False)
     cost = _run_cost("", settings, _untrained_model(settings), size, (1, 1, 0), 0)
     return CostEstimate("", (cost,), size.n_bytes)

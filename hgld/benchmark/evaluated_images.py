@@ -100,9 +100,6 @@ def evaluated_photos(
         task: Its task.
         hierarchy: Hierarchy of GLDv2 whose categories name the landmarks of the trainings' images; None to show ids.
             GLDv2's protocol has a hierarchy itself.
-
-    Raises:
-        InputError: The hierarchy, the manifest or the table of images cannot be read.
     """
     if isinstance(evaluation, Gldv2Evaluation):
         return _gldv2_photos(evaluation, task)

@@ -487,9 +487,6 @@ def join_sets(results: list[RetrievalResult]) -> RetrievalResult:
     The names of the results come before those of their metrics (``small R@1``) and of their queries
     (``small/0001.jpg``). A query has the metrics of its own set, and counts are those of all sets together.
 
-    Args:
-        results: Results, named by their sets, with the column ``class``.
-
     >>> part = pd.DataFrame({"AP": [0.5], "class": ["a"]}, index=pd.Index(["0.jpg"], name="query"))
     >>> sets = [RetrievalResult(name, part, ("AP",), {"queries": 1}, {}) for name in ("small", "large")]
     >>> join_sets(sets).means, join_sets(sets).counts
@@ -511,15 +508,7 @@ def join_sets(results: list[RetrievalResult]) -> RetrievalResult:
 
 
 def describe_data(data: DataSettings, *, trained: bool = True) -> str:
-    """Return a sentence on the images of a training and its evaluation.
-
-    Args:
-        data: Settings of the data.
-        trained: Whether a model was trained on them.
-
-    Raises:
-        InputError: The manifest cannot be read.
-    """
+    """Return a sentence on the images of a training and its evaluation."""
     manifest = read_training_manifest(data)
     train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size

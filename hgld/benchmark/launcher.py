@@ -41,13 +41,7 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run whose process failed.
-
-    Args:
-        run: The run.
-        outcome: How the process ended, such as ``exit code 1``.
-        error: Indented lines of the error message.
-    """
+    """A run whose process failed."""
 
     run: Run
     outcome: str
@@ -74,11 +68,7 @@ def error_lines(log: Path) -> str:
 
 
 def raise_failures(failed: Sequence[FailedRun], n_runs: int) -> None:
-    """Raise an error that reports failed runs, if there are any.
-
-    Raises:
-        ConfigurationError: Runs have failed.
-    """
+    """Raise an error that reports failed runs, if there are any."""
     if failed:
         errors = "\n".join(f"{each.run} ({each.outcome}, {log_file(each.run)}):\n{each.error}" for each in failed)
         raise ConfigurationError(
@@ -173,11 +163,6 @@ class LocalLauncher:
 
 def launch(tasks: Sequence[WorkerTask], slots: Sequence[Slot], *, progress: Progress | None = None) -> None:
     """Train and evaluate runs in child processes, one run at a time per slot.
-
-    Args:
-        tasks: Runs in the order in which they start.
-        slots: Devices of the runs.
-        progress: Progress in runs.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; the children have saved their last step.

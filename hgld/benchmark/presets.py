@@ -46,13 +46,7 @@ class TrainingPreset:
 
 @dataclass(frozen=True)
 class ComparisonPreset:
-    """A preset of ``hgld benchmark``.
-
-    Args:
-        name: Its name.
-        title: Its title.
-        methods: Names of its methods.
-    """
+    """A preset of ``hgld benchmark``."""
 
     name: str
     title: str
@@ -70,13 +64,7 @@ class ResolvedSetting:
 
 @dataclass(frozen=True)
 class ResolvedPreset:
-    """A preset with all of its settings.
-
-    Args:
-        name: Its name.
-        path: Its file.
-        settings: All settings, in order.
-    """
+    """A preset with all of its settings."""
 
     name: str
     path: Path

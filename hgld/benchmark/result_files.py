@@ -69,11 +69,6 @@ def write_results(
 ) -> tuple[tuple[str, ...], list[Path]]:
     """Write the results of the table; ``results.md`` links the figures that exist.
 
-    Args:
-        settings: Settings of the comparison.
-        methods: Results in the order of the table.
-        out: Output folder.
-
     Returns:
         The metrics that are its columns, and the files.
 
@@ -105,12 +100,6 @@ def write_sweep(
     folder: Path,
 ) -> list[Path]:
     """Write the results of a sweep, and return the files; the text shows its figure if that exists.
-
-    Args:
-        settings: Settings of the comparison.
-        name: Name of the sweep.
-        points: Points in the order of curves and values, with their evaluated runs.
-        folder: Folder of the sweeps.
 
     Raises:
         InputError: A file of a run is missing.
@@ -146,14 +135,7 @@ def _write_rows(
 def results_markdown(
     settings: BenchmarkSettings, methods: Sequence[MethodResults], columns: Sequence[str], out: Path
 ) -> str:
-    """Return the text of ``results.md``.
-
-    Args:
-        settings: Settings of the comparison.
-        methods: Results in the order of the table.
-        columns: Metrics that come first.
-        out: Output folder, whose figures are linked.
-    """
+    """Return the text of ``results.md``."""
     runs = [run for method in methods for run in method.runs]
     metrics = metric_names([run.result for run in runs])
     level_metrics = [metric for metric in metrics if _LEVEL_METRIC.fullmatch(metric)]
@@ -182,13 +164,7 @@ def results_markdown(
 def sweep_markdown(
     settings: SweepSettings, points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]], *, figure: Path
 ) -> str:
-    """Return the text of ``sweeps/NAME.md``.
-
-    Args:
-        settings: Settings of the sweep.
-        points: Points of its curves, with their evaluated runs.
-        figure: Figure beside the text, shown if it exists.
-    """
+    """Return the text of ``sweeps/NAME.md``."""
     means = {(point.curve, point.value): means_of(runs) for point, runs in points}
     stds = {(point.curve, point.value): stds_of(runs) for point, runs in points}
     runs = [run for _, of_point in points for run in of_point]

@@ -33,12 +33,7 @@ from hgld.training.training_images import data_digests
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRun:
-    """A run and the result of its model.
-
-    Args:
-        run: Run of the comparison.
-        result: Values per query; the column ``class`` names the landmark of the query.
-    """
+    """A run and the result of its model."""
 
     run: Run
     result: RetrievalResult
@@ -54,14 +49,6 @@ def evaluate_run(
     progress: Progress | None = None,
 ) -> None:
     """Evaluate the model of a run, unless its evaluation is up to date.
-
-    Args:
-        settings: Settings of the comparison.
-        run: Finished run.
-        device: Device of this process.
-        processes: Processes that share the images and the queries; all call this function.
-        force: Evaluate again.
-        progress: Progress in images of this process.
 
     Raises:
         ConfigurationError: The training is not finished or has other settings, or a metric is unknown.

@@ -84,9 +84,6 @@ def describe_draw(draw: Draw) -> str:
 def read_benchmark(config: str | Path) -> BenchmarkSettings:
     """Read the settings of a comparison; paths of trainings are relative to the folder of the file.
 
-    Args:
-        config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
-
     Raises:
         InputError: See :func:`~hgld.io.settings.read_settings`.
         ConfigurationError: Settings are invalid, or there is no such preset.
@@ -106,11 +103,6 @@ def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] 
     """Return the runs of the table by method, ordered by seed, then by split.
 
     An untrained model has those of the first seed alone.
-
-    Args:
-        settings: Settings of the comparison.
-        out: Output folder.
-        overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
 
     Raises:
         InputError: The settings of a training cannot be read.

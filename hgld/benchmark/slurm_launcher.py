@@ -129,11 +129,6 @@ class SlurmLauncher:
     def launch(self, tasks: Sequence[WorkerTask], out: Path, *, progress: Progress | None = None) -> None:
         """Submit runs, unless they are submitted already, and wait until their jobs are over.
 
-        Args:
-            tasks: Runs in the order in which they start.
-            out: Output folder of the comparison.
-            progress: Progress in runs.
-
         Raises:
             KeyboardInterrupt: A signal asked the process to stop; the jobs go on.
             ConfigurationError: Runs have failed, and the others are done; or SLURM refuses the jobs; or a run was
@@ -175,11 +170,6 @@ class _Job:
 
 class _SubmittedRuns:
     """Runs of a comparison that are submitted as tasks of arrays.
-
-    Args:
-        launcher: How they are submitted.
-        tasks: Runs to train and evaluate; those without a job get one.
-        out: Output folder of the comparison.
 
     Attributes:
         jobs: Tasks of arrays that are not over, which work on these runs.

@@ -45,11 +45,6 @@ class WorkerTask(Settings):
 def is_done(benchmark: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> bool:
     """Return whether a run is trained and evaluated.
 
-    Args:
-        benchmark: Settings of the comparison.
-        run: Run to look up.
-        n_processes: Number of processes that would resume it.
-
     Raises:
         ConfigurationError: The run in the folder has other settings, data, or another number of processes.
         InputError: The data cannot be read.
@@ -67,12 +62,6 @@ def work(
     task: WorkerTask, *, device: str = "cpu", processes: Processes | None = None, progress: Progress | None = None
 ) -> None:
     """Train and evaluate a run; a run that was interrupted is resumed.
-
-    Args:
-        task: Run to train and evaluate.
-        device: Device of this process.
-        processes: Processes that work on the run together; all call this function.
-        progress: Progress of the training, in images.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; the last step is saved.

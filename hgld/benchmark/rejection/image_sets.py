@@ -105,9 +105,6 @@ class ComparedImages:
     def sets(self, split: int) -> dict[str, ImageSet]:
         """Return the sets of images of a split by name, the index first, then queries: known, near and far ones.
 
-        Args:
-            split: Seed of the split.
-
         Raises:
             InputError: A manifest cannot be read, or images of the index have several labels.
             ConfigurationError: A manifest has no such split, or the shares leave a set without images.
@@ -201,11 +198,6 @@ class SetEmbeddings:
 
 def embed_sets(settings: EmbeddingSettings, sets: Mapping[str, ImageSet], split: int) -> dict[str, SetEmbeddings]:
     """Return the embeddings of each set of images.
-
-    Args:
-        settings: Settings of the embeddings.
-        sets: The sets of a split by name.
-        split: Seed of the split.
 
     Raises:
         InputError: A file cannot be read or lacks images, or has vectors of another length than the head expects.

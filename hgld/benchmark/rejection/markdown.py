@@ -41,14 +41,7 @@ def rejection_markdown(
     failed: Sequence[FailedPart],
     files: Sequence[Path] = (),
 ) -> str:
-    """Return the tables of a comparison, and what they mean.
-
-    Args:
-        settings: Settings of the comparison.
-        values: Its values.
-        failed: Scores that could not be computed.
-        files: Figures and pages beside the text, which it links.
-    """
+    """Return the tables of a comparison, and what they mean."""
     about = _ABOUT.format(
         n_splits=len(settings.splits), n_resamples=settings.n_resamples, accepted=_percent(settings.accepted)
     )

@@ -30,12 +30,7 @@ _EXPLANATION = (
 
 
 def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]:
-    """Return the most confident mistakes by kind, with at most one query of each class, most confident first.
-
-    Args:
-        queries: See :class:`~hgld.benchmark.rejection.score_parts.ScorePart`.
-        n: Largest number of queries of each kind.
-    """
+    """Return the most confident mistakes by kind, with at most one query of each class, most confident first."""
     known, right = queries["kind"] == "known", queries["right"].astype(bool)
     unknown = dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"])
     sections = {f"Accepted although unknown: {name}": queries[queries["set"] == name] for name in unknown}
@@ -50,12 +45,6 @@ def write_mistakes_page(
     settings: RejectionSettings, part: ScorePart, sets: Mapping[str, ImageSet], out: Path
 ) -> None:
     """Write the page of the most confident mistakes of a score on a split.
-
-    Args:
-        settings: Settings of the comparison, with ``mistakes``.
-        part: Scores of the split.
-        sets: Its sets of images.
-        out: HTML file to write or replace.
 
     Raises:
         InputError: Embeddings or the hierarchy cannot be read.

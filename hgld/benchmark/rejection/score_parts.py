@@ -85,15 +85,7 @@ class FailedPart:
 
 
 class SplitScores:
-    """Scores of the queries of a split on one kind of embeddings.
-
-    Args:
-        settings: Settings of the comparison.
-        images: Images of the comparison.
-        out: Output folder of the comparison.
-        embedding: Name of the embeddings.
-        split: Seed of the split.
-    """
+    """Scores of the queries of a split on one kind of embeddings."""
 
     def __init__(
         self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int

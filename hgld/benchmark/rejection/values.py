@@ -134,12 +134,7 @@ class LandmarkDraws:
 
 
 def compare_parts(settings: RejectionSettings, parts: Sequence[ScorePart]) -> RejectionValues:
-    """Return the metrics of all scores, with intervals by a bootstrap over landmarks (:class:`LandmarkDraws`).
-
-    Args:
-        settings: Settings of the comparison.
-        parts: Scores of all splits; those of scores that failed on a split are ignored.
-    """
+    """Return the metrics of all scores, with intervals by a bootstrap over landmarks (:class:`LandmarkDraws`)."""
     queries = pd.concat([part.queries[["source", "class"]] for part in parts])
     draws = LandmarkDraws(queries, settings.n_resamples)
     rows: list[dict[str, Any]] = []
