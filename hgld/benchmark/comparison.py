@@ -22,10 +22,9 @@ from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, metho
 from hgld.benchmark.engine import Launcher, Report, compare
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.result_files import write_results, write_sweep
-from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_evaluated
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import WorkerTask, is_done
+from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy

@@ -16,7 +16,7 @@ dashed, and the two methods that the settings single out are thick. A method has
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -24,28 +24,46 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.evaluated_images import EvaluatedImages, evaluated_photos, read_evaluated_images
-from hgld.benchmark.run_evaluation import EvaluatedRun
-from hgld.benchmark.runs import Draw, SweepPoint, describe_draw
+from hgld.benchmark.evaluations import (
+    SPLIT_EMBEDDINGS,
+    Evaluation,
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    PicturedEvaluation,
+    SplitEvaluation,
+    embedding_file,
+)
+from hgld.benchmark.runs import Draw, Run, SweepPoint, describe_draw
 from hgld.benchmark.statistics import MethodResults
+from hgld.benchmark.worker import EvaluatedRun
+from hgld.datasets.manifest import Manifest
 from hgld.evaluation.metric_units import shown_value, with_unit
+from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
 from hgld.figures.scores import ScoreDensities, draw_scores
 from hgld.figures.style import FAINT, LINES
 from hgld.figures.tsne import tsne_2d
+from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.hierarchy.label_sets import Labelling, main_labels
 from hgld.inspection.curves import precision_recall
 from hgld.inspection.mean_embeddings import N_NEIGHBOURS, class_means, neighbour_agreement
 from hgld.inspection.method_differences import find_method_differences
 from hgld.inspection.method_differences_picture import draw_method_differences
+from hgld.inspection.photos import Photo, PhotoSource, landmark_names_of, landmark_titles, manifest_photo
 from hgld.inspection.query_pages import write_method_differences_page
 from hgld.inspection.score_distributions import count_scores
+from hgld.inspection.thumbnails import find_images, images_of_manifest
+from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
+from hgld.training.training_images import evaluation_manifest, read_training_manifest
+from hgld.training.training_settings import DataSettings
 
 #: Recalls, one row for each interval whose mean precision is drawn.
 _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
@@ -60,7 +78,7 @@ _MAX_CLASSES = 12_000
 #: Metric in percent, or in levels, by position on the x axis, then by split and seed.
 _Curve = dict[float, dict[Draw, float]]
 #: Reads the images that the first run of a method was evaluated on.
-_ReadImages = Callable[[MethodResults], EvaluatedImages]
+_ReadImages = Callable[[MethodResults], "EvaluatedImages"]
 
 
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
@@ -373,3 +391,132 @@ def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalRe
     if not queries.isin(result.per_query.index).all():
         return result
     return replace(result, per_query=result.per_query.loc[queries])
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedImages:
+    """Images that a run was evaluated on, without those that could not be read.
+
+    Args:
+        task: Retrieval task, with labels and ids of queries and gallery.
+        class_names: Names of the classes of each level that the labels number, finest first.
+    """
+
+    task: RetrievalTask
+    class_names: tuple[Sequence[str], ...]
+
+    def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
+        """Return the embeddings and labels of the gallery, and of the queries where they are other images.
+
+        Rows of -1 are those of unlabelled images. An image with several labels has its first.
+        """
+        task = self.task
+        assert task.query_labels is not None
+        assert task.gallery_labels is not None
+        parts = [(task.gallery, main_labels(task.gallery_labels))]
+        return parts if task.queries is task.gallery else [*parts, (task.queries, main_labels(task.query_labels))]
+
+
+def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
+    """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
+
+    Args:
+        evaluation: Evaluation of the comparison. Of GLDv2's protocol, the task is that of the labelled images; of
+            several manifests, that of the last.
+        run: Evaluated run.
+
+    Raises:
+        InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
+    """
+    if isinstance(evaluation, Gldv2Evaluation):
+        inputs = evaluation.evaluation_files(run.folder).read()
+        assert inputs.hierarchy is not None
+        labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
+        return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))
+    assert isinstance(evaluation, PicturedEvaluation)
+    embeddings = read_embeddings(embedding_file(run.folder, _embedding_set(evaluation)))
+    assert embeddings.ids is not None
+    manifest = _read_manifest(_data(evaluation, run))
+    row_of = _rows_by_id(manifest)
+    manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
+    queries = run.settings.data.queries
+    task = split_task(
+        embeddings.vectors,
+        manifest.labelling,
+        None if queries is None else manifest.splits == queries,
+        ids=embeddings.ids,
+        name="split",
+        level_names=manifest.level_names,
+    )
+    return EvaluatedImages(task, manifest.class_names)
+
+
+def evaluated_photos(
+    evaluation: Evaluation, run: Run, task: RetrievalTask, hierarchy: Path | None = None
+) -> PhotoSource:
+    """Return the descriptions and photographs of the images of a task from :func:`read_evaluated_images`.
+
+    Args:
+        evaluation: Evaluation of the comparison.
+        run: Evaluated run.
+        task: Its task.
+        hierarchy: Hierarchy of GLDv2 whose categories name the landmarks of the trainings' images; None to show ids.
+            GLDv2's protocol has a hierarchy itself.
+    """
+    if isinstance(evaluation, Gldv2Evaluation):
+        return _gldv2_photos(evaluation, task)
+    assert isinstance(evaluation, PicturedEvaluation)
+    data = _data(evaluation, run)
+    manifest = _read_manifest(data)
+    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+    row_of = _rows_by_id(manifest)
+
+    def photos(ids: Ids | None) -> Callable[[int], Photo]:
+        assert ids is not None
+        return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
+
+    images = images_of_manifest(manifest, _image_folder(data))
+    return PhotoSource(photos(task.query_ids), photos(task.gallery_ids), images)
+
+
+def _gldv2_photos(evaluation: Gldv2Evaluation, task: RetrievalTask) -> PhotoSource:
+    hierarchy = load_hierarchy(evaluation.hierarchy)
+
+    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
+        assert ids is not None
+        assert labels is not None
+        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
+
+    return PhotoSource(
+        query=photos(task.query_ids, task.query_labels),
+        gallery=photos(task.gallery_ids, task.gallery_labels),
+        image=find_images(evaluation.gallery),
+        query_image=find_images(evaluation.queries),
+    )
+
+
+def _class_names(hierarchy: Hierarchy) -> tuple[Sequence[str], ...]:
+    return list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes
+
+
+def _embedding_set(evaluation: SplitEvaluation | ManifestsEvaluation) -> str:
+    return list(evaluation.manifests)[-1] if isinstance(evaluation, ManifestsEvaluation) else SPLIT_EMBEDDINGS
+
+
+def _data(evaluation: SplitEvaluation | ManifestsEvaluation, run: Run) -> DataSettings:
+    data = run.settings.data
+    if isinstance(evaluation, ManifestsEvaluation):
+        return data.model_copy(update={"manifest": evaluation.manifests[_embedding_set(evaluation)]})
+    return data
+
+
+def _read_manifest(data: DataSettings) -> Manifest:
+    return evaluation_manifest(read_training_manifest(data, _image_folder(data)), data)
+
+
+def _image_folder(data: DataSettings) -> Path:
+    return data.root or data.manifest.parent
+
+
+def _rows_by_id(manifest: Manifest) -> dict[str, int]:
+    return {name: row for row, name in enumerate(manifest.ids.tolist())}

@@ -15,8 +15,8 @@ import torch
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.evaluations import EvaluationSize, Gldv2Evaluation
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import Run
+from hgld.benchmark.worker import read_evaluated
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metric_registry import Metric
 from hgld.gldv2.files import N_SHARDS, SHARD_BYTES

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
 from hgld.benchmark.engine import markdown_link, markdown_table, write_text
-from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import SweepPoint, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
@@ -32,6 +31,7 @@ from hgld.benchmark.statistics import (
     seed_stds,
     stds_of,
 )
+from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.evaluation.latex_table import LatexRow, escape_latex, latex_table
 from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import mark_best, metric_names, select_metrics

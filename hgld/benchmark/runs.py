@@ -5,7 +5,7 @@
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
     OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits
     OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
-    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.run_evaluation
+    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.worker
 
 Runs with the same settings are shared: a sweep whose values include the value of the table uses the run of the table.
 """
@@ -39,7 +39,6 @@ class Run:
         overrides: Changes to the settings of all trainings besides those of the comparison, such as
             ``data.manifest=mine.parquet``.
         changes: Changes to the settings of the method in a sweep, such as ``loss.lambda=0.3``.
-        config: Settings file of the method.
         folder: Folder of the run.
         settings: Resolved settings.
     """
@@ -49,7 +48,6 @@ class Run:
     seed: int
     overrides: tuple[str, ...]
     changes: tuple[str, ...]
-    config: Path
     folder: Path
     settings: TrainingSettings
 
@@ -170,7 +168,7 @@ def _run(
         if to_dict(changed) != to_dict(resolved):
             resolved, effective = changed, (*effective, change)
     folder = out / "runs" / method / ",".join(effective) / ("" if split is None else f"split{split}") / f"seed{seed}"
-    return Run(method, split, seed, tuple(overrides), effective, config, folder, resolved)
+    return Run(method, split, seed, tuple(overrides), effective, folder, resolved)
 
 
 @dataclass(frozen=True)

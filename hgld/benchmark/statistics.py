@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import TrainingRecord, read_training_record
+from hgld.benchmark.worker import EvaluatedRun
 from hgld.compute.resampling import check_resampling, percentile_interval
 from hgld.evaluation.metric_units import goodness
 from hgld.evaluation.result_columns import metric_names

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from hgld.benchmark.evaluations import DymlEvaluation, embedding_file
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.evaluation.results import RetrievalResult
 from tests.benchmark.miniatures import MiniatureFolder, small_settings

@@ -12,12 +12,10 @@ import yaml
 
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.comparison_figures import draw_comparison, write_strips
-from hgld.benchmark.evaluated_images import read_evaluated_images
-from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_images, write_strips
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.gldv2.image_index import index_images

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from tests.benchmark.miniature_datasets import write_gldv2_train

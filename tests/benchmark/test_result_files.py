@@ -19,7 +19,6 @@ from hgld.benchmark import result_files
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison import ComparisonSummary
 from hgld.benchmark.result_files import write_sweep
-from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import (
     MethodResults,
@@ -28,6 +27,7 @@ from hgld.benchmark.statistics import (
     difference_over_splits,
     paired_difference,
 )
+from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.cli.summaries.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.per_query_table import write_per_query

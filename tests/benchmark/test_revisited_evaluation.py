@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from hgld.benchmark.evaluations import RevisitedEvaluation
-from hgld.benchmark.run_evaluation import evaluate_run, read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.worker import evaluate_run, read_evaluated
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files

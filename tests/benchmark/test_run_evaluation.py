@@ -14,9 +14,9 @@ import pytest
 import torch
 import yaml
 
-from hgld.benchmark import run_evaluation
+from hgld.benchmark import worker
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.comparison_figures import read_evaluated_images
 from hgld.benchmark.evaluations import ManifestsEvaluation
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
@@ -53,8 +53,8 @@ def happier(tmp_path: Path) -> Trained:
     return trained(tmp_path)
 
 
-def read(settings: BenchmarkSettings, run: Run) -> run_evaluation.EvaluatedRun:
-    evaluated = run_evaluation.read_evaluated(settings, run)
+def read(settings: BenchmarkSettings, run: Run) -> worker.EvaluatedRun:
+    evaluated = worker.read_evaluated(settings, run)
     assert evaluated is not None
     return evaluated
 
@@ -66,19 +66,19 @@ def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -
     write_manifest(tmp_path / "manifest.parquet", replace(manifest, splits=splits), Provenance("test"))
     settings, run = trained(tmp_path)
     (run.folder / "last.pt").unlink()
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     evaluated = read(settings, run).result
     assert evaluated.counts["queries"] == 20
     (*_, tested) = RunFolder(run.folder).history("test")
     assert evaluated.means["H-AP"] == pytest.approx(tested["H-AP"])
     (run.folder / "best.pt").unlink()
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
 
 
 def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    assert run_evaluation.read_evaluated(settings, run) is None
-    run_evaluation.evaluate_run(settings, run)
+    assert worker.read_evaluated(settings, run) is None
+    worker.evaluate_run(settings, run)
     result = read(settings, run).result
 
     model = load_checkpoint_model(run.folder / "last.pt").network
@@ -105,7 +105,7 @@ def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
 
 def test_evaluation_is_not_repeated(happier: Trained) -> None:
     settings, run = happier
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     files = [path for path in (run.folder / "evaluation").iterdir() if path.is_file()]
     assert {path.name for path in files} == {"embeddings.npy", "embeddings.ids.txt", "per_query.parquet"}
 
@@ -113,9 +113,9 @@ def test_evaluation_is_not_repeated(happier: Trained) -> None:
         return [path.stat().st_mtime_ns for path in files]
 
     before = times()
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     assert times() == before
-    run_evaluation.evaluate_run(settings, run, force=True)
+    worker.evaluate_run(settings, run, force=True)
     assert all(now > then for now, then in zip(times(), before, strict=True))
 
 
@@ -136,33 +136,33 @@ class Thread(Processes):
 
 def test_several_processes_give_the_same_result(happier: Trained) -> None:
     settings, run = happier
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     alone = read(settings, run).result
     (run.folder / "evaluation" / "per_query.parquet").unlink()
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda thread: run_evaluation.evaluate_run(settings, run, processes=thread), threads))
+        list(pool.map(lambda thread: worker.evaluate_run(settings, run, processes=thread), threads))
     pd.testing.assert_frame_equal(read(settings, run).result.per_query, alone.per_query)
 
 
 def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    run_evaluation.evaluate_run(settings, run)
-    assert run_evaluation.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
+    worker.evaluate_run(settings, run)
+    assert worker.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
     other = table_runs(settings, tmp_path / "out", ["batch_size=4"])["happier"][0]
     assert other.folder == run.folder
-    assert run_evaluation.read_evaluated(settings, other) is None
+    assert worker.read_evaluated(settings, other) is None
     ids = run.folder / "evaluation" / "embeddings.ids.txt"
     ids.rename(tmp_path / "ids.txt")
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
     (tmp_path / "ids.txt").rename(ids)
-    assert run_evaluation.read_evaluated(settings, run) is not None
+    assert worker.read_evaluated(settings, run) is not None
     with (run.folder / "last.pt").open("ab") as stream:
         stream.write(b"\0")
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
     (run.folder / "last.pt").unlink()
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
 
 
 def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
     with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
-        run_evaluation.evaluate_run(settings, run)
+        worker.evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
         read_evaluated_images(settings.evaluation, run)
 
@@ -196,7 +196,7 @@ def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> 
     write_embeddings(tmp_path / "features.npy", features.vectors[torch.from_numpy(rows)], features.ids[rows])
     data = {"manifest": str(tmp_path / "manifest.parquet"), "features": str(tmp_path / "features.npy")}
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
 
     result, images = read(settings, run).result, read_evaluated_images(settings.evaluation, run)
     assert result.name == "retrieval"
@@ -219,7 +219,7 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     sets = {"small": tmp_path / "small.parquet", "large": tmp_path / "manifest.parquet"}
     evaluation = ManifestsEvaluation(name="manifests", manifests=sets)
     settings = settings.model_copy(update={"evaluation": evaluation, "metrics": ("R@1", "AP")})
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
 
     result = read(settings, run).result
     assert result.metrics == ("small R@1", "small AP", "large R@1", "large AP")
@@ -239,9 +239,9 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     drawn = read_evaluated_images(evaluation, run)  # the last set
     assert len(drawn.task.queries) == 16
     assert drawn.class_names == manifest.select_split("test").class_names
-    assert run_evaluation.read_evaluated(settings, run) is not None
+    assert worker.read_evaluated(settings, run) is not None
     write_manifest(tmp_path / "small.parquet", manifest, Provenance("test"))
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
 
 
 def write_gldv2(folder: Path) -> BenchmarkSettings:
@@ -301,7 +301,7 @@ def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
     settings = write_gldv2(tmp_path)
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
     train(run.settings, run.folder)
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     result = read(settings, run).result
 
     files = EvaluationFiles(

@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from hgld.benchmark.comparison_figures import EvaluatedImages
 from hgld.benchmark.cost_estimate import estimate_cost
-from hgld.benchmark.evaluated_images import EvaluatedImages
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.errors import InputError
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.hierarchy import LabelSets

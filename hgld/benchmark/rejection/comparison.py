@@ -16,35 +16,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from hgld.benchmark.engine import InProcess, Report, compare, write_text
 from hgld.benchmark.rejection.image_sets import ComparedImages, embedding_files, head_checkpoint
-from hgld.benchmark.rejection.markdown import rejection_markdown
-from hgld.benchmark.rejection.mistakes import write_mistakes_page
-from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, SplitScores, write_parquet
-from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
+from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejection_markdown, write_mistakes_page
+from hgld.benchmark.rejection.score_parts import FailedPart, SplitScores, write_parquet
+from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.rejection.values import RejectionValues, compare_parts
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.json_report import to_json_values
-from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
-from hgld.rejection.detection_metrics import DETECTION_METRICS
-from hgld.rejection.risk_coverage import risk_coverage
 from hgld.tables import Provenance
 from hgld.version import __version__
-
-#: Metrics of the figure of near and far queries, and whether less of it is better.
-_PANELS = (("gap", False), ("auroc", False), ("fpr95_known", True))
 
 
 @dataclass(frozen=True)
@@ -144,8 +136,8 @@ class RejectionComparison:
         shown: list[Path] = []
         for name in settings.embeddings:
             pictures = [out / f"near_far_{name}.png", out / f"risk_{name}.png"]
-            _draw_near_far(settings, values, name, pictures[0])
-            _draw_risks(settings, parts, name, pictures[1])
+            draw_near_far(settings, values, name, pictures[0])
+            draw_risks(settings, parts, name, pictures[1])
             drawn = [path for path in pictures if path.is_file()]  # none where every score failed
             shown += [file for path in drawn for file in figure_files(path)]
         if settings.mistakes is not None:
@@ -237,41 +229,6 @@ def _missing(settings: RejectionSettings) -> tuple[str, ...]:
             except InputError:
                 missing[str(embedding.head).replace("{split}", str(split))] = None
     return tuple(missing)
-
-
-def _draw_near_far(settings: RejectionSettings, values: RejectionValues, embedding: str, path: Path) -> None:
-    """Draw metrics of all scores on one kind of embeddings, apart for each set of unknown queries."""
-
-    def estimate(score: str, metric: str, unknown: str) -> Estimate | None:
-        row = values.mean((embedding, score, unknown, metric))
-        return None if row is None else Estimate(float(row["value"]), (float(row["low"]), float(row["high"])))
-
-    unknown = values.unknown()
-    scores = [name for name in settings.score_settings() if estimate(name, "gap", unknown[0]) is not None]
-    if not scores:
-        return
-    panels = []
-    for metric, lower_is_better in _PANELS:
-        names = unknown if metric == "gap" else [name for name in unknown if name != ALL_UNKNOWN]
-        nothing = Estimate(float("nan"))
-        series = {name: [estimate(score, metric, name) or nothing for score in scores] for name in names}
-        panels.append(MetricPanel(DETECTION_METRICS.get(metric, metric.upper()), series, lower_is_better))
-    draw_detection(path, list(map(settings.score_title, scores)), panels)
-
-
-def _draw_risks(settings: RejectionSettings, parts: Sequence[ScorePart], embedding: str, path: Path) -> None:
-    """Draw risk over coverage of all scores on one kind of embeddings, for the queries of the first split."""
-    curves = []
-    for part in parts:
-        if part.embedding == embedding and part.split == settings.splits[0]:
-            table = part.queries[part.queries["kind"].isin(("known", "near", "far"))]
-            right = table["right"].to_numpy(bool) & (table["kind"] == "known").to_numpy()
-            curve = risk_coverage(table["score"].to_numpy(np.float64), right)
-            title = settings.score_title(part.score)
-            curves.append(RiskCoverageCurve(title, curve.coverage, curve.risk, len(table), curve.area))
-    if curves:
-        title = f"{settings.embeddings[embedding].title}, split {settings.splits[0]}: known, near and far queries"
-        draw_risk_coverage(path, curves, title=title)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, object]]:

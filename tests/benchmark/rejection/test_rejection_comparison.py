@@ -12,8 +12,7 @@ import yaml
 
 from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
 from hgld.benchmark.rejection.comparison import RejectionComparison
-from hgld.benchmark.rejection.markdown import rejection_markdown
-from hgld.benchmark.rejection.mistakes import confident_mistakes
+from hgld.benchmark.rejection.reports import confident_mistakes, rejection_markdown
 from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, SplitScores
 from hgld.benchmark.rejection.settings import for_split
 from hgld.benchmark.rejection.values import compare_parts
