@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -75,6 +74,14 @@ _MAX_MARKERS = 4
 #: the index of H-GLDv2 has 55,529.
 _MAX_CLASSES = 12_000
 
+#: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
+_FAMILIAR = {
+    "untrained": FAINT,
+    **dict(zip(("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"), LINES, strict=False)),
+}
+#: Metric of which the two methods differ most on the queries of strips.
+_METRIC = "H-AP"
+
 #: Metric in percent, or in levels, by position on the x axis, then by split and seed.
 _Curve = dict[float, dict[Draw, float]]
 #: Reads the images that the first run of a method was evaluated on.
@@ -97,8 +104,11 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
         name: LineStyle(colour, settings.methods[name].baseline, thick=name in (figures.baseline, figures.method))
         for name, colour in method_colours(settings).items()
     }
+
+    def read(method: MethodResults) -> EvaluatedImages:
+        return read_evaluated_images(settings.evaluation, method.runs[0].run)
+
     drawn = [_draw_learning(selected, styles, out / "learning.png")]
-    read = partial(_read_images, settings)
     drawn.append(_draw_scores(selected, read, out / "scores.png"))
     if figures.baseline in by_name:
         baseline = by_name[figures.baseline]
@@ -145,25 +155,16 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        histories = {run.run.draw: _evaluations(run.run.folder) for run in method.runs}
-        for metric in _LEARNING_METRICS:
-            curve: _Curve = {}
-            for draw, history in histories.items():
-                for row in history:
-                    if metric in row:
-                        curve.setdefault(row["step"], {})[draw] = 100 * row[metric]
+        curves: dict[str, _Curve] = {metric: {} for metric in _LEARNING_METRICS}
+        for run in method.runs:
+            folder = RunFolder(run.run.folder)
+            for row in folder.history("val") or folder.history("test"):
+                for metric in curves.keys() & row.keys():
+                    curves[metric].setdefault(row["step"], {})[run.run.draw] = 100 * row[metric]
+        for metric, curve in curves.items():
             if len(curve) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], curve))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
-
-
-def _evaluations(run: Path) -> list[dict[str, Any]]:
-    """Return all evaluations of a training: on the validation images, or on the test images without any."""
-    return RunFolder(run).history("val") or RunFolder(run).history("test")
-
-
-def _read_images(settings: BenchmarkSettings, method: MethodResults) -> EvaluatedImages:
-    return read_evaluated_images(settings.evaluation, method.runs[0].run)
 
 
 def _draw_precision_recall(
@@ -305,13 +306,6 @@ def _same(level: str) -> str:
     return f"same {level.replace('_', ' ')}"
 
 
-#: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
-_FAMILIAR = {
-    "untrained": FAINT,
-    **dict(zip(("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"), LINES, strict=False)),
-}
-
-
 def method_colours(settings: BenchmarkSettings) -> dict[str, str]:
     """Return the colour of each method of a comparison, whichever of them are selected or drawn.
 
@@ -337,9 +331,6 @@ def curve_colours(sweep: SweepSettings, of_methods: Mapping[str, str]) -> dict[s
     return colours
 
 
-_METRIC = "H-AP"
-
-
 def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
     """Write ``strips.html`` and ``strips.png`` for the first split and seed that both methods have runs of.
 
@@ -357,26 +348,23 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     if figures is None or not figures.n_queries:
         return []
     by_name = {method.name: method for method in methods}
-    if figures.baseline not in by_name or figures.method not in by_name:
+    pair = [by_name[name] for name in (figures.baseline, figures.method) if name in by_name]
+    by_draw = [{run.run.draw: run for run in method.runs if _METRIC in run.result.metrics} for method in pair]
+    draw = next((draw for draw in by_draw[0] if draw in by_draw[1]), None) if len(pair) == 2 else None
+    if draw is None:
         return []
-    pair = by_name[figures.baseline], by_name[figures.method]
-    runs, other_runs = ({run.run.draw: run for run in method.runs} for method in pair)
-    draw = next((draw for draw in runs if draw in other_runs), None)
-    if draw is None or not all(_METRIC in run.result.metrics for run in (runs[draw], other_runs[draw])):
-        return []
-    tasks = tuple(
-        read_evaluated_images(settings.evaluation, by_draw[draw].run).task for by_draw in (runs, other_runs)
-    )
+    runs = [run_of[draw] for run_of in by_draw]
+    tasks = [read_evaluated_images(settings.evaluation, run.run).task for run in runs]
     baseline, method = (
-        replace(_result_of_task(by_draw[draw].result, task), name=results.title)
-        for by_draw, task, results in zip((runs, other_runs), tasks, pair, strict=True)
+        replace(_result_of_task(run.result, task), name=results.title)
+        for run, task, results in zip(runs, tasks, pair, strict=True)
     )
     differences = find_method_differences(
         (baseline, method), (tasks[0], tasks[1]), metric=_METRIC, n=figures.n_queries
     )
     if differences is None:
         return []
-    photos = evaluated_photos(settings.evaluation, runs[draw].run, tasks[0], figures.hierarchy)
+    photos = evaluated_photos(settings.evaluation, runs[0].run, tasks[0], figures.hierarchy)
     page, picture = out / "strips.html", out / "strips.png"
     title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -53,22 +53,12 @@ class ComparisonPreset:
     methods: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ResolvedSetting:
+class ResolvedSetting(NamedTuple):
     """A setting, its value, and the file, preset of models or default that the value comes from."""
 
     key: str
     value: Any
     origin: str
-
-
-@dataclass(frozen=True)
-class ResolvedPreset:
-    """A preset with all of its settings."""
-
-    name: str
-    path: Path
-    settings: tuple[ResolvedSetting, ...]
 
 
 def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
@@ -82,8 +72,8 @@ def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
     return trainings, comparisons
 
 
-def resolve_preset(name: str) -> ResolvedPreset:
-    """Return all settings of a preset, or of a file of settings, with the origin of each.
+def resolve_preset(name: str) -> tuple[Path, list[ResolvedSetting]]:
+    """Return the file of a preset, or of settings, and all settings with their origins.
 
     A name of both kinds is that of the comparison.
 
@@ -101,14 +91,14 @@ def resolve_preset(name: str) -> ResolvedPreset:
     comparisons = comparison_presets()
     if name in comparisons:
         path = comparisons[name]
-        return ResolvedPreset(name, path, _resolve(read_benchmark(name), read_origins(path)))
+        return path, _resolve(read_benchmark(name), read_origins(path))
     path = training_file(name)
     origins = read_origins(path)
     missing = [] if "data.manifest" in origins else [override("data.manifest", _MANIFEST)]
-    return ResolvedPreset(name, path, _resolve(read_training_settings(path, missing), origins))
+    return path, _resolve(read_training_settings(path, missing), origins)
 
 
-def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tuple[ResolvedSetting, ...]:
+def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> list[ResolvedSetting]:
     model = origins.get("model.preset", (None,))[0]
     values = []
     for key, value in flatten(to_dict(settings)).items():
@@ -123,7 +113,7 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tu
         else:
             origin = "default"
         values.append(ResolvedSetting(key, _short(Path(value)) if key.endswith(".training") else value, origin))
-    return tuple(values)
+    return values
 
 
 def _describe(name: str, path: Path) -> TrainingPreset:

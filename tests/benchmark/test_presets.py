@@ -32,7 +32,7 @@ def test_presets_are_listed_with_their_tables() -> None:
 
 @pytest.mark.parametrize("name", ["happier", "sop/happier", "washington_head/untrained"])
 def test_resolved_settings_name_their_origin(name: str) -> None:
-    settings = {setting.key: setting for setting in resolve_preset(name).settings}
+    settings = {setting.key: setting for setting in resolve_preset(name)[1]}
     folder = "own_images" if "/" not in name else name.partition("/")[0]
     assert settings["data.test"].origin == f"{folder}.yaml/shared"
     assert settings["loss.name"].origin == f"{folder}.yaml/{name.rpartition('/')[2]}"
