@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.benchmark.presets import list_presets, resolve_preset
-from hgld.benchmark.runs import read_benchmark
+from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.cli import app
 from hgld.io.preset_files import comparison_presets, training_presets
 
@@ -59,10 +59,18 @@ def test_comparison_of_own_files_names_presets(tmp_path: Path) -> None:
     path.write_text(
         "title: Mine\nmethods:\n"
         "  own: {title: Own, training: own_images/happier}\n  paper: {title: Paper, training: sop/happier}\n"
+        "  mine: {title: Mine}\nshared: {base: sop/happier}\ntrainings: {mine: {seed: 3}}\n"
     )
     methods = read_benchmark(path).methods
+    assert (
+        table_runs(read_benchmark(path), tmp_path, ["data.manifest=mine.csv"])["mine"][
+            0
+        ].settings.optimiser.backbone.lr
+        == 5e-5
+    )
     presets = training_presets()
     assert {name: method.training for name, method in methods.items()} == {
         "own": presets["own_images/happier"],
         "paper": presets["sop/happier"],
+        "mine": path / "mine",
     }

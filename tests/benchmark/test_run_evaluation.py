@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
 from hgld.benchmark import worker
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
@@ -23,17 +22,14 @@ from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationFiles, evaluate_files, evaluate_retrieval
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
-from hgld.gldv2.image_index import index_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import train
 from hgld.training.run_folder import RunFolder
 from tests.benchmark.comparisons import METRICS, write_comparison, write_data
-from tests.datasets.pictures import manifest_of, picture
-from tests.gldv2.test_image_index import write_tar
-from tests.training import toy
+from tests.benchmark.test_gldv2_pictures import UNLABELLED, generated, write_gldv2
+from tests.datasets.pictures import manifest_of
 
 T = TypeVar("T")
 Trained = tuple[BenchmarkSettings, Run]
@@ -244,62 +240,10 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     assert worker.read_evaluated(settings, run) is None
 
 
-def write_gldv2(folder: Path) -> BenchmarkSettings:
-    """Write test and index images in the layout of GLDv2, and settings of an untrained model.
-
-    Landmark 3 has no hierarchical label; one of six test images is ignored.
-    """
-    names = {"test": [f"{n:016x}" for n in range(6)], "index": [f"{n:016x}" for n in range(100, 240)]}
-    for part, ids in names.items():
-        write_tar(
-            folder / part / "images_000.tar", {f"{name}.jpg": picture(name, file_format="JPEG") for name in ids}
-        )
-        index_images(folder / part, folder / part / "images.parquet")
-    landmark_of = {name: n % 4 for n, name in enumerate(names["index"])}
-    pd.DataFrame({"id": landmark_of.keys(), "landmark_id": landmark_of.values()}).to_csv(
-        folder / LANDMARKS, index=False
-    )
-    lines = ["id,images,Usage"]
-    for n, query in enumerate(names["test"]):
-        positives = [name for name, landmark in landmark_of.items() if landmark == n % 4][:10]
-        lines.append(f"{query},{'None' if n == 5 else ' '.join(positives)},{'Public' if n % 2 else 'Private'}")
-    (folder / SOLUTION).write_text("\n".join(lines) + "\n")
-    (folder / "index_label_to_hierarchical.csv").write_text(
-        "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
-        "0,a,lakes,lake,natural\n1,b,churches,church,human-made\n2,c,chapels,church,human-made\n"
-    )
-    data = {"manifest": str(toy.write_images(folder / "training")), "test": "test"}
-    training = {
-        "model": {"backbone": "test_resnet", "pretrained": False},
-        "image": {"size": 32, "resize": 32},
-        "data": data,
-        "loss": {"name": "happier"},
-        "sampler": {"name": "class_balanced", "per_class": 2},
-        "steps": 0,
-        "batch_size": 8,
-        "workers": 0,
-    }
-    (folder / "untrained.yaml").write_text(yaml.safe_dump(training))
-    comparison = {
-        "title": "GLDv2",
-        "methods": {"untrained": {"title": "Untrained", "training": "untrained.yaml"}},
-        "seeds": [0],
-        "evaluation": {
-            "name": "gldv2-retrieval",
-            "queries": str(folder / "test" / "images.parquet"),
-            "gallery": str(folder / "index" / "images.parquet"),
-            "ground_truth": str(folder),
-            "hierarchy": str(folder / "index_label_to_hierarchical.csv"),
-        },
-        "columns": ["map100_labelled", "H-AP"],
-    }
-    (folder / "comparison.yaml").write_text(yaml.safe_dump(comparison))
-    return read_benchmark(folder / "comparison.yaml")
-
-
 def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
-    settings = write_gldv2(tmp_path)
-    (run,) = table_runs(settings, tmp_path / "out")["untrained"]
+    photographs, hierarchy = generated()
+    settings = write_gldv2(tmp_path, photographs, hierarchy)
+    (run,) = table_runs(settings, tmp_path / "out")["narrow"]
     train(run.settings, run.folder)
     worker.evaluate_run(settings, run)
     result = read(settings, run).result
@@ -320,8 +264,8 @@ def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
             )
         }
     )
-    assert len(result.per_query) == 5
-    assert result.counts["queries"] == 4
-    of_query = result.per_query["class"].to_dict()
-    assert of_query == {f"{n:016x}": str(n % 4) for n in range(5)}
-    assert result.per_query["H-AP"].isna().to_dict() == {name: landmark == "3" for name, landmark in of_query.items()}
+    landmarks = {next(iter(images)): str(landmark) for landmark, images in photographs.items()}
+    assert result.per_query["class"].to_dict() == landmarks
+    assert result.counts["queries"] == len(landmarks) - 1
+    unlabelled = {name: landmark == str(UNLABELLED) for name, landmark in landmarks.items()}
+    assert result.per_query["H-AP"].isna().to_dict() == unlabelled
