@@ -44,21 +44,32 @@ from hgld.evaluation.metric_units import shown_value, with_unit
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
-from hgld.figures.class_means import ClassMeans, draw_class_means
-from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
-from hgld.figures.scores import ScoreDensities, draw_scores
+from hgld.figures.comparisons import (
+    ClassMeans,
+    Line,
+    LineStyle,
+    Panel,
+    ScoreDensities,
+    draw_class_means,
+    draw_panels,
+    draw_scores,
+    tsne_2d,
+)
 from hgld.figures.style import FAINT, LINES
-from hgld.figures.tsne import tsne_2d
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, main_labels
-from hgld.inspection.curves import precision_recall
-from hgld.inspection.mean_embeddings import N_NEIGHBOURS, class_means, neighbour_agreement
-from hgld.inspection.method_differences import find_method_differences
-from hgld.inspection.method_differences_picture import draw_method_differences
-from hgld.inspection.photos import Photo, PhotoSource, landmark_names_of, landmark_titles, manifest_photo
-from hgld.inspection.query_pages import write_method_differences_page
-from hgld.inspection.score_distributions import count_scores
-from hgld.inspection.thumbnails import find_images, images_of_manifest
+from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
+from hgld.inspection.photos import (
+    Photo,
+    PhotoSource,
+    find_images,
+    images_of_manifest,
+    landmark_names_of,
+    landmark_titles,
+    manifest_photo,
+)
+from hgld.inspection.queries import find_method_differences
+from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import evaluation_manifest, read_training_manifest

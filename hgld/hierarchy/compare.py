@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.flows import draw_flows
+from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import find_build_inputs
 from hgld.hierarchy.causes import Explanation, explain_changes
 from hgld.hierarchy.changes import list_changes, names, rows_in_both, write_changes

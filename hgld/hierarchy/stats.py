@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import GroupSize, draw_groups
-from hgld.figures.tree import build_nodes, draw_tree
-from hgld.figures.tree_page import write_tree_page
+from hgld.figures.tree import build_nodes, draw_tree, write_tree_page
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy

@@ -86,8 +86,8 @@ def cluster_file(
     provenance = tables.Provenance("cluster", vars(config), inputs)
     if not force and tables.is_up_to_date(out, provenance) and all(map(Path.is_file, shown)):
         return None
+    from hgld.figures.comparisons import tsne_2d
     from hgld.figures.label_map import LabelMap, draw_label_map, write_label_page
-    from hgld.figures.tsne import tsne_2d
 
     table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
     landmarks = _landmark_counts(table)

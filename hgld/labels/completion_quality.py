@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.coverage import CoverageCurve, draw_coverage
-from hgld.figures.suggestions import SuggestionOutcomes, wilson
+from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage, wilson
 from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.labels.encoder_cache import load_cached_encoder
 from hgld.labels.encoders import LoadEncoder

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.agreement import Confusion, draw_confusion
+from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.review.agreement_result import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hgld.errors import InputError
 from hgld.figures.label_map import MapPhotograph
-from hgld.figures.thumbnails import make_thumbnail
+from hgld.figures.photographs import make_thumbnail
 from hgld.review.photographs import LabelPhotographs, Photograph, open_photographs
 from hgld.tables import input_digests
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from hgld.errors import InputError
-from hgld.figures.thumbnails import make_thumbnail
+from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailSize:
-    """Size of thumbnails in pixels; see :func:`hgld.figures.thumbnails.make_thumbnail`."""
+    """Size of thumbnails in pixels; see :func:`hgld.figures.photographs.make_thumbnail`."""
 
     width: int
     height: int

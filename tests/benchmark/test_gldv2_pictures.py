@@ -17,7 +17,7 @@ from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
-from hgld.figures.class_means import ClassMeans, draw_class_means
+from hgld.figures.comparisons import ClassMeans, draw_class_means
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from tests.datasets.pictures import picture

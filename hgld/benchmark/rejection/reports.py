@@ -16,12 +16,11 @@ from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSetti
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
+from hgld.figures.style import level_styles
 from hgld.hierarchy import load_hierarchy
-from hgld.inspection.level_styles import level_styles
 from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
-from hgld.inspection.photos import Photo, PhotoSource, landmark_titles, manifest_photo
-from hgld.inspection.thumbnails import images_of_manifest
-from hgld.inspection.top_k import TopK
+from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo
+from hgld.inspection.queries import TopK
 from hgld.rejection.detection_metrics import DETECTION_METRICS
 from hgld.rejection.risk_coverage import risk_coverage
 

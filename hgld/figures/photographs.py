@@ -1,18 +1,65 @@
-"""Retrieval strips: queries beside the top results of several methods, framed by level of relevance."""
+"""Pictures made of photographs: retrieval strips, examples of groups, thumbnails."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import FAINT, INK, save
+from PIL import Image, ImageOps
+
+from hgld.figures.style import FAINT, INK, LevelStyle, save
+from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from PIL.Image import Image
+
+#: Photographs with more pixels are not shown: decoding them would take gigabytes and seconds.
+MAX_PIXELS = 64_000_000
+
+
+def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80) -> bytes:
+    """Return a small JPEG of a photograph.
+
+    Args:
+        data: Content of the file.
+        width: Largest width in pixels.
+        height: Largest height in pixels.
+        crop: Whether to fill the whole area, where parts at the longer side are cut off; otherwise the photograph is
+            shown completely. A photograph is never enlarged unless it is cropped.
+        quality: JPEG quality, 1 to 95.
+
+    Raises:
+        UnreadableImageError: The content is no image, damaged, or has more than ``MAX_PIXELS`` pixels.
+    """
+    image = upright_copy(open_image(data), max(width, height))
+    if crop:
+        # Towers and summits are above the centre.
+        image = ImageOps.fit(image, (width, height), centering=(0.5, 0.4))
+    else:
+        image.thumbnail((width, height))
+    thumbnail = io.BytesIO()
+    image.save(thumbnail, "JPEG", quality=quality, optimize=True)
+    return thumbnail.getvalue()
+
+
+def upright_copy(image: Image.Image, size: int) -> Image.Image:
+    """Return an upright RGB copy of an opened photograph, for a thumbnail of a size.
+
+    Args:
+        image: Opened photograph, whose pixels need not be decoded yet.
+        size: Size of the thumbnail in pixels; the copy may be larger.
+
+    Raises:
+        UnreadableImageError: The photograph is damaged, or has more than ``MAX_PIXELS`` pixels.
+    """
+    if (pixels := image.width * image.height) > MAX_PIXELS:
+        raise UnreadableImageError(f"too large ({pixels / 1e6:,.0f} megapixels)")
+    return upright_rgb(image, size)
+
 
 _Square = tuple[float, float, float]  # left, top, side
 
@@ -25,21 +72,6 @@ _LONGEST_TITLE = 110
 _FONT_SIZE = 7.5
 
 
-@dataclass(frozen=True)
-class LevelColour:
-    """A level of relevance in the legend.
-
-    Args:
-        level: Number of the level, 0 for nothing shared.
-        label: Meaning of the level.
-        colour: Colour of its frames, ``#rrggbb``.
-    """
-
-    level: int
-    label: str
-    colour: str
-
-
 @dataclass(frozen=True, eq=False)
 class StripPhoto:
     """A photograph.
@@ -50,7 +82,7 @@ class StripPhoto:
     """
 
     id: str
-    image: Image | None
+    image: Image.Image | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +117,7 @@ class StripQuery:
     strips: tuple[Strip, Strip]
 
 
-def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelColour]) -> None:
+def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]) -> None:
     """Draw queries, each beside its two strips of results.
 
     Args:
@@ -123,11 +155,14 @@ def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: S
     save(figure, path)
 
 
-def _draw_legend(axes: Axes, levels: Sequence[LevelColour]) -> None:
+def _draw_legend(axes: Axes, levels: Sequence[LevelStyle]) -> None:
     from matplotlib.patches import Patch
 
     axes.legend(
-        handles=[Patch(color=level.colour, label=f"{level.level}: {level.label}") for level in levels],
+        handles=[
+            Patch(color=level.colour, label=f"{level.level}: {'same ' if level.level else ''}{level.meaning}")
+            for level in levels
+        ],
         ncols=len(levels),
         loc="upper left",
         bbox_to_anchor=(0, 1),
@@ -180,3 +215,58 @@ def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) ->
 def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) -> None:
     defaults: dict[str, Any] = {"size": _FONT_SIZE, "color": INK, "va": "center", "parse_math": False, "zorder": 4}
     axes.text(left, middle, text, **defaults | style)
+
+
+#: Lengths in the picture are in sides of a photograph.
+_EXAMPLES_GAP, _TITLE, _HEADING, _BETWEEN = 0.05, 0.28, 0.5, 0.35
+_EXAMPLES_WIDTH_INCHES = 11.0
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleGroup:
+    """A group with examples.
+
+    Args:
+        title: Name of the group.
+        note: Text after the title, such as the number of landmarks.
+        photographs: Square photographs.
+    """
+
+    title: str
+    note: str
+    photographs: Sequence[Image.Image]
+
+
+def draw_examples(path: Path, columns: Mapping[str, Sequence[ExampleGroup]]) -> None:
+    """Draw groups below each other, each with a row of photographs.
+
+    Args:
+        path: Picture to write.
+        columns: Groups of each column by its heading, which is empty where there is only one; every column has one
+            or more.
+    """
+    from matplotlib.figure import Figure
+
+    n_photographs = max(len(group.photographs) for groups in columns.values() for group in groups)
+    width = n_photographs * (1 + _EXAMPLES_GAP) - _EXAMPLES_GAP
+    heading = _HEADING if any(columns) else 0
+    height = heading + max(map(len, columns.values())) * (1 + _TITLE + _EXAMPLES_GAP)
+    total = len(columns) * (width + _BETWEEN) - _BETWEEN
+    figure = Figure(figsize=(_EXAMPLES_WIDTH_INCHES, _EXAMPLES_WIDTH_INCHES * height / total))
+    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+    axes.set(xlim=(0, total), ylim=(height, 0), aspect="equal")
+    axes.set_axis_off()
+    for number, (title, groups) in enumerate(columns.items()):
+        left = number * (width + _BETWEEN)
+        axes.text(left, heading / 2, title, weight="bold", size=12, color=INK, va="center", parse_math=False)
+        for row, group in enumerate(groups):
+            top = heading + row * (1 + _TITLE + _EXAMPLES_GAP)
+            text = axes.text(left, top + _TITLE / 2, group.title, size=9, color=INK, va="center", parse_math=False)
+            axes.annotate(
+                f"  {group.note}", (1, 0), xycoords=text, size=7.5, color=FAINT, va="bottom", parse_math=False
+            )
+            for column, photograph in enumerate(group.photographs):
+                start, upper = left + column * (1 + _EXAMPLES_GAP), top + _TITLE
+                axes.imshow(photograph, extent=(start, start + 1, upper + 1, upper), interpolation="antialiased")
+    axes.set(xlim=(0, total), ylim=(height, 0))
+    save(figure, path)

@@ -1,14 +1,23 @@
-"""Priors: densities of the features of an index whose energies HEAT corrects (Sec. 5.2.2)."""
+"""The energies that HEAT adds up: of prior densities of the features of an index, and the residual energy."""
 
 from __future__ import annotations
 
+import copy
+import math
 from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from hgld.rejection.gaussians import ClassGaussians
 from hgld.rejection.heat.settings import Variant
+from hgld.rejection.linear_classifier import LinearClassifier
+
+Self = TypeVar("Self", bound="Prior")
+_SLOPE = 0.2
 
 
 class Prior(ABC):
@@ -16,21 +25,25 @@ class Prior(ABC):
 
     Attributes:
         unit_length: Whether its features are embeddings, or standard deviations, scaled to length 1.
+        density: The tensors of the density.
     """
 
     unit_length: bool
+    density: Any
 
     @abstractmethod
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """Return the energy of each row of features, float, shape (n, d) -> (n,)."""
 
-    @abstractmethod
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what it is made of, by name."""
+        """Return what the density is made of, by name."""
+        return {part.name: getattr(self.density, part.name) for part in fields(self.density)}
 
-    @abstractmethod
-    def to(self, device: torch.device) -> Prior:
+    def to(self: Self, device: torch.device) -> Self:
         """Return the prior on a device."""
+        moved = copy.copy(self)
+        moved.density = type(self.density)(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+        return moved
 
     def features(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the features of images from their embeddings or standard deviations, float, shape (n, d)."""
@@ -55,24 +68,16 @@ class GaussianPrior(Prior):
     """
 
     unit_length = True
+    density: ClassGaussians
 
     def __init__(self, gaussians: ClassGaussians, variant: Variant = "thesis") -> None:
-        self.gaussians, self.variant = gaussians, variant
+        self.density, self.variant = gaussians, variant
 
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """See :class:`Prior`."""
         if self.variant == "code":
-            return self.gaussians.negative_log_likelihoods(features)
-        return self.gaussians.mixture_energies(features)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """See :class:`Prior`."""
-        return self.gaussians.tensors()
-
-    def to(self, device: torch.device) -> GaussianPrior:
-        """See :class:`Prior`."""
-        tensors = {name: tensor.to(device) for name, tensor in self.gaussians.tensors().items()}
-        return GaussianPrior(ClassGaussians(**tensors), self.variant)
+            return self.density.negative_log_likelihoods(features)
+        return self.density.mixture_energies(features)
 
 
 class LogitPrior(Prior):
@@ -84,21 +89,14 @@ class LogitPrior(Prior):
     """
 
     unit_length = False
+    density: LinearClassifier
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        self.weight, self.bias = weight, bias
+        self.density = LinearClassifier(weight, bias)
 
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """See :class:`Prior`."""
-        return -torch.logsumexp(functional.linear(features, self.weight, self.bias), dim=1)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """See :class:`Prior`."""
-        return {"weight": self.weight, "bias": self.bias}
-
-    def to(self, device: torch.device) -> LogitPrior:
-        """See :class:`Prior`."""
-        return LogitPrior(self.weight.to(device), self.bias.to(device))
+        return -self.density.logits(features).logsumexp(dim=1)
 
 
 class GaussianSampler:
@@ -131,3 +129,52 @@ def normal_noise(shape: tuple[int, ...], generator: torch.Generator, like: torch
     It is drawn in float32, so that float64 trains on the same noise.
     """
     return torch.randn(shape, generator=generator, device=generator.device).to(like)
+
+
+class ResidualEnergy(nn.Module):
+    """E_theta(z), a perceptron with LeakyReLU of slope 0.2 and one output.
+
+    With four hidden layers it has six linear layers, as in the thesis. With ``shared_hidden``, one hidden layer is
+    applied that many times, with the same weights: so does the published code, perhaps by accident. For 512 inputs
+    and 1,024 hidden units that leaves 1,575,937 of 4,724,737 parameters.
+
+    Args:
+        dim: Number of features d.
+        hidden_dim: Number of hidden units.
+        n_hidden: Number of layers between the first and the last one.
+        shared_hidden: Whether these are one layer.
+        generator: Generator of the initial weights, on the CPU; they are those of :class:`torch.nn.Linear`, uniform
+            within ``1 / sqrt(inputs)``. Default: zeros, to be loaded into.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden_dim: int,
+        n_hidden: int = 4,
+        *,
+        shared_hidden: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.n_hidden = n_hidden
+        self.first = _linear(dim, hidden_dim, generator)
+        n_own = min(n_hidden, 1) if shared_hidden else n_hidden
+        self.hidden = nn.ModuleList(_linear(hidden_dim, hidden_dim, generator) for _ in range(n_own))
+        self.last = _linear(hidden_dim, 1, generator)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the energy of features, shape (n, d) -> (n,)."""
+        values = functional.leaky_relu(self.first(features), _SLOPE)
+        for layer in range(self.n_hidden):
+            values = functional.leaky_relu(self.hidden[min(layer, len(self.hidden) - 1)](values), _SLOPE)
+        energies: torch.Tensor = self.last(values)
+        return energies.squeeze(1)
+
+
+def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator | None) -> nn.Linear:
+    layer = nn.Linear(n_inputs, n_outputs)
+    bound = 0.0 if generator is None else 1 / math.sqrt(n_inputs)
+    for parameter in layer.parameters():
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return layer
