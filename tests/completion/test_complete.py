@@ -13,13 +13,19 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
+from hgld.completion.complete import complete_file
+from hgld.completion.config import CompleteConfig
+from hgld.completion.inputs import CompletionFiles, find_completion_files, read_completion_inputs
+from hgld.completion.quality import evaluate_completion, hide_and_propose
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.complete import complete_file
-from hgld.labels.completion_inputs import CompletionFiles, find_completion_files, read_completion_inputs
-from hgld.labels.completion_quality import evaluate_completion, hide_and_propose
-from hgld.labels.landmark_classifier import CompleteConfig
 from hgld.tables.embeddings import read_embeddings, write_embeddings
-from tests.labels.landmark_photographs import ROOTS, Landmark, labelled_landmarks, photographs_like, write_landmarks
+from tests.completion.landmark_photographs import (
+    ROOTS,
+    Landmark,
+    labelled_landmarks,
+    photographs_like,
+    write_landmarks,
+)
 
 RANDOM = np.random.default_rng(7)
 UNLABELLED = [
@@ -66,15 +72,6 @@ def test_every_landmark_without_a_group_has_a_row(files: CompletionFiles, tmp_pa
     assert nearest == sorted(nearest, key=lambda row: -row["similarity"])
     assert all(int(row["name"].removeprefix("train/")) % 3 == list(ROOTS).index(row["group"]) for row in nearest)
     assert (nothing["photographs"], nothing["votes"], nothing["score"], nothing["nearest"]) == (0, 0, None, [])
-
-
-def test_same_inputs_give_the_same_bytes_and_are_up_to_date(files: CompletionFiles, tmp_path: Path) -> None:
-    out, again = tmp_path / "completed.parquet", tmp_path / "again.parquet"
-    complete_file(files, out)
-    complete_file(files, again)
-    assert out.read_bytes() == again.read_bytes()
-    assert complete_file(files, out) is None
-    assert complete_file(files, out, CompleteConfig(k=3)) is not None
 
 
 def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_path: Path) -> None:
@@ -192,8 +189,6 @@ def test_problems_of_the_inputs_are_named(files: CompletionFiles, tmp_path: Path
         stream.write("train-0-0,100\n")
     with pytest.raises(InputError, match="1 images are listed more than once: train-0-0"):
         complete_file(files, out)
-    with pytest.raises(InputError, match=r"gone\.npy: no such file"):
-        find_completion_files(files.hierarchy, [tmp_path / "gone.npy"], files.images, ["unlabelled"])
 
 
 def test_few_labelled_landmarks_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.labels.completion_inputs import CompletionFiles
+from hgld.completion.inputs import CompletionFiles
 from hgld.tables.embeddings import write_embeddings
 from tests.labels.label_tables import PROVENANCE
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.completion.classifier import LandmarkClassifier
+from hgld.completion.config import CompleteConfig
+from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage, wilson
-from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import LoadEncoder
-from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
 
 N_FOLDS = 10
@@ -95,7 +95,7 @@ def evaluate_completion(
     The labelled landmarks are hidden a tenth at a time; of more than ``config.calibration_landmarks`` a sample is.
 
     Args:
-        files: Files as for :func:`~hgld.labels.complete.complete_file`.
+        files: Files as for :func:`~hgld.completion.complete.complete_file`.
         picture: Image file to write.
         config: Settings.
         progress: Reports compared photographs.
@@ -127,13 +127,6 @@ def hide_and_propose(
     """Propose groups for labelled landmarks, a part of them at a time, from all others.
 
     The hidden landmarks are neither compared with nor part of the calibration, so nothing is fitted to them.
-
-    Args:
-        inputs: Landmarks and photographs.
-        config: Settings.
-        parts: Numbers of the landmarks to hide at a time, all of them with photographs.
-        progress: Reports compared photographs.
-        load: Returns the encoder for a name and a device.
     """
     labelled = inputs.labelled_with_photographs()
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hgld.labels import group_votes
-from hgld.labels.group_votes import GroupVotes, References, vote
-from hgld.labels.photographs import Photographs, Vectors
-from hgld.labels.vote_calibration import fit_calibration
+from hgld.completion import classifier
+from hgld.completion.classifier import GroupVotes, References, fit_calibration, vote
+from hgld.completion.inputs import Photographs, Vectors
 
 N_GROUPS = 4
 
@@ -54,7 +53,7 @@ def votes_by_hand(
 @pytest.mark.parametrize("are_landmarks", [True, False])
 @pytest.mark.parametrize("k", [1, 3, 100])
 def test_votes_are_those_of_a_naive_count(k: int, are_landmarks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(group_votes._BLOCKS, "cpu", (7, 5))
+    monkeypatch.setitem(classifier._BLOCKS, "cpu", (7, 5))
     random = np.random.default_rng(k)
     gallery = references(
         random.normal(size=(40, 6)).astype(np.float32), random.integers(0, 12, 40), are_landmarks=are_landmarks
@@ -79,7 +78,7 @@ def test_blocks_and_ties_do_not_change_votes(k: int, n_queries: int, n_reference
     queries = photographs(directions[random.integers(0, 3, 11)], random.integers(0, 9, 11))
     expected = vote(queries, gallery, N_GROUPS, k=k, temperature=0.1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(group_votes._BLOCKS, "cpu", (n_queries, n_references))
+        patch.setitem(classifier._BLOCKS, "cpu", (n_queries, n_references))
         result = vote(queries, gallery, N_GROUPS, k=k, temperature=0.1)
     np.testing.assert_array_equal(result.votes, expected.votes)
     assert result.nearest.equals(expected.nearest)

@@ -9,7 +9,7 @@ any image model will do. Scores are calibrated on labelled landmarks, each class
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
+from hgld.completion.config import CompleteConfig
+from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.errors import InputError
-from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import LoadEncoder, local_checkpoint
-from hgld.labels.group_votes import GroupVotes, References
-from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
+from hgld.stage import Stage
 
+STAGE = Stage(
+    "complete",
+    (tables.COMPLETED,),
+    inputs={"hierarchy": tables.HIERARCHY, "clean": tables.CLEAN, "removed": tables.REMOVED},
+)
 #: Scores that the summary counts proposals by.
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5)
 
@@ -65,7 +70,7 @@ def complete_file(
 ) -> CompleteSummary | None:
     """Write the table ``completed``, sorted by its key: a row for every landmark without a group.
 
-    Besides the embeddings, memory is that of blocks (see :mod:`hgld.labels.group_votes`) and 12 bytes for each
+    Besides the embeddings, memory is that of blocks (see :mod:`hgld.completion.classifier`) and 12 bytes for each
     photograph and reference that it is compared with.
 
     Args:
@@ -81,26 +86,30 @@ def complete_file(
 
     Raises:
         InputError: A file is invalid, no landmark lacks a group, or too few labelled landmarks have photographs; see
-            also :func:`~hgld.labels.photographs.read_photographs`.
+            also :func:`~hgld.completion.inputs.read_photographs`.
         ConfigurationError: The encoder does not exist, or the split of images is unknown.
         SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or CompleteConfig()
     checkpoint = local_checkpoint(config.encoder) if config.method == "zero-shot" else None
-    parameters = config.parameters() | {"image_splits": files.image_splits()}
-    provenance = tables.Provenance("complete", parameters, files.digests(checkpoint))
-    if not force and tables.is_up_to_date(out, provenance):
-        return None
-    inputs = read_completion_inputs(files, config.reasons)
-    missing = inputs.landmarks.slice(inputs.n_labelled)
-    if not len(missing):
-        raise InputError(
-            f"{files.hierarchy}: no landmark lacks a group for the reason {' or '.join(config.reasons)}, so there is "
-            "nothing to propose"
-        )
-    table, summary = propose(inputs, config, progress=progress, load=load)
-    tables.write_table(out, tables.COMPLETED, table, provenance)
-    return summary
+
+    def compute() -> tuple[Sequence[pa.Table], CompleteSummary]:
+        inputs = read_completion_inputs(files, config.reasons)
+        if inputs.n_labelled == len(inputs.landmarks):
+            raise InputError(
+                f"{files.hierarchy}: no landmark lacks a group for the reason {' or '.join(config.reasons)}, so "
+                "there is nothing to propose"
+            )
+        table, summary = propose(inputs, config, progress=progress, load=load)
+        return [table], summary
+
+    return STAGE.run(
+        {"out": out},
+        compute,
+        inputs=files.by_role(checkpoint),
+        parameters=config.parameters() | {"image_splits": files.image_splits()},
+        force=force,
+    )
 
 
 def propose(

@@ -1,8 +1,8 @@
-"""Votes of photographs on the groups of landmarks: each divides one vote among the groups of what it resembles."""
+"""Classify landmarks by their photographs: the references to compare with, the votes, and calibrated scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,16 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from hgld.completion.config import CompleteConfig, Method
+from hgld.completion.inputs import CompletionInputs, Photographs, Vectors
 from hgld.compute.top_k import merge_top_k
-from hgld.labels.photographs import Photographs, Vectors
+from hgld.errors import InputError
+from hgld.labels.embed import EmbedConfig, embed_labels
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
 
+#: Difference of cosines that changes a vote by the factor e; that of texts is the one of CLIP.
+_TEMPERATURES: Mapping[Method, float] = {"neighbours": 0.1, "zero-shot": 0.01}
 #: Photographs and references compared at once, by type of device: 16 MB and 1 GB of cosines. They are fixed, since
 #: the rounding of a product may depend on the shape of its factors.
 _BLOCKS = {"cpu": (2**9, 2**13), "cuda": (2**13, 2**15)}
@@ -68,6 +74,109 @@ class GroupVotes:
         One vote for no group is added, so that a single photograph counts less than many that agree.
         """
         return np.asarray(self.votes.max(axis=1) / (self.photographs + 1))
+
+    def quantities(self) -> NDArray[np.float64]:
+        """Return what scores depend on: float64, shape (n, 2), the shares and the similarities."""
+        return np.stack([self.shares(), self.similarity], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class VoteCalibration:
+    """A logistic regression on the share of votes and the similarity of the nearest references."""
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    intercept: float
+
+    def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
+        """Return the probability that the first choice for each landmark is right: float64, shape (n,)."""
+        logits = (votes.quantities() - self.mean) / self.scale @ self.weights + self.intercept
+        return np.asarray(1 / (1 + np.exp(-logits)))
+
+
+class LandmarkClassifier:
+    """Nearest-neighbour classifier of landmarks by their photographs, with references from labelled landmarks.
+
+    Raises:
+        InputError: Texts and photographs have vectors of different dimension.
+        ConfigurationError: The encoder cannot be used.
+        SourceError: Its weights cannot be downloaded.
+    """
+
+    def __init__(
+        self,
+        inputs: CompletionInputs,
+        config: CompleteConfig,
+        *,
+        visible: NDArray[np.bool_] | None = None,
+        progress: Progress | None = None,
+        load: LoadEncoder = load_cached_encoder,
+    ) -> None:
+        visible = np.ones(inputs.n_labelled, bool) if visible is None else visible
+        self._inputs, self._config, self._progress = inputs, config, progress or NoProgress()
+        if config.method == "zero-shot":
+            self.references = _text_references(inputs, visible, config, load)
+        else:
+            self.references = _photograph_references(inputs, visible)
+
+    def vote(self, landmarks: NDArray[np.int64]) -> GroupVotes:
+        """Return the votes on landmarks by their numbers; a landmark without photographs has no row."""
+        chosen = np.zeros(len(self._inputs.landmarks), bool)
+        chosen[landmarks] = True
+        return vote(
+            self._inputs.photographs.of_landmarks(chosen),
+            self.references,
+            len(self._inputs.group_names),
+            k=self._config.k,
+            temperature=_TEMPERATURES[self._config.method],
+            device=self._config.device,
+            progress=self._progress,
+        )
+
+    def calibrate(self, labelled: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Calibrate scores on labelled landmarks, each compared with all others.
+
+        A group with a single labelled landmark cannot be found this way, and counts as wrong, as it would be for
+        others of its kind.
+
+        Returns:
+            Whether the first choice is right for each landmark, in the order of their numbers.
+        """
+        votes = self.vote(labelled)
+        right = np.asarray(votes.choices()[:, 0] == self._inputs.groups[votes.landmark])
+        self._calibration = fit_calibration(votes, right)
+        return right
+
+    def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
+        """Return the probability that the first choice of each landmark is right, once calibrated."""
+        return self._calibration.scores(votes)
+
+
+def _photograph_references(inputs: CompletionInputs, visible: NDArray[np.bool_]) -> References:
+    chosen = np.concatenate([visible, np.zeros(len(inputs.landmarks) - inputs.n_labelled, bool)])
+    photographs = inputs.photographs.of_landmarks(chosen)
+    return References(photographs.vectors, photographs.landmark, inputs.groups, inputs.names(), are_landmarks=True)
+
+
+def _text_references(
+    inputs: CompletionInputs, visible: NDArray[np.bool_], config: CompleteConfig, load: LoadEncoder
+) -> References:
+    """Return the texts of labels, with the groups that they are in, and of the groups themselves."""
+    pairs = {(inputs.labels[row], int(inputs.groups[row])) for row in np.flatnonzero(visible).tolist()}
+    pairs |= {(inputs.group_names[group], group) for _, group in pairs}
+    texts, groups = zip(*sorted(pairs), strict=True)
+    encoder = load(config.encoder, config.device)
+    embedding = EmbedConfig()
+    vectors = torch.from_numpy(embed_labels(texts, encoder, embedding.templates, embedding.batch_size))
+    if vectors.shape[1] != inputs.photographs.vectors.dim:
+        raise InputError(
+            f"the texts have {vectors.shape[1]} dimensions and the photographs {inputs.photographs.vectors.dim}; "
+            "embed the photographs with the image encoder that belongs to the text encoder in `encoder`"
+        )
+    return References(
+        Vectors.of(vectors), np.arange(len(texts)), np.array(groups, np.int64), texts, are_landmarks=False
+    )
 
 
 def vote(
@@ -144,3 +253,18 @@ def _nearest_items(
         item[rows] = np.where(found >= 0, references.item[found], -1)
         progress.advance(len(queries))
     return similarity, item
+
+
+def fit_calibration(votes: GroupVotes, right: NDArray[np.bool_]) -> VoteCalibration:
+    """Fit a calibration to landmarks whose group was hidden from the votes."""
+    from sklearn.linear_model import LogisticRegression
+
+    quantities = votes.quantities()
+    mean, deviation = quantities.mean(axis=0), quantities.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    if right.all() or not right.any():
+        # No regression separates one outcome from none; Laplace's rule of succession is the share to expect.
+        share = (right.sum() + 1) / (len(right) + 2)
+        return VoteCalibration(mean, scale, np.zeros(len(mean)), float(np.log(share / (1 - share))))
+    model = LogisticRegression().fit((quantities - mean) / scale, right)
+    return VoteCalibration(mean, scale, model.coef_[0], float(model.intercept_[0]))
