@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from sphinx.pycode import ModuleAnalyzer
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.rejection.comparison_settings import RejectionSettings
+from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.losses.registry import LossSettings
 from hgld.release.settings import ReleaseSettings
 from hgld.training.training_settings import TrainingSettings

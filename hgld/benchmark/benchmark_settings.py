@@ -1,21 +1,25 @@
 """Settings of a comparison of methods, read from its YAML file.
 
-The file names the trainings, each by the settings file that ``hgld train`` takes, and says how they are evaluated and
-drawn. Settings that trainings share are in the base files of their settings files.
+The file lists the trainings, as rows of ``trainings`` that say what differs from the settings under ``shared``, or
+names those of other files, and says how they are evaluated and drawn.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeInt, model_validator
 
+from hgld.benchmark.evaluations import (
+    Evaluation,
+    PicturedEvaluation,
+    RevisitedEvaluation,
+    SplitEvaluation,
+    require_file_names,
+)
 from hgld.io.settings import Settings
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 class MethodSettings(Settings):
@@ -24,116 +28,16 @@ class MethodSettings(Settings):
     Args:
         title: Title in tables and figures.
         latex: Title in LaTeX; None to escape ``title``.
-        training: Settings file of the training, relative to the file that names it; or the name of a preset, such as
-            ``own_images/happier``.
+        training: Settings file of the training, relative to the file that names it, or a row in one, such as
+            ``mine.yaml/happier``; or the name of a preset, such as ``own_images/happier``. None for the row of
+            ``trainings`` in the same file that has the name of the method.
         baseline: Whether other methods are compared with this one.
     """
 
     title: str
     latex: str | None = None
-    training: Path
+    training: Path | None = None
     baseline: bool = False
-
-
-class SplitEvaluation(Settings):
-    """Evaluation on the images of the trainings, by the labels of the landmarks.
-
-    Each image of ``data.test`` is ranked against all others, or those of ``data.queries`` against ``data.gallery``.
-    """
-
-    name: Literal["split"] = "split"
-
-
-class ManifestsEvaluation(Settings):
-    """Evaluation on the test images of several manifests, such as the small, medium and large set of VehicleID.
-
-    Each is evaluated as with ``name: split``, with the splits that the trainings name. Metrics begin
-    with the name of the set: ``small R@1``.
-
-    Args:
-        manifests: Manifests by the names of the sets. Their paths are relative to ``data.root`` of the trainings.
-    """
-
-    name: Literal["manifests"]
-    manifests: Mapping[str, Path] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check_names(self) -> ManifestsEvaluation:
-        _require_file_names(self.manifests)
-        return self
-
-
-class DymlEvaluation(Settings):
-    """DyML's protocol: the test sets of its levels, and the means over them, see :mod:`hgld.evaluation.protocols`.
-
-    Metrics of a level begin with its name: ``fine AP``.
-
-    Args:
-        root: Folder of DyML-Vehicle, -Animal or -Product.
-    """
-
-    name: Literal["dyml"]
-    root: Path
-
-
-class Gldv2Evaluation(Settings):
-    """GLDv2's retrieval protocol: its test images against its index, see :mod:`hgld.evaluation.protocols`.
-
-    Args:
-        queries: Table of the test images from ``hgld index-images``, in the folder of their tar files.
-        gallery: Table of the index images, likewise.
-        ground_truth: Folder of ``retrieval_solution_v2.1.csv`` and ``index_image_to_landmark.csv``.
-        hierarchy: Hierarchy of the index landmarks.
-    """
-
-    name: Literal["gldv2-retrieval"]
-    queries: Path
-    gallery: Path
-    ground_truth: Path
-    hierarchy: Path
-
-
-class RevisitedData(Settings):
-    """ROxford5k or RParis6k.
-
-    Args:
-        manifest: Manifest from ``hgld manifest revisited``, with the splits query and gallery.
-        root: Folder that its paths are relative to.
-        ground_truth: ``gnd_roxford5k.pkl`` or ``gnd_rparis6k.pkl``.
-    """
-
-    manifest: Path
-    root: Path
-    ground_truth: Path
-
-
-class RevisitedEvaluation(Settings):
-    """Evaluation on ROxford5k and RParis6k, see :mod:`hgld.evaluation.protocols.revisited`.
-
-    Metrics begin with the names of the data set and of the setting: ``roxford5k medium mAP``. Images are resized as
-    the trainings resize those that they evaluate.
-
-    Args:
-        datasets: Data sets by name.
-        scales: Factors of height and width; embeddings of several are averaged, as ``hgld embed-images`` does.
-        distractors: Further images of both galleries, such as the million of R1M: a folder of pictures or a table.
-            Results with them are named ``roxford5k+distractors``, and are added to those without. None for none.
-    """
-
-    name: Literal["revisited"]
-    datasets: Mapping[str, RevisitedData] = Field(min_length=1)
-    scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
-    distractors: Path | None = None
-
-    @model_validator(mode="after")
-    def _check_names(self) -> RevisitedEvaluation:
-        _require_file_names(self.datasets)
-        return self
-
-
-Evaluation = SplitEvaluation | ManifestsEvaluation | DymlEvaluation | Gldv2Evaluation | RevisitedEvaluation
-#: Evaluations of images whose embeddings and labels figures and pages can show.
-PicturedEvaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation
 
 
 class CurveSettings(Settings):
@@ -219,7 +123,7 @@ class BenchmarkSettings(Settings):
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     splits: tuple[NonNegativeInt, ...] = ()
     set: tuple[str, ...] = ()
-    evaluation: Annotated[Evaluation, Field(discriminator="name")] = SplitEvaluation()
+    evaluation: Evaluation = SplitEvaluation()
     metrics: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("mAP@100", "H-AP", "ASI", "NDCG")
     pictures: PictureSettings | None = None
@@ -227,7 +131,7 @@ class BenchmarkSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> BenchmarkSettings:
-        _require_file_names((*self.methods, *self.sweeps))
+        require_file_names((*self.methods, *self.sweeps))
         if self.pictures is not None and not isinstance(self.evaluation, PicturedEvaluation):
             raise ValueError(f"pictures are not drawn for the evaluation {self.evaluation.name}; omit them")
         if self.metrics and isinstance(self.evaluation, RevisitedEvaluation):
@@ -247,9 +151,3 @@ class BenchmarkSettings(Settings):
             if len(dict.fromkeys(values)) < len(values):
                 raise ValueError(f"the {name} are {', '.join(map(str, values))}; expected different {name}")
         return self
-
-
-def _require_file_names(names: Iterable[str]) -> None:
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')

@@ -11,27 +11,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
-from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
-from hgld.benchmark.launching import Launcher
-from hgld.benchmark.method_colours import method_colours
-from hgld.benchmark.method_results import MethodResults
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
+from hgld.benchmark.engine import Launcher, Report, compare
+from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.result_files import write_results, write_sweep
-from hgld.benchmark.retrieval_strips import write_strips
-from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_evaluated
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
-from hgld.benchmark.worker import WorkerTask, is_done
+from hgld.benchmark.statistics import MethodResults
+from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
-from hgld.io.files import atomic_write, sha256_of
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import sha256_of
 from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance
@@ -39,6 +36,9 @@ from hgld.tables import Provenance
 #: Stands for all sweeps where sweeps are named.
 ALL_SWEEPS = "all"
 _MAX_STALE_LISTED = 5
+#: Methods of the table and its columns; empty for a sweep.
+_Results = tuple[Sequence[MethodResults], Sequence[str]]
+_Write = Callable[[], tuple[_Results, list[Path]]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,83 @@ class Comparison:
         points = [point.runs for points in self.sweeps.values() for point in points]
         by_draw = zip_longest(*self.table.values(), *points)
         return tuple({run.folder: run for runs in by_draw for run in runs if run is not None}.values())
+
+    def tasks(self, n_processes: int, *, force: bool) -> list[WorkerTask]:
+        """Return the runs that are not done; see :class:`~hgld.benchmark.engine.Study`."""
+        tasks, stale = [], []
+        for run in self.runs:
+            try:
+                done = is_done(self.settings, run, n_processes=n_processes)
+            except ConfigurationError as error:
+                stale.append(str(error))
+                tasks.append(WorkerTask(benchmark=self.settings, run=run, retrain=True))
+            else:
+                tasks += [] if done else [WorkerTask(benchmark=self.settings, run=run)]
+        if stale and not force:
+            more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
+            raise ConfigurationError(
+                f"{len(stale)} of {len(self.runs)} runs were begun with other settings or data; retrain only these "
+                "with `force`, or choose another folder:\n" + "\n".join([*stale[:_MAX_STALE_LISTED], *more])
+            )
+        if tasks:
+            self._check_inputs(tasks)
+        return tasks
+
+    def _check_inputs(self, tasks: Sequence[WorkerTask]) -> None:
+        """Raise if a file that all runs need is missing, rather than fail one by one after hours of training."""
+        data = [task.run.settings.data for task in tasks]
+        paths = dict.fromkeys(path for one in data for path in (one.manifest, one.features) if path is not None)
+        missing = [f"{path}: no such file" for path in paths if not path.exists()]
+        if missing:
+            raise InputError(
+                f"no run was started, as {len(missing)} of the files that trainings read are missing; make them, or "
+                "name others, then run the same command again:\n" + indented_list(missing)
+            )
+        pictures = self.settings.pictures
+        if self.table and pictures is not None and pictures.hierarchy is not None:
+            load_hierarchy(pictures.hierarchy)
+
+    def reports(self) -> Iterator[Report[_Results]]:
+        """Yield the table, or the sweeps; results are the methods of the table and its columns."""
+        if self.table:
+            runs = [run for runs in self.table.values() for run in runs]
+            yield self._report(self._write_table, self.out / "results.made.json", runs)
+        for name, points in self.sweeps.items():
+            runs = [run for point in points for run in point.runs]
+            yield self._report(partial(self._write_sweep, name), self.out / "sweeps" / f"{name}.made.json", runs)
+
+    def _report(self, write: _Write, record: Path, runs: Sequence[Run]) -> Report[_Results]:
+        evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
+        return Report(write, record, Provenance("benchmark", to_dict(self.settings), evaluations))
+
+    def _write_table(self) -> tuple[_Results, list[Path]]:
+        settings, out = self.settings, self.out
+        methods = tuple(
+            MethodResults(name, method.title, method.latex, method.baseline, self._evaluated(runs))
+            for name, runs in self.table.items()
+            for method in [settings.methods[name]]
+        )
+        figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
+        columns, files = write_results(settings, methods, out)  # links the figures that exist
+        return (methods, columns), [*files, *(file for figure in figures for file in figure_files(figure))]
+
+    def _write_sweep(self, name: str) -> tuple[_Results, list[Path]]:
+        settings, folder = self.settings, self.out / "sweeps"
+        evaluated = [(point, self._evaluated(point.runs)) for point in self.sweeps[name]]
+        figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png", method_colours(settings))
+        files = write_sweep(settings, name, evaluated, folder)
+        return ((), ()), [*files, *(figure_files(figure) if figure else [])]
+
+    def _evaluated(self, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
+        evaluated = []
+        for run in runs:
+            result = read_evaluated(self.settings, run)
+            if result is None:
+                raise InputError(
+                    f"{run.folder}: its files have changed during the comparison; run the same command again"
+                )
+            evaluated.append(result)
+        return tuple(evaluated)
 
 
 @dataclass(frozen=True)
@@ -145,7 +222,7 @@ def read_comparison(
 
 
 def compare_methods(
-    comparison: Comparison, *, launcher: Launcher, force: bool = False, progress: Progress | None = None
+    comparison: Comparison, *, launcher: Launcher[WorkerTask], force: bool = False, progress: Progress | None = None
 ) -> ComparisonSummary | None:
     """Train and evaluate the runs that are not done, then write the tables and draw the figures.
 
@@ -166,149 +243,10 @@ def compare_methods(
         InputError: The data cannot be read.
         BusyError: Another comparison is writing to the folder.
     """
-    comparison.out.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(comparison.out):
-        tasks = _tasks(comparison, launcher.n_processes, force)
-        if tasks:
-            _check_inputs(comparison, tasks)
-            launcher.launch(tasks, comparison.out, progress=progress)
-        methods, columns, files = _write_table(comparison, force)
-        for name in comparison.sweeps:
-            files += _write_sweep(comparison, name, force)
-    if not tasks and not files:
+    outcome = compare(comparison, launcher, force=force, progress=progress)
+    if not outcome.n_tasks and not outcome.files:
         return None
-    return ComparisonSummary(methods, columns, tuple(files), len(comparison.runs), len(tasks))
-
-
-def _check_inputs(comparison: Comparison, tasks: Sequence[WorkerTask]) -> None:
-    """Raise if a file that all runs need is missing, rather than let them fail one by one, after hours of training.
-
-    Raises:
-        InputError: Images or features of a training, or the hierarchy that names landmarks, cannot be read.
-    """
-    data = [task.run.settings.data for task in tasks]
-    paths = dict.fromkeys(path for one in data for path in (one.manifest, one.features) if path is not None)
-    missing = [f"{path}: no such file" for path in paths if not path.exists()]
-    if missing:
-        raise InputError(
-            f"no run was started, as {len(missing)} of the files that trainings read are missing; make them, or name "
-            "others, then run the same command again:\n" + indented_list(missing)
-        )
-    pictures = comparison.settings.pictures
-    if comparison.table and pictures is not None and pictures.hierarchy is not None:
-        load_hierarchy(pictures.hierarchy)
-
-
-def _tasks(comparison: Comparison, n_processes: int, force: bool) -> list[WorkerTask]:
-    """Return the runs that are not done, in order."""
-    tasks, stale = [], []
-    for run in comparison.runs:
-        try:
-            done = is_done(comparison.settings, run, n_processes=n_processes)
-        except ConfigurationError as error:
-            stale.append(str(error))
-            tasks.append(WorkerTask(benchmark=comparison.settings, run=run, retrain=True))
-        else:
-            tasks += [] if done else [WorkerTask(benchmark=comparison.settings, run=run)]
-    if stale and not force:
-        more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
-        raise ConfigurationError(
-            f"{len(stale)} of {len(comparison.runs)} runs were begun with other settings or data; retrain only these "
-            "with `force`, or choose another folder:\n" + "\n".join([*stale[:_MAX_STALE_LISTED], *more])
-        )
-    return tasks
-
-
-def _write_table(
-    comparison: Comparison, force: bool
-) -> tuple[tuple[MethodResults, ...], tuple[str, ...], list[Path]]:
-    """Write the results of the table; return them, their columns and the files, or nothing if they are up to date."""
-    settings, out = comparison.settings, comparison.out
-    if not comparison.table:
-        return (), (), []
-    runs = [run for runs in comparison.table.values() for run in runs]
-    record = _ResultRecord(out / "results.made.json", settings, runs)
-    if record.is_up_to_date() and not force:
-        return (), (), []
-    record.delete_results()
-    methods = tuple(
-        MethodResults(name, method.title, method.latex, method.baseline, _evaluated(settings, runs))
-        for name, runs in comparison.table.items()
-        for method in [settings.methods[name]]
+    methods, columns = outcome.results[0] if outcome.results else ((), ())
+    return ComparisonSummary(
+        tuple(methods), tuple(columns), tuple(outcome.files), len(comparison.runs), outcome.n_tasks
     )
-    figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
-    results = write_results(settings, methods, out)  # links the figures that exist
-    files = [
-        *(results.markdown, results.latex, results.parquet),
-        *(file for figure in figures for file in figure_files(figure)),
-    ]
-    record.write(files)
-    return methods, results.columns, files
-
-
-def _write_sweep(comparison: Comparison, name: str, force: bool) -> list[Path]:
-    """Write the results of a sweep and return the files; nothing if they are up to date."""
-    settings, folder = comparison.settings, comparison.out / "sweeps"
-    points = comparison.sweeps[name]
-    record = _ResultRecord(folder / f"{name}.made.json", settings, [run for point in points for run in point.runs])
-    if record.is_up_to_date() and not force:
-        return []
-    record.delete_results()
-    evaluated = [(point, _evaluated(settings, point.runs)) for point in points]
-    figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png", method_colours(settings))
-    files = [*write_sweep(settings, name, evaluated, comparison.out), *(figure_files(figure) if figure else [])]
-    record.write(files)
-    return files
-
-
-def _evaluated(settings: BenchmarkSettings, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
-    evaluated = []
-    for run in runs:
-        result = read_evaluated(settings, run)
-        if result is None:
-            raise InputError(
-                f"{run.folder}: its files have changed during the comparison; run the same command again"
-            )
-        evaluated.append(result)
-    return tuple(evaluated)
-
-
-class _ResultRecord:
-    """A file beside results that lists them and what they were made from; written last.
-
-    Args:
-        path: The file.
-        settings: Settings of the comparison.
-        runs: Runs whose evaluations the results show.
-    """
-
-    def __init__(self, path: Path, settings: BenchmarkSettings, runs: Sequence[Run]) -> None:
-        self._path = path
-        evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
-        self._provenance = Provenance("benchmark", to_dict(settings), evaluations)
-
-    def is_up_to_date(self) -> bool:
-        """Return whether the results exist and would be the same if they were written again."""
-        provenance, files = self._read()
-        wanted = [each for file in files for each in figure_files(file)]
-        return provenance is not None and provenance.same_work(self._provenance) and all(map(Path.is_file, wanted))
-
-    def delete_results(self) -> None:
-        """Delete earlier results: some are not written again, such as figures of other methods."""
-        _, files = self._read()
-        for path in (self._path, *files):
-            path.unlink(missing_ok=True)
-
-    def write(self, files: Sequence[Path]) -> None:
-        """Record that the results have been written."""
-        names = [file.relative_to(self._path.parent).as_posix() for file in files]
-        content = {"files": names, "provenance": asdict(self._provenance)}
-        with atomic_write(self._path) as draft:
-            draft.write_text(json.dumps(content, indent=1) + "\n")
-
-    def _read(self) -> tuple[Provenance | None, list[Path]]:
-        try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None, []
-        return Provenance(**content["provenance"]), [self._path.parent / name for name in content["files"]]

@@ -6,29 +6,44 @@
     figures/precision_recall.png    precision over recall, at each level and hierarchical
     figures/learning.png            metrics over the steps of the trainings
     figures/scores.png              cosine similarities of pairs by the level they share
+    strips.html, strips.png         the queries that the two methods rank most differently
     sweeps/NAME.png                 metrics over the values of a setting (paper, Figs. 6 to 8)
 
 Learning curves and sweeps show all splits and seeds, the other figures the first run of each method. Baselines are
-dashed, and the two methods that the settings single out are thick.
+dashed, and the two methods that the settings single out are thick. A method has the same colour in all figures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
-from hgld.benchmark.method_colours import curve_colours, method_colours
-from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.run_evaluation import EvaluatedRun
-from hgld.benchmark.runs import Draw, SweepPoint
-from hgld.evaluation.results import shown_value, with_unit
+from hgld.benchmark.evaluations import (
+    SPLIT_EMBEDDINGS,
+    Evaluation,
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    PicturedEvaluation,
+    SplitEvaluation,
+    embedding_file,
+)
+from hgld.benchmark.runs import Draw, Run, SweepPoint, describe_draw
+from hgld.benchmark.statistics import MethodResults
+from hgld.benchmark.worker import EvaluatedRun
+from hgld.datasets.manifest import Manifest
+from hgld.evaluation.evaluation_files import EvaluationInputs
+from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
+from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
+from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.figures.comparisons import (
     ClassMeans,
     Line,
@@ -40,8 +55,25 @@ from hgld.figures.comparisons import (
     draw_scores,
     tsne_2d,
 )
+from hgld.figures.style import FAINT, LINES
+from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.hierarchy.label_sets import Labelling, main_labels
 from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
+from hgld.inspection.photos import (
+    Photo,
+    PhotoSource,
+    find_images,
+    images_of_manifest,
+    landmark_names_of,
+    landmark_titles,
+    manifest_photo,
+)
+from hgld.inspection.queries import find_method_differences
+from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
+from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
+from hgld.training.training_images import evaluation_manifest, read_training_manifest
+from hgld.training.training_settings import DataSettings
 
 #: Recalls, one row for each interval whose mean precision is drawn.
 _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
@@ -53,25 +85,25 @@ _MAX_MARKERS = 4
 #: the index of H-GLDv2 has 55,529.
 _MAX_CLASSES = 12_000
 
+#: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
+_FAMILIAR = {
+    "untrained": FAINT,
+    **dict(zip(("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"), LINES, strict=False)),
+}
+#: Metric of which the two methods differ most on the queries of strips.
+_METRIC = "H-AP"
+
 #: Metric in percent, or in levels, by position on the x axis, then by split and seed.
 _Curve = dict[float, dict[Draw, float]]
 #: Reads the images that the first run of a method was evaluated on.
-_ReadImages = Callable[[MethodResults], EvaluatedImages]
+_ReadImages = Callable[[MethodResults], "EvaluatedImages"]
 
 
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
     """Draw the figures that the settings request.
 
-    Args:
-        settings: Settings of the comparison.
-        methods: Results in the order of the table.
-        out: Folder of the figures.
-
     Returns:
         The figures drawn, without those for which methods or embeddings are missing.
-
-    Raises:
-        InputError: A file of a run cannot be read.
     """
     figures = settings.pictures
     if figures is None:
@@ -83,8 +115,11 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
         name: LineStyle(colour, settings.methods[name].baseline, thick=name in (figures.baseline, figures.method))
         for name, colour in method_colours(settings).items()
     }
+
+    def read(method: MethodResults) -> EvaluatedImages:
+        return read_evaluated_images(settings.evaluation, method.runs[0].run)
+
     drawn = [_draw_learning(selected, styles, out / "learning.png")]
-    read = partial(_read_images, settings)
     drawn.append(_draw_scores(selected, read, out / "scores.png"))
     if figures.baseline in by_name:
         baseline = by_name[figures.baseline]
@@ -101,12 +136,6 @@ def draw_sweep(
     colours: Mapping[str, str],
 ) -> Path | None:
     """Draw the metrics of a sweep over the values of its setting.
-
-    Args:
-        sweep: Settings of the sweep.
-        points: Points of its curves, with their evaluated runs.
-        path: Figure to write.
-        colours: Colours by name of the method, see :func:`~hgld.benchmark.method_colours.method_colours`.
 
     Returns:
         The figure, or None if there is nothing to draw.
@@ -137,25 +166,16 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        histories = {run.run.draw: _evaluations(run.run.folder) for run in method.runs}
-        for metric in _LEARNING_METRICS:
-            curve: _Curve = {}
-            for draw, history in histories.items():
-                for row in history:
-                    if metric in row:
-                        curve.setdefault(row["step"], {})[draw] = 100 * row[metric]
+        curves: dict[str, _Curve] = {metric: {} for metric in _LEARNING_METRICS}
+        for run in method.runs:
+            folder = RunFolder(run.run.folder)
+            for row in folder.history("val") or folder.history("test"):
+                for metric in curves.keys() & row.keys():
+                    curves[metric].setdefault(row["step"], {})[run.run.draw] = 100 * row[metric]
+        for metric, curve in curves.items():
             if len(curve) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], curve))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
-
-
-def _evaluations(run: Path) -> list[dict[str, Any]]:
-    """Return all evaluations of a training: on the validation images, or on the test images without any."""
-    return RunFolder(run).history("val") or RunFolder(run).history("test")
-
-
-def _read_images(settings: BenchmarkSettings, method: MethodResults) -> EvaluatedImages:
-    return read_evaluated_images(settings.evaluation, method.runs[0].run)
 
 
 def _draw_precision_recall(
@@ -295,3 +315,207 @@ def _x_positions(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linea
 
 def _same(level: str) -> str:
     return f"same {level.replace('_', ' ')}"
+
+
+def method_colours(settings: BenchmarkSettings) -> dict[str, str]:
+    """Return the colour of each method of a comparison, whichever of them are selected or drawn.
+
+    Methods of other names than the familiar ones take the remaining colours: first those of the figures, then those
+    of sweeps. Colours repeat where there are more methods than colours.
+    """
+    drawn = settings.pictures.curves if settings.pictures else ()
+    swept = (curve.method for sweep in settings.sweeps.values() for curve in sweep.curves.values())
+    names = dict.fromkeys([*drawn, *swept, *settings.methods])
+    familiar = {name: colour for name, colour in _FAMILIAR.items() if name in names}
+    free = cycle([colour for colour in LINES if colour not in familiar.values()])
+    return familiar | {name: next(free) for name in names if name not in familiar}
+
+
+def curve_colours(sweep: SweepSettings, of_methods: Mapping[str, str]) -> dict[str, str]:
+    """Return the colour of each curve of a sweep: that of its method, or another for further curves of a method."""
+    taken = {of_methods[curve.method] for curve in sweep.curves.values()}
+    free = cycle([colour for colour in LINES if colour not in taken] or LINES)
+    colours: dict[str, str] = {}
+    for title, curve in sweep.curves.items():
+        colour = of_methods[curve.method]
+        colours[title] = next(free) if colour in colours.values() else colour
+    return colours
+
+
+def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
+    """Write ``strips.html`` and ``strips.png`` for the first split and seed that both methods have runs of.
+
+    Ids stand in place of photographs that are not available.
+
+    Returns:
+        The files written. None are written if no figures are requested, one of the two methods is missing or has no
+        H-AP, or no query differs.
+
+    Raises:
+        InputError: Embeddings of a run or the hierarchy are missing, or a tar file has changed since it was indexed.
+        ConfigurationError: The two runs were not evaluated on the same images.
+    """
+    figures = settings.pictures
+    if figures is None or not figures.n_queries:
+        return []
+    by_name = {method.name: method for method in methods}
+    pair = [by_name[name] for name in (figures.baseline, figures.method) if name in by_name]
+    by_draw = [{run.run.draw: run for run in method.runs if _METRIC in run.result.metrics} for method in pair]
+    draw = next((draw for draw in by_draw[0] if draw in by_draw[1]), None) if len(pair) == 2 else None
+    if draw is None:
+        return []
+    runs = [run_of[draw] for run_of in by_draw]
+    tasks = [read_evaluated_images(settings.evaluation, run.run).task for run in runs]
+    baseline, method = (
+        replace(_result_of_task(run.result, task), name=results.title)
+        for run, task, results in zip(runs, tasks, pair, strict=True)
+    )
+    differences = find_method_differences(
+        (baseline, method), (tasks[0], tasks[1]), metric=_METRIC, n=figures.n_queries
+    )
+    if differences is None:
+        return []
+    photos = evaluated_photos(settings.evaluation, runs[0].run, tasks[0], figures.hierarchy)
+    page, picture = out / "strips.html", out / "strips.png"
+    title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
+    write_method_differences_page(differences, page, photos, title=title)
+    draw_method_differences(picture, differences, photos)
+    return [page, picture]
+
+
+def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalResult:
+    """Return the result of the queries of a task alone: by GLDv2's protocol there are others, without labels."""
+    assert task.query_ids is not None
+    queries = pd.Index(task.query_ids)
+    if not queries.isin(result.per_query.index).all():
+        return result
+    return replace(result, per_query=result.per_query.loc[queries])
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedImages:
+    """Images that a run was evaluated on, without those that could not be read.
+
+    Args:
+        task: Retrieval task, with labels and ids of queries and gallery.
+        class_names: Names of the classes of each level that the labels number, finest first.
+    """
+
+    task: RetrievalTask
+    class_names: tuple[Sequence[str], ...]
+
+    def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
+        """Return the embeddings and labels of the gallery, and of the queries where they are other images.
+
+        Rows of -1 are those of unlabelled images. An image with several labels has its first.
+        """
+        task = self.task
+        assert task.query_labels is not None
+        assert task.gallery_labels is not None
+        parts = [(task.gallery, main_labels(task.gallery_labels))]
+        return parts if task.queries is task.gallery else [*parts, (task.queries, main_labels(task.query_labels))]
+
+
+def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
+    """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
+
+    Args:
+        evaluation: Evaluation of the comparison. Of GLDv2's protocol, the task is that of the labelled images; of
+            several manifests, that of the last.
+        run: Evaluated run.
+
+    Raises:
+        InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
+    """
+    if isinstance(evaluation, Gldv2Evaluation):
+        inputs = EvaluationInputs.read(evaluation.evaluation_files(run.folder))
+        assert inputs.hierarchy is not None
+        labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
+        return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))
+    assert isinstance(evaluation, PicturedEvaluation)
+    embeddings = read_embeddings(embedding_file(run.folder, _embedding_set(evaluation)))
+    assert embeddings.ids is not None
+    manifest = _read_manifest(_data(evaluation, run))
+    row_of = _rows_by_id(manifest)
+    manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
+    queries = run.settings.data.queries
+    task = split_task(
+        embeddings.vectors,
+        manifest.labelling,
+        None if queries is None else manifest.splits == queries,
+        ids=embeddings.ids,
+        name="split",
+        level_names=manifest.level_names,
+    )
+    return EvaluatedImages(task, manifest.class_names)
+
+
+def evaluated_photos(
+    evaluation: Evaluation, run: Run, task: RetrievalTask, hierarchy: Path | None = None
+) -> PhotoSource:
+    """Return the descriptions and photographs of the images of a task from :func:`read_evaluated_images`.
+
+    Args:
+        evaluation: Evaluation of the comparison.
+        run: Evaluated run.
+        task: Its task.
+        hierarchy: Hierarchy of GLDv2 whose categories name the landmarks of the trainings' images; None to show ids.
+            GLDv2's protocol has a hierarchy itself.
+    """
+    if isinstance(evaluation, Gldv2Evaluation):
+        return _gldv2_photos(evaluation, task)
+    assert isinstance(evaluation, PicturedEvaluation)
+    data = _data(evaluation, run)
+    manifest = _read_manifest(data)
+    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+    row_of = _rows_by_id(manifest)
+
+    def photos(ids: Ids | None) -> Callable[[int], Photo]:
+        assert ids is not None
+        return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
+
+    images = images_of_manifest(manifest, _image_folder(data))
+    return PhotoSource(photos(task.query_ids), photos(task.gallery_ids), images)
+
+
+def _gldv2_photos(evaluation: Gldv2Evaluation, task: RetrievalTask) -> PhotoSource:
+    hierarchy = load_hierarchy(evaluation.hierarchy)
+
+    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
+        assert ids is not None
+        assert labels is not None
+        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
+
+    return PhotoSource(
+        query=photos(task.query_ids, task.query_labels),
+        gallery=photos(task.gallery_ids, task.gallery_labels),
+        image=find_images(evaluation.gallery),
+        query_image=find_images(evaluation.queries),
+    )
+
+
+def _class_names(hierarchy: Hierarchy) -> tuple[Sequence[str], ...]:
+    return list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes
+
+
+def _embedding_set(evaluation: SplitEvaluation | ManifestsEvaluation) -> str:
+    return list(evaluation.manifests)[-1] if isinstance(evaluation, ManifestsEvaluation) else SPLIT_EMBEDDINGS
+
+
+def _data(evaluation: SplitEvaluation | ManifestsEvaluation, run: Run) -> DataSettings:
+    data = run.settings.data
+    if isinstance(evaluation, ManifestsEvaluation):
+        return data.model_copy(update={"manifest": evaluation.manifests[_embedding_set(evaluation)]})
+    return data
+
+
+def _read_manifest(data: DataSettings) -> Manifest:
+    return evaluation_manifest(read_training_manifest(data, _image_folder(data)), data)
+
+
+def _image_folder(data: DataSettings) -> Path:
+    return data.root or data.manifest.parent
+
+
+def _rows_by_id(manifest: Manifest) -> dict[str, int]:
+    return {name: row for row, name in enumerate(manifest.ids.tolist())}

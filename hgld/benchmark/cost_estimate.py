@@ -1,42 +1,106 @@
-"""Cost of a comparison before it runs: steps, images, hours, memory and disk (``hgld benchmark --plan``)."""
+"""Cost of a comparison before it runs: steps, images, hours, memory and disk (``hgld benchmark --plan``).
+
+Nothing is timed: hours follow from a throughput that was measured or published elsewhere, and bytes from counts of
+parameters. GLDv2's published numbers replace those of missing images.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from hgld.benchmark.assumed_throughput import assume_throughput
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
-from hgld.benchmark.dataset_sizes import EvaluationSize, TrainingSize, evaluation_size, training_size
-from hgld.benchmark.launcher import Slot
-from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.evaluations import EvaluationSize, Gldv2Evaluation
 from hgld.benchmark.runs import Run
-from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model, torch_threads
-from hgld.compute.malloc import disable_trimming
-from hgld.training.run import is_finished
+from hgld.benchmark.worker import read_evaluated
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.metric_registry import Metric
+from hgld.gldv2.files import N_SHARDS, SHARD_BYTES
+from hgld.hierarchy.label_sets import Labelling
+from hgld.losses.loss_specs import LabelSpace
+from hgld.models.embedding_model import EmbeddingModel, build_model
+from hgld.training.freezing import freeze_parameters, require_trainable
+from hgld.training.optimiser_settings import GroupSettings
+from hgld.training.run import is_finished, training_loss
+from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
+
+#: Landmarks, super-categories and roots of the train split of H-GLDv2 (paper, Sec. VII).
+_GLDV2_CLASSES = (46_593, 78, 2)
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs to plan for.
+
+    Args:
+        count: Number of GPUs.
+        per_run: Number of GPUs that train a run together.
+        images_per_s: Number of images that one of them trains on per second, with loss and optimisers. Embedding is
+            assumed to be as fast: it has no backward pass, but 32 bits.
+
+    Raises:
+        ConfigurationError: The GPUs do not form groups of ``per_run``, or ``images_per_s`` is not above 0.
+    """
+
+    count: int
+    per_run: int
+    images_per_s: float
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.per_run < 1 or self.count % self.per_run:
+            raise ConfigurationError(
+                f"{self.count} GPUs (`gpus`) cannot be divided into groups of {self.per_run} (`per_run`)"
+            )
+        if not self.images_per_s > 0:
+            raise ConfigurationError(f"`images_per_s` is {self.images_per_s}; expected more than 0")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSize:
+    """Numbers of images of a training.
+
+    Args:
+        labels: Labels of the training images, int64, shape (N, L), or label sets; without images, a row per landmark.
+        steps: Number of steps.
+        n_test: Number of test images; 0 without images.
+        n_val: Number of validation images.
+        n_evaluations: Number of evaluations before, during and after the training.
+        n_bytes: Bytes of all images in tar files.
+        missing: Error messages about missing files.
+    """
+
+    labels: Labelling
+    steps: int
+    n_test: int = 0
+    n_val: int = 0
+    n_evaluations: int = 0
+    n_bytes: int = 0
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """Cost of a method's runs, which differ in split and seed; the first one is measured.
+    """Cost of a method's runs, which differ in split and seed.
 
     Args:
-        title: Name of the method, and the changed setting in a study.
+        title: Name of the method, and the changed setting in a sweep.
         n_runs: Number of runs.
         n_to_train: Number of runs that have to be trained and evaluated.
         n_to_evaluate: Number of runs that are trained, but have to be evaluated.
         steps: Number of steps of a run.
         batch_size: Number of images of a step.
-        model: Cost of the model.
-        loss: Cost of the loss and the optimisers.
-        training_h: Hours of a training, with its evaluations.
-        evaluation_h: Hours of the evaluation of a trained model.
-        n_embedded: Number of images that this evaluation embeds.
-        n_checkpoints: Number of checkpoints that a run keeps.
+        n_validated: Number of images that the evaluations of a training embed.
+        n_evaluated: Number of images that the evaluation of the trained model embeds.
+        dim: Dimension of the embeddings.
+        n_checkpoints: Number of checkpoints that a run keeps: the last, and the best on validation images.
+        state_bytes: Bytes of parameters, proxies and the state of optimisers and memory, as a checkpoint has them.
+        gradient_bytes: Bytes of the gradients of all trained parameters.
     """
 
     title: str
@@ -45,17 +109,29 @@ class RunCost:
     n_to_evaluate: int
     steps: int
     batch_size: int
-    model: ModelTiming
-    loss: LossTiming
-    training_h: float
-    evaluation_h: float
-    n_embedded: int
+    n_validated: int
+    n_evaluated: int
+    dim: int
     n_checkpoints: int
+    state_bytes: int
+    gradient_bytes: int
 
-    def hours(self) -> list[float]:
+    @property
+    def n_to_do(self) -> int:
+        """Number of runs that are not done."""
+        return self.n_to_train + self.n_to_evaluate
+
+    @property
+    def embedding_bytes(self) -> int:
+        """Bytes of the embeddings of all runs."""
+        return self.n_runs * self.n_evaluated * self.dim * _FLOAT32_BYTES
+
+    def hours(self, gpus: Gpus) -> list[float]:
         """Return the hours of each run that is not done."""
-        to_train = [self.training_h + self.evaluation_h] * self.n_to_train
-        return to_train + [self.evaluation_h] * self.n_to_evaluate
+        images_per_h = 3600 * gpus.images_per_s * gpus.per_run
+        trained = self.steps * self.batch_size + self.n_validated + self.n_evaluated
+        images = [trained] * self.n_to_train + [self.n_evaluated] * self.n_to_evaluate
+        return [n_images / images_per_h for n_images in images]
 
 
 @dataclass(frozen=True)
@@ -64,193 +140,141 @@ class CostEstimate:
 
     Args:
         title: Title of the comparison.
-        runs: Costs by method and studied setting.
-        slots: Devices that the runs are shared among.
-        device: Name of the GPU that steps were timed on, or the number of CPU threads; empty where nothing was timed.
-        assumed_images_per_s: Number of images that a GPU is assumed to train on per second; None where steps were
-            timed.
+        runs: Costs by method and swept setting.
         image_bytes: Bytes of all images in tar files.
-        images_per_s: Number of training images that one process reads per second; None where they are missing.
         missing: Error messages about missing files.
     """
 
     title: str
     runs: tuple[RunCost, ...]
-    slots: tuple[Slot, ...]
-    device: str
-    assumed_images_per_s: float | None
     image_bytes: int
-    images_per_s: float | None
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
-    def total_h(self) -> float:
-        """Return the hours of all runs that are not done, one after another."""
-        return sum(hours for run in self.runs for hours in run.hours())
-
-    def elapsed_h(self) -> float:
-        """Return the hours until all runs are done, if each slot takes the next run as soon as it is free."""
-        free = [0.0] * len(self.slots)
+    def elapsed_h(self, gpus: Gpus) -> float:
+        """Return the hours until all runs are done, if each free group of GPUs takes the next run at once."""
+        free = [0.0] * (gpus.count // gpus.per_run)
         for run in self.runs:
-            for hours in run.hours():
+            for hours in run.hours(gpus):
                 heapq.heapreplace(free, free[0] + hours)
         return max(free)
 
 
-def estimate_cost(
-    settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot], *, images_per_s: float | None = None
-) -> CostEstimate:
-    """Estimate the cost of runs from one timed step of each model and each loss; nothing is written.
-
-    A few training images are read to time reading. GLDv2's published numbers replace those of missing images.
+def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstimate:
+    """Estimate the cost of runs; nothing is written.
 
     Args:
         settings: Settings of the comparison.
-        runs: Runs of its table and its studies.
-        slots: Devices that the runs are shared among; steps are timed on the first one.
-        images_per_s: Number of images that one of the GPUs trains on per second, which need not be at hand then, see
-            :mod:`hgld.benchmark.assumed_throughput`. Default: steps are timed.
+        runs: Runs of its table and its sweeps.
 
     Raises:
         InputError: Images to train on are missing, and they are not GLDv2's.
-        ConfigurationError: A batch does not fit into the memory of the GPU, or a run in the output folder has other
-            settings.
+        ConfigurationError: The settings of a training fit neither its model nor its images, or a run in the output
+            folder has other settings.
     """
-    disable_trimming()  # as training does
-    evaluation = settings.evaluation
-    evaluated = evaluation_size(evaluation, runs[0].settings)
-    shared: dict[TrainingSettings, tuple[TrainingSize, ModelTiming]] = {}
+    evaluated = settings.evaluation.size(runs[0].settings)
+    shared: dict[TrainingSettings, tuple[TrainingSize, EmbeddingModel]] = {}
     by_title: dict[str, list[Run]] = {}
     for run in runs:
-        by_title.setdefault(_title(run), []).append(run)
+        by_title.setdefault(" ".join([run.method, ",".join(run.changes)]).rstrip(), []).append(run)
     costs = []
-    with torch_threads(slots[0].threads):
-        for title, group in by_title.items():
-            training = group[0].settings
-            key = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
-            if key not in shared:
-                size = training_size(training, published=isinstance(evaluation, Gldv2Evaluation))
-                shared[key] = size, _model_timing(training, slots[0], images_per_s)
-            size, model = shared[key]
-            step = _step_cost(training, size, model, slots[0], images_per_s)
-            costs.append(_run_cost(title, group, size, step, evaluated, settings))
-    sizes = [size for size, _ in shared.values()]
-    slowest_s = max(size.read_s for size in sizes)
-    messages = [message for size in sizes for message in size.missing] + list(evaluated.missing if evaluated else ())
-    return CostEstimate(
-        title=settings.title,
-        runs=tuple(costs),
-        slots=tuple(slots),
-        device=_device_text(slots[0]) if images_per_s is None else "",
-        assumed_images_per_s=images_per_s,
-        image_bytes=max(size.n_bytes for size in sizes) + (evaluated.n_bytes if evaluated else 0),
-        images_per_s=1 / slowest_s if slowest_s else None,
-        missing=tuple(dict.fromkeys(messages)),
-    )
+    for title, group in by_title.items():
+        training = group[0].settings
+        key = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
+        if key not in shared:
+            published = isinstance(settings.evaluation, Gldv2Evaluation)
+            shared[key] = training_size(training, published=published), _untrained_model(training)
+        size, model = shared[key]
+        to_train = [run for run in group if not is_finished(run.settings, run.folder)]
+        to_evaluate = [run for run in group if run not in to_train and read_evaluated(settings, run) is None]
+        n_evaluated = size.n_test if evaluated is None else evaluated.n_images
+        counts = (len(group), len(to_train), len(to_evaluate))
+        costs.append(_run_cost(title, training, model, size, counts, n_evaluated))
+    evaluated, sizes = evaluated or EvaluationSize(), [size for size, _ in shared.values()]
+    missing = [*(message for size in sizes for message in size.missing), *evaluated.missing]
+    image_bytes = max(size.n_bytes for size in sizes) + evaluated.n_bytes
+    return CostEstimate(settings.title, tuple(costs), image_bytes, tuple(dict.fromkeys(missing)))
 
 
-def estimate_training_cost(settings: TrainingSettings, slot: Slot, *, images_per_s: float) -> CostEstimate:
-    """Estimate the cost of a training on GPUs that need not be at hand; nothing is written.
+def estimate_training_cost(settings: TrainingSettings) -> CostEstimate:
+    """Estimate the cost of a training; nothing is written."""
+    size = training_size(settings, published=False)
+    cost = _run_cost("", settings, _untrained_model(settings), size, (1, 1, 0), 0)
+    return CostEstimate("", (cost,), size.n_bytes)
 
-    Args:
-        settings: Settings of the training.
-        slot: GPUs that share the training.
-        images_per_s: Number of images that each of them trains on per second.
+
+def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSize:
+    """Return the numbers of images of a training, for missing ones GLDv2's published ones if ``published``.
 
     Raises:
-        InputError: Images are missing.
-        ConfigurationError: ``images_per_s`` is not above 0, or the loss cannot be built.
+        InputError: The images are missing, and either ``published`` is false or the length is set in epochs.
+        ConfigurationError: The images do not fill a batch, or a metric of the training does not exist.
     """
-    size = training_size(settings, published=False)
-    step = _step_cost(settings, size, _model_timing(settings, slot, images_per_s), slot, images_per_s)
-    run = RunCost(
-        title="",
-        n_runs=1,
-        n_to_train=1,
-        n_to_evaluate=0,
-        steps=size.steps,
-        batch_size=settings.batch_size,
-        model=step.model,
-        loss=step.loss,
-        training_h=step.training_h(size),
-        evaluation_h=0.0,
-        n_embedded=0,
-        n_checkpoints=size.n_checkpoints,
+    try:
+        images = TrainingImages(settings)
+    except InputError as error:
+        if not published or settings.steps is None:
+            raise
+        landmarks = np.arange(_GLDV2_CLASSES[0])
+        labels = np.stack([landmarks % n for n in _GLDV2_CLASSES], axis=1)
+        n_bytes = N_SHARDS["train"] * SHARD_BYTES["train"]
+        return TrainingSize(labels, settings.steps, n_bytes=n_bytes, missing=(str(error),))
+    test = images.test.manifest
+    for name in settings.evaluation.metrics:
+        Metric.from_name(name, len(test.level_names))
+    return TrainingSize(
+        labels=images.train.manifest.labelling,
+        steps=images.n_steps,
+        n_test=len(test),
+        n_val=0 if images.val is None else len(images.val),
+        # before the first step, after each ``every`` epochs, and after the last step
+        n_evaluations=1 + -(-images.n_epochs // settings.evaluation.every),
+        n_bytes=sum(int(part.sizes[part.sizes > 0].sum()) for part in (images.train.manifest, test)),
     )
-    return CostEstimate("", (run,), (slot,), "", images_per_s, size.n_bytes, 1 / size.read_s, ())
 
 
-@dataclass(frozen=True, eq=False)
-class _StepCost:
-    """Cost of the model, of the loss and optimisers, and seconds of a step and of embedding an image."""
-
-    model: ModelTiming
-    loss: LossTiming
-    step_s: float
-    embed_s: float
-
-    def training_h(self, size: TrainingSize) -> float:
-        """Return the hours of a training with its evaluations, all of which test if each is the best so far."""
-        n_embedded = size.n_evaluations * (size.n_val + size.n_test)
-        return (size.steps * self.step_s + n_embedded * self.embed_s) / 3600
-
-
-def _model_timing(settings: TrainingSettings, slot: Slot, images_per_s: float | None) -> ModelTiming:
-    if images_per_s is not None:
-        return assume_throughput(settings, images_per_s, len(slot.devices))
-    return time_model(settings, torch.device(slot.devices[0]), len(slot.devices))
-
-
-def _step_cost(
-    settings: TrainingSettings, size: TrainingSize, model: ModelTiming, slot: Slot, images_per_s: float | None
-) -> _StepCost:
-    n_processes = len(slot.devices)
-    if images_per_s is not None:
-        # A step has to be made, as optimisers have no state before; its seconds here say nothing of the GPU.
-        loss = time_loss(settings, model.model, size.labels, size.batch, torch.device("cpu"), n_processes)
-        return _StepCost(model, replace(loss, step_s=0.0), model.step_s, model.embed_s / n_processes)
-    device = torch.device(slot.devices[0])
-    loss = time_loss(settings, model.model, size.labels, size.batch, device, n_processes)
-
-    def with_reading(computing_s: float, n_images: float) -> float:
-        """Workers read the next images beside a GPU, but on the same cores as a CPU."""
-        if device.type == "cpu":
-            return computing_s + n_images * size.read_s / slot.threads
-        return max(computing_s, n_images * size.read_s / max(1, min(settings.workers, slot.threads)))
-
-    step_s = with_reading(model.step_s + loss.step_s, settings.batch_size / n_processes)
-    return _StepCost(model, loss, step_s, with_reading(model.embed_s, 1) / n_processes)
+def _untrained_model(settings: TrainingSettings) -> EmbeddingModel:
+    """Return the model of a training after its warm-up, with random weights."""
+    model = build_model(settings.model.model_copy(update={"pretrained": False}))
+    freeze_parameters(model, settings, settings.warm_up_epochs)
+    return model
 
 
 def _run_cost(
     title: str,
-    runs: Sequence[Run],
+    settings: TrainingSettings,
+    model: EmbeddingModel,
     size: TrainingSize,
-    step: _StepCost,
-    evaluated: EvaluationSize | None,
-    benchmark: BenchmarkSettings,
+    counts: tuple[int, int, int],
+    n_evaluated: int,
 ) -> RunCost:
-    n_embedded = size.n_test if evaluated is None else evaluated.n_images
-    to_train = [run for run in runs if not is_finished(run.settings, run.folder)]
-    trained = [run for run in runs if run not in to_train]
+    """Return the cost of runs; ``counts`` are those of all, to train, and to evaluate only."""
+    loss = training_loss(settings, LabelSpace.from_labels(model.dim, size.labels), len(size.labels), memory_start=0)
+    groups = {**model.parameter_groups(), "proxies": list(loss.parameters())}
+    require_trainable(model, groups, settings)
+    state_bytes = sum(tensor.nbytes for part in (model, loss) for tensor in part.state_dict().values())
+    gradient_bytes = 0
+    for name, group in groups.items():
+        trained = [parameter for parameter in group if parameter.requires_grad]
+        gradient_bytes += sum(parameter.nbytes for parameter in trained)
+        if settings.steps != 0:
+            optimiser: GroupSettings = getattr(settings.optimiser, name)
+            state_bytes += sum(_optimiser_bytes(optimiser, parameter) for parameter in trained)
     return RunCost(
-        title=title,
-        n_runs=len(runs),
-        n_to_train=len(to_train),
-        n_to_evaluate=sum(read_evaluated(benchmark, run) is None for run in trained),
+        title,
+        *counts,
         steps=size.steps,
-        batch_size=runs[0].settings.batch_size,
-        model=step.model,
-        loss=step.loss,
-        training_h=step.training_h(size),
-        evaluation_h=n_embedded * step.embed_s / 3600,
-        n_embedded=n_embedded,
-        n_checkpoints=size.n_checkpoints,
+        batch_size=settings.batch_size,
+        n_validated=size.n_evaluations * (size.n_val + size.n_test),
+        n_evaluated=n_evaluated,
+        dim=model.dim,
+        n_checkpoints=2 if size.n_val else 1,
+        state_bytes=state_bytes,
+        gradient_bytes=gradient_bytes,
     )
 
 
-def _device_text(slot: Slot) -> str:
-    return f"{slot.threads} CPU threads" if slot.devices[0] == "cpu" else torch.cuda.get_device_name(slot.devices[0])
-
-
-def _title(run: Run) -> str:
-    return " ".join([run.method, ",".join(run.changes)]).rstrip()
+def _optimiser_bytes(settings: GroupSettings, parameter: torch.nn.Parameter) -> int:
+    """Return the bytes of the state of a parameter: two moments and the number of the step of Adam, or a momentum."""
+    if settings.name == "sgd":
+        return parameter.nbytes * (settings.momentum > 0)
+    return 2 * parameter.nbytes + _FLOAT32_BYTES

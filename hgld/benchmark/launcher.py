@@ -1,4 +1,9 @@
-"""Runs as child processes, side by side on devices, each with its own log file.
+"""Runs as child processes, side by side on devices, each with its own log file; and what launchers share.
+
+::
+
+    OUT/runs/METHOD/seed0.json    task of the process, see hgld.benchmark.worker
+    OUT/runs/METHOD/seed0.log     its output, from the last time that it ran
 
 A failed process does not stop the others. When this process is stopped or dies, its children save their last step and
 exit.
@@ -20,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from hgld.benchmark.launching import WORKER_MODULE, FailedRun, error_lines, log_file, raise_failures, task_file
+from hgld.benchmark.runs import Run
 from hgld.benchmark.worker import WorkerTask
 from hgld.compute.stop_signals import catch_stop_signals
 from hgld.errors import ConfigurationError
@@ -28,7 +33,48 @@ from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
 
+#: Module that trains and evaluates the run of a task file, which is its first argument; the second one is the device.
+WORKER_MODULE = "hgld.cli.benchmark_worker"
+_MAX_ERROR_LINES = 6
 _POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run whose process failed."""
+
+    run: Run
+    outcome: str
+    error: str
+
+
+def task_file(run: Run) -> Path:
+    """Return the file of the task of a run."""
+    return run.folder.with_name(f"{run.folder.name}.json")
+
+
+def log_file(run: Run) -> Path:
+    """Return the file of the output of the process of a run."""
+    return run.folder.with_name(f"{run.folder.name}.log")
+
+
+def error_lines(log: Path) -> str:
+    """Return the error message in the log of a process, or else the last lines of the log; indented."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    selected = lines[errors[0] :][:_MAX_ERROR_LINES] if errors else lines[-_MAX_ERROR_LINES:]
+    return "\n".join(f"    {line}" for line in selected)
+
+
+def raise_failures(failed: Sequence[FailedRun], n_runs: int) -> None:
+    """Raise an error that reports failed runs, if there are any."""
+    if failed:
+        errors = "\n".join(f"{each.run} ({each.outcome}, {log_file(each.run)}):\n{each.error}" for each in failed)
+        raise ConfigurationError(
+            f"{len(failed)} of {n_runs} runs failed, the others are done; fix the errors below and run the same "
+            f"command again, which resumes from here, or exclude the methods:\n{errors}"
+        )
 
 
 @dataclass(frozen=True)
@@ -111,17 +157,12 @@ class LocalLauncher:
         return len(self.slots[0].devices)
 
     def launch(self, tasks: Sequence[WorkerTask], out: Path, *, progress: Progress | None = None) -> None:
-        """See :class:`~hgld.benchmark.launching.Launcher` and :func:`launch`."""
+        """See :func:`launch`."""
         launch(tasks, self.slots, progress=progress)
 
 
 def launch(tasks: Sequence[WorkerTask], slots: Sequence[Slot], *, progress: Progress | None = None) -> None:
     """Train and evaluate runs in child processes, one run at a time per slot.
-
-    Args:
-        tasks: Runs in the order in which they start.
-        slots: Devices of the runs.
-        progress: Progress in runs.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; the children have saved their last step.

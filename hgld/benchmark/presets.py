@@ -1,30 +1,27 @@
-"""Describe presets: what each trains, the table of the paper that it belongs to, and where its values come from.
-
-The first line of a training's file names the method and its table, that of ``base.yaml`` beside it the images.
-"""
+"""Describe presets: what each trains, the table of the paper that it belongs to, and where its values come from."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from hgld.io.preset_files import OWN_IMAGES, SHARED, comparison_presets, training_file, training_presets
+from hgld.io.preset_files import (
+    OWN_IMAGES,
+    SHARED,
+    comparison_presets,
+    preset_description,
+    training_file,
+    training_presets,
+)
 from hgld.io.settings import flatten, override, read_origins, to_dict
 from hgld.resources import preset_folder
 
 #: Stands for the manifest in presets for images of your own.
 _MANIFEST = "MANIFEST"
-_TABLES = re.compile(r"(?<!not in )(?:first row of )?Tables? ([IVX]+(?:(?:, | and )[IVX]+)*)")
-_TABLES_OF_OTHERS = re.compile(
-    r"Tables? (\d+(?:(?:, | and | to )\d+)*) of (?:the )?(.+ et al\.|[^.]+?)(?: paper)?\.?$"
-)
-#: The beginning of a sentence up to its first punctuation outside parentheses.
-_FIRST_CLAUSE = re.compile(r"(?:\([^)]*\)|[^,;.:(])*")
 
 
 @dataclass(frozen=True)
@@ -49,41 +46,19 @@ class TrainingPreset:
 
 @dataclass(frozen=True)
 class ComparisonPreset:
-    """A preset of ``hgld benchmark``.
-
-    Args:
-        name: Its name.
-        title: Its title.
-        methods: Names of its methods.
-    """
+    """A preset of ``hgld benchmark``."""
 
     name: str
     title: str
     methods: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ResolvedSetting:
+class ResolvedSetting(NamedTuple):
     """A setting, its value, and the file, preset of models or default that the value comes from."""
 
     key: str
     value: Any
     origin: str
-
-
-@dataclass(frozen=True)
-class ResolvedPreset:
-    """A preset with all of its settings.
-
-    Args:
-        name: Its name.
-        path: Its file.
-        settings: All settings, in order.
-    """
-
-    name: str
-    path: Path
-    settings: tuple[ResolvedSetting, ...]
 
 
 def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
@@ -97,8 +72,8 @@ def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
     return trainings, comparisons
 
 
-def resolve_preset(name: str) -> ResolvedPreset:
-    """Return all settings of a preset, or of a file of settings, with the origin of each.
+def resolve_preset(name: str) -> tuple[Path, list[ResolvedSetting]]:
+    """Return the file of a preset, or of settings, and all settings with their origins.
 
     A name of both kinds is that of the comparison.
 
@@ -116,14 +91,14 @@ def resolve_preset(name: str) -> ResolvedPreset:
     comparisons = comparison_presets()
     if name in comparisons:
         path = comparisons[name]
-        return ResolvedPreset(name, path, _resolve(read_benchmark(name), read_origins(path)))
+        return path, _resolve(read_benchmark(name), read_origins(path))
     path = training_file(name)
     origins = read_origins(path)
     missing = [] if "data.manifest" in origins else [override("data.manifest", _MANIFEST)]
-    return ResolvedPreset(name, path, _resolve(read_training_settings(path, missing), origins))
+    return path, _resolve(read_training_settings(path, missing), origins)
 
 
-def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tuple[ResolvedSetting, ...]:
+def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> list[ResolvedSetting]:
     model = origins.get("model.preset", (None,))[0]
     values = []
     for key, value in flatten(to_dict(settings)).items():
@@ -138,39 +113,14 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tu
         else:
             origin = "default"
         values.append(ResolvedSetting(key, _short(Path(value)) if key.endswith(".training") else value, origin))
-    return tuple(values)
+    return values
 
 
 def _describe(name: str, path: Path) -> TrainingPreset:
-    values, line = read_origins(path), _first_line(path)
+    values, row = read_origins(path), preset_description(path)
     backbone = next(str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values)
-    return TrainingPreset(
-        name.removeprefix(f"{OWN_IMAGES}/"),
-        _first_clause(line),
-        _tables(line),
-        backbone,
-        _first_clause(_first_line(path.with_name(f"{SHARED}.yaml"))),
-    )
-
-
-def _tables(line: str) -> str:
-    if tables := _TABLES.search(line):
-        return tables[1].replace(" and", ",")
-    if tables := _TABLES_OF_OTHERS.search(line):
-        return f"{tables[2]} {tables[1].replace(' and', ',')}"
-    return ""
-
-
-def _first_clause(sentence: str) -> str:
-    clause = _FIRST_CLAUSE.match(sentence)
-    assert clause is not None  # it matches the empty text
-    return clause[0].strip()
-
-
-def _first_line(path: Path) -> str:
-    """Return the first line of a settings file, which is a comment."""
-    with path.open(encoding="utf-8") as stream:
-        return stream.readline().strip("# \n")
+    images = preset_description(path.with_name(SHARED))["about"]
+    return TrainingPreset(name.removeprefix(f"{OWN_IMAGES}/"), row["about"], row["tables"], backbone, images)
 
 
 def _short(path: Path) -> str:

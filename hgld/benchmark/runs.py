@@ -5,22 +5,23 @@
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
     OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits
     OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
-    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.run_evaluation
+    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.worker
 
 Runs with the same settings are shared: a sweep whose values include the value of the table uses the run of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.preset_files import comparison_file, training_presets
-from hgld.io.settings import read_settings, to_dict
+from hgld.io.settings import read_origins, read_settings, to_dict
 from hgld.training.run import read_training_settings
+from hgld.training.run_folder import RunFolder
 from hgld.training.training_settings import TrainingSettings
 
 #: Seed of the random split, or None for the splits of the manifest; and seed of the training.
@@ -38,7 +39,6 @@ class Run:
         overrides: Changes to the settings of all trainings besides those of the comparison, such as
             ``data.manifest=mine.parquet``.
         changes: Changes to the settings of the method in a sweep, such as ``loss.lambda=0.3``.
-        config: Settings file of the method.
         folder: Folder of the run.
         settings: Resolved settings.
     """
@@ -48,7 +48,6 @@ class Run:
     seed: int
     overrides: tuple[str, ...]
     changes: tuple[str, ...]
-    config: Path
     folder: Path
     settings: TrainingSettings
 
@@ -81,10 +80,7 @@ def describe_draw(draw: Draw) -> str:
 
 
 def read_benchmark(config: str | Path) -> BenchmarkSettings:
-    """Read the settings of a comparison, with paths of trainings relative to the folder of the file.
-
-    Args:
-        config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
+    """Read the settings of a comparison; paths of trainings are relative to the folder of the file.
 
     Raises:
         InputError: See :func:`~hgld.io.settings.read_settings`.
@@ -92,11 +88,12 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
     """
     path = comparison_file(config)
     settings = read_settings(BenchmarkSettings, path)
-    presets = training_presets()
-    methods = {
-        name: method.model_copy(update={"training": presets.get(str(method.training), path.parent / method.training)})
-        for name, method in settings.methods.items()
-    }
+    presets, origins = training_presets(), read_origins(path)
+    methods = {}
+    for name, method in settings.methods.items():
+        own_row = origins[f"methods.{name}.title"][1] / name
+        given = method.training and presets.get(str(method.training), path.parent / method.training)
+        methods[name] = method.model_copy(update={"training": given or own_row})
     return settings.model_copy(update={"methods": methods})
 
 
@@ -104,11 +101,6 @@ def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] 
     """Return the runs of the table by method, ordered by seed, then by split.
 
     An untrained model has those of the first seed alone.
-
-    Args:
-        settings: Settings of the comparison.
-        out: Output folder.
-        overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
 
     Raises:
         InputError: The settings of a training cannot be read.
@@ -165,6 +157,7 @@ def _run(
 ) -> Run:
     """Return a run; ``changes`` without effect are ignored, so that equal runs share a folder."""
     config = settings.methods[method].training
+    assert config is not None  # :func:`read_benchmark` has filled it in
     split, seed = draw
     of_split = [] if split is None else [f"data.random_split.seed={split}"]
     common = (*settings.set, *overrides, *of_split, f"seed={seed}")
@@ -175,4 +168,44 @@ def _run(
         if to_dict(changed) != to_dict(resolved):
             resolved, effective = changed, (*effective, change)
     folder = out / "runs" / method / ",".join(effective) / ("" if split is None else f"split{split}") / f"seed{seed}"
-    return Run(method, split, seed, tuple(overrides), effective, config, folder, resolved)
+    return Run(method, split, seed, tuple(overrides), effective, folder, resolved)
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Record of a finished training.
+
+    Args:
+        steps: Number of steps.
+        train_seconds: Seconds of these steps, without evaluations.
+        device: ``cpu``, or the name of a GPU.
+        machine: Processor, cores and memory.
+        versions: Versions of the software by name.
+    """
+
+    steps: int
+    train_seconds: float
+    device: str
+    machine: str
+    versions: Mapping[str, str]
+
+
+def read_training_record(run: Run) -> TrainingRecord:
+    """Read the record of a training from the files of its run.
+
+    Raises:
+        InputError: The folder holds no run.
+    """
+    folder = RunFolder(run.folder)
+    recorded = folder.recorded_run()
+    if recorded is None:
+        raise InputError(f"{run.folder}: there is no run; train it first")
+    _, record = recorded
+    steps = folder.history("step")
+    return TrainingRecord(
+        steps=len(steps),
+        train_seconds=sum(run.settings.batch_size / step["images_per_s"] for step in steps),
+        device=record["device"],
+        machine=record["machine"],
+        versions=record["versions"],
+    )

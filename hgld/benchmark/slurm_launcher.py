@@ -23,17 +23,17 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hgld.benchmark.launching import WORKER_MODULE, FailedRun, error_lines, log_file, raise_failures, task_file
+from hgld.benchmark.engine import write_text
+from hgld.benchmark.launcher import WORKER_MODULE, FailedRun, error_lines, log_file, raise_failures, task_file
 from hgld.benchmark.runs import Run
 from hgld.benchmark.worker import WorkerTask, is_done
 from hgld.compute.slurm_jobs import TaskState, submit_array, task_states
 from hgld.compute.stop_signals import StopRequest, catch_stop_signals
 from hgld.errors import ConfigurationError, SourceError
-from hgld.io.files import atomic_write
 from hgld.progress import NoProgress, Progress
 from hgld.training.run_folder import RunFolder
 
@@ -47,17 +47,8 @@ _MAX_TASKS = 1000
 _VISIBLE_AFTER_S = 90.0
 #: Options of ``sbatch`` that have their own place in the command, in the script, or here.
 _OWN_OPTIONS = (
-    "--array",
-    "-a",
-    "--job-name",
-    "-J",
-    "--ntasks",
-    "-n",
-    "--output",
-    "-o",
-    "--error",
-    "-e",
-    "--parsable",
+    *("--array", "-a", "--job-name", "-J", "--ntasks", "-n"),
+    *("--output", "-o", "--error", "-e", "--parsable"),
 )
 #: Reasons to wait that need no mention.
 _USUAL_REASONS = ("", "None", "Resources", "Priority", "JobArrayTaskLimit", "BeginTime")
@@ -99,19 +90,16 @@ class SlurmLauncher:
             raise ConfigurationError(
                 f'`devices` are "{self.device}"; expected cuda or cpu, as SLURM chooses the devices of a job'
             )
-        if self.n_processes < 1:
-            raise ConfigurationError(f"`per_run` is {self.n_processes}; expected 1 or more")
-        if self.max_running is not None and self.max_running < 1:
-            raise ConfigurationError(f"`max_running` is {self.max_running}; expected 1 or more")
-        for option in self._given_options():
-            if option.partition("=")[0] in _OWN_OPTIONS:
-                raise ConfigurationError(f"`sbatch` has the option {option}, which hgld sets itself; omit it")
-
-    def _given_options(self) -> list[str]:
+        for name, number in (("per_run", self.n_processes), ("max_running", self.max_running)):
+            if number is not None and number < 1:
+                raise ConfigurationError(f"`{name}` is {number}; expected 1 or more")
         try:
-            return shlex.split(self.options)
+            options = shlex.split(self.options)
         except ValueError as error:
             raise ConfigurationError(f"`sbatch` is {self.options}: {error}") from None
+        for option in options:
+            if option.partition("=")[0] in _OWN_OPTIONS:
+                raise ConfigurationError(f"`sbatch` has the option {option}, which hgld sets itself; omit it")
 
     def script(self, tasks: Sequence[Path]) -> str:
         """Return the batch script of an array whose tasks take these task files in order."""
@@ -133,18 +121,13 @@ class SlurmLauncher:
         limit = "" if self.max_running is None else f"%{self.max_running}"
         folder = str(_slurm_folder(out).absolute()).replace("%", "%%")
         return [
-            *("--requeue", f"--signal={signal}", *self._given_options()),
+            *("--requeue", f"--signal={signal}", *shlex.split(self.options)),
             *(f"--array=1-{n_runs}{limit}", f"--ntasks={self.n_processes}"),
             *(f"--job-name=hgld-{out.name}", f"--output={folder}/%A_%a.out"),
         ]
 
     def launch(self, tasks: Sequence[WorkerTask], out: Path, *, progress: Progress | None = None) -> None:
         """Submit runs, unless they are submitted already, and wait until their jobs are over.
-
-        Args:
-            tasks: Runs in the order in which they start.
-            out: Output folder of the comparison.
-            progress: Progress in runs.
 
         Raises:
             KeyboardInterrupt: A signal asked the process to stop; the jobs go on.
@@ -188,11 +171,6 @@ class _Job:
 class _SubmittedRuns:
     """Runs of a comparison that are submitted as tasks of arrays.
 
-    Args:
-        launcher: How they are submitted.
-        tasks: Runs to train and evaluate; those without a job get one.
-        out: Output folder of the comparison.
-
     Attributes:
         jobs: Tasks of arrays that are not over, which work on these runs.
     """
@@ -221,29 +199,32 @@ class _SubmittedRuns:
         states = task_states([job.id for job in self.jobs])
         if states is None:
             return 0, []
-        over: list[_Job] = []
-        again: list[str] = []
-        failed: list[FailedRun] = []
+        running, again, failed = [], [], []
         for job in self.jobs:
             state, run = states[job.id], self._tasks[job.task].run
             self._log_state(job, run, state)
-            if not state.ended or self._may_become_visible(job, state):
+            done = state.ended and self._is_done(job)
+            if not state.ended or not (done or state.name != "COMPLETED" or self._was_visible_in_time(job)):
+                running.append(job)
                 continue
-            over.append(job)
-            if self._is_done(job):
+            output = _slurm_folder(self._out) / f"{job.id}.out"  # what SLURM itself says
+            if done:
                 log.info("%s finished", run)
             elif state.stopped and _checkpoint_time(run) not in (None, job.checkpoint):
                 log.warning("%s was stopped (%s); it is submitted again to resume", run, state)
                 again.append(job.task)
             else:
-                failed.append(self._failure(job, run, state))
+                error = "\n".join(filter(None, map(error_lines, (log_file(run), output)))) or "    no output"
+                failed.append(FailedRun(run, f"job {job.id}: {state}", error))
                 log.error("%s failed (%s); see %s", run, state, log_file(run))
-            self._remove_empty_output(job)
-        if over:
-            self.jobs = [job for job in self.jobs if job not in over]
+            if output.is_file() and not output.stat().st_size:
+                output.unlink()
+        n_ended = len(self.jobs) - len(running) - len(again)
+        if len(running) < len(self.jobs):
+            self.jobs = running
             self._submit(again)
             self._write_record()
-        return len(over) - len(again), failed
+        return n_ended, failed
 
     def _recorded_jobs(self) -> list[_Job]:
         """Return the recorded tasks of arrays that are not over."""
@@ -274,8 +255,8 @@ class _SubmittedRuns:
             chunk = names[first : first + _MAX_TASKS]
             for name in chunk:
                 self._tasks[name].write(self._out / name)
-            _slurm_folder(self._out).mkdir(exist_ok=True)
             script = self._launcher.script([(self._out / name).absolute() for name in chunk])
+            self._record.parent.mkdir(exist_ok=True)
             array = submit_array(script, self._launcher.submit_options(len(chunk), self._out))
             self.jobs += [
                 _Job(f"{array}_{index}", name, _checkpoint_time(self._tasks[name].run))
@@ -285,8 +266,8 @@ class _SubmittedRuns:
             log.info("%d runs are submitted as job %s", len(chunk), array)
 
     def _write_record(self) -> None:
-        with atomic_write(self._record) as draft:
-            draft.write_text(json.dumps([asdict(job) for job in (*self.jobs, *self._other_jobs)], indent=1) + "\n")
+        jobs = [asdict(job) for job in (*self.jobs, *self._other_jobs)]
+        write_text(self._record, json.dumps(jobs, indent=1))
 
     def _is_done(self, job: _Job) -> bool:
         task = self._tasks[job.task]
@@ -295,17 +276,10 @@ class _SubmittedRuns:
         except ConfigurationError:  # the run with other settings, which the task was to replace
             return False
 
-    def _may_become_visible(self, job: _Job, state: TaskState) -> bool:
-        """Return whether a task is completed, but the files of its run may not be visible on this machine yet."""
-        if state.name != "COMPLETED" or self._is_done(job):
-            return False
+    def _was_visible_in_time(self, job: _Job) -> bool:
+        """Return whether the files of a completed task would be visible on this machine by now."""
         completed_at = self._completed_at.setdefault(job.id, time.monotonic())
-        return time.monotonic() - completed_at < _VISIBLE_AFTER_S
-
-    def _failure(self, job: _Job, run: Run, state: TaskState) -> FailedRun:
-        messages = [error_lines(log_file(run)), error_lines(self._output_of(job))]
-        error = "\n".join(filter(None, messages)) or "    no output"
-        return FailedRun(run, f"job {job.id}: {state}", error)
+        return time.monotonic() - completed_at >= _VISIBLE_AFTER_S
 
     def _log_state(self, job: _Job, run: Run, state: TaskState) -> None:
         """Log that a task started, or waits for an unusual reason, once."""
@@ -318,31 +292,18 @@ class _SubmittedRuns:
         elif state.name == "PENDING" and state.reason not in _USUAL_REASONS:
             log.warning("%s waits as job %s: %s", run, job.id, state.reason)
 
-    def _output_of(self, job: _Job) -> Path:
-        return _slurm_folder(self._out) / f"{job.id}.out"
-
-    def _remove_empty_output(self, job: _Job) -> None:
-        path = self._output_of(job)
-        if path.is_file() and path.stat().st_size == 0:
-            path.unlink()
-
 
 def _slurm_folder(out: Path) -> Path:
     return out / "slurm"
 
 
 def _same_result(path: Path, task: WorkerTask) -> bool:
-    """Return whether the task in a file trains and evaluates its run as another task does."""
+    """Return whether the task in a file makes the same result; titles and other runs of a comparison may change."""
     if not path.is_file():
         return False
     submitted = WorkerTask.read(path)
-    return _determining(submitted) == _determining(task)
-
-
-def _determining(task: WorkerTask) -> Mapping[str, object]:
-    """Return what the result of a run depends on; titles and the other runs of a comparison may change."""
-    benchmark = task.benchmark
-    return {"run": task.run.settings, "evaluation": benchmark.evaluation, "metrics": benchmark.metrics}
+    before, now = ((one.run.settings, one.benchmark.evaluation, one.benchmark.metrics) for one in (submitted, task))
+    return before == now
 
 
 def _checkpoint_time(run: Run) -> int | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from hgld.cli.base import FigureFormat, app, friendly_errors, print_summary, writable_folder
-from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
+from hgld.cli.planning import GpuCount, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_comparison, with_images
 
 
@@ -78,9 +78,9 @@ def benchmark(
         ),
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print the estimated hours, memory and disk, from a timed step, then exit.")
+        bool, typer.Option("--plan", help="Print the numbers of runs, steps and images, memory and disk, then exit.")
     ] = False,
-    gpus: Gpus = None,
+    gpus: GpuCount = None,
     images_per_second: ImagesPerSecond = None,
     formats: FigureFormat = None,
     force: Annotated[
@@ -97,9 +97,8 @@ def benchmark(
     """
     options = {"images_per_s": "--images-per-second", "gpus": "--gpus", "per_run": "--per-run"}
     with friendly_errors(**options):
-        from hgld.benchmark.assumed_throughput import described_slots
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
-        from hgld.benchmark.cost_estimate import estimate_cost
+        from hgld.benchmark.cost_estimate import Gpus, estimate_cost
         from hgld.benchmark.launcher import LocalLauncher, parse_slots
         from hgld.benchmark.slurm_launcher import SlurmLauncher
         from hgld.cli.summaries.benchmark import format_comparison, format_cost
@@ -107,7 +106,7 @@ def benchmark(
         from hgld.progress import TerminalProgress
 
         require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
-        on_slurm, described = launcher == "slurm", images_per_second is not None
+        on_slurm = launcher == "slurm"
         if not on_slurm and (sbatch or max_running):
             raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
         comparison = read_comparison(
@@ -121,12 +120,10 @@ def benchmark(
         )
         if plan:
             n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
-            if described:
-                slots = described_slots(gpus or n_jobs * per_run, per_run)
-            else:  # a job is planned for as if it had the devices of this machine
-                slots = parse_slots(None, per_run)[:1] * n_jobs if on_slurm else parse_slots(devices, per_run)
-            cost = estimate_cost(comparison.settings, comparison.runs, slots, images_per_s=images_per_second)
-            typer.echo(format_cost(cost))
+            described = None
+            if images_per_second is not None:
+                described = Gpus(gpus or n_jobs * per_run, per_run, images_per_second)
+            typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
             return
         chosen = (
             SlurmLauncher(sbatch, devices or "cuda", per_run, max_running)

@@ -23,7 +23,7 @@ from hgld.cli.base import (
     relative_to,
 )
 from hgld.cli.options import options_of
-from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
+from hgld.cli.planning import GpuCount, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_training, with_images
 from hgld.cli.render import lines
 from hgld.compute.part import Part
@@ -78,7 +78,7 @@ def train(
     plan: Annotated[
         bool, flag("--plan", "Print all settings and the numbers of images and steps, then exit.")
     ] = False,
-    gpus: Gpus = None,
+    gpus: GpuCount = None,
     images_per_second: ImagesPerSecond = None,
 ) -> None:
     """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
@@ -104,13 +104,11 @@ def train(
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
             if images_per_second is not None:
-                from hgld.benchmark.assumed_throughput import described_slots
-                from hgld.benchmark.cost_estimate import estimate_training_cost
+                from hgld.benchmark.cost_estimate import Gpus, estimate_training_cost
                 from hgld.cli.summaries.benchmark import format_training_cost
 
-                (slot,) = described_slots(gpus or 1, gpus or 1)
-                cost = estimate_training_cost(settings, slot, images_per_s=images_per_second)
-                typer.echo(f"\n{format_training_cost(cost)}")
+                described = Gpus(gpus or 1, gpus or 1, images_per_second)
+                typer.echo(f"\n{format_training_cost(estimate_training_cost(settings), described)}")
             return
         if out is None:
             raise ConfigurationError("no folder for the run; name one with --out")

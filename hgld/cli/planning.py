@@ -1,4 +1,4 @@
-"""Options of ``--plan`` that describe GPUs which are not at hand."""
+"""Options of ``--plan`` that describe GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from hgld.errors import ConfigurationError
 
-Gpus = Annotated[
+GpuCount = Annotated[
     int | None,
     typer.Option(
         metavar="N",
@@ -20,8 +20,8 @@ ImagesPerSecond = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="With --plan: images that a GPU trains on per second, as measured or published; no step is timed.",
-        show_default="a step is timed",
+        help="With --plan: images that a GPU trains on per second, as measured or published.",
+        show_default="no hours are estimated",
     ),
 ]
 
@@ -31,7 +31,4 @@ def require_plan(*, plan: bool, gpus: int | None, images_per_second: float | Non
     if images_per_second is not None and not plan:
         raise ConfigurationError("--images-per-second is for --plan; training measures by itself")
     if gpus is not None and images_per_second is None:
-        raise ConfigurationError(
-            "--gpus describes GPUs that are not at hand; add --plan and --images-per-second, or name those at hand "
-            "with --devices"
-        )
+        raise ConfigurationError("--gpus are those of an estimate; add --plan and --images-per-second")

@@ -77,4 +77,4 @@ def presets(
         from hgld.benchmark.presets import list_presets, resolve_preset
         from hgld.cli.summaries.presets import format_presets, format_resolved
 
-        typer.echo(format_resolved(resolve_preset(name)) if name else format_presets(*list_presets()))
+        typer.echo(format_resolved(*resolve_preset(name)) if name else format_presets(*list_presets()))

@@ -345,10 +345,10 @@ def compare(
 
 def format_comparison(summary: RejectionSummary) -> str:
     """Return the means of GAP and AUROC of each score, what failed, and the files written."""
-    from hgld.benchmark.rejection.comparison_settings import ALL_UNKNOWN
+    from hgld.benchmark.rejection.settings import ALL_UNKNOWN
 
     values, scores = summary.values, summary.settings.score_settings()
-    unknown = list(dict.fromkeys(values.values["unknown"]))
+    unknown = values.unknown()
     columns = [(unknown[-1], "gap"), *((name, "auroc") for name in unknown if name != ALL_UNKNOWN)]
     tables = []
     for name, embedding in summary.settings.embeddings.items():
@@ -357,10 +357,10 @@ def format_comparison(summary: RejectionSummary) -> str:
             means = [values.mean((name, score, *column)) for column in columns]
             cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
             if any(mean is not None for mean in means):
-                rows.append([scores[score].title or score, *cells])
+                rows.append([summary.settings.score_title(score), *cells])
         header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
         tables += [*aligned(header, rows), ""]
-    reasons = [f"{part.embedding}, split {part.split}, {part.score}: {part.reason}" for part in summary.failed]
+    reasons = list(map(str, summary.failed))
     return lines(
         tables,
         f"{summary.n_parts:,} scores, {summary.n_parts - summary.n_new - len(reasons):,} done before",

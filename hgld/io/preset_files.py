@@ -1,8 +1,9 @@
 """Presets: the settings files that come with hgld, found by name.
 
-``h-gldv2/happier`` is the training in ``pipelines/benchmarks/h-gldv2/happier.yaml``, and ``h-gldv2`` the comparison
-in ``pipelines/benchmarks/h-gldv2.yaml``. A training's name without a folder is one for images of your own:
-``happier`` is ``own_images/happier``.
+``h-gldv2`` is the comparison in ``pipelines/benchmarks/h-gldv2.yaml``, and ``h-gldv2/happier`` the training in the
+row ``happier`` of its ``trainings``, which is referred to as ``h-gldv2.yaml/happier``: what the row says is merged
+over the settings under ``shared``. A training's name without a file is one for images of your own: ``happier`` is
+``own_images/happier``.
 """
 
 from __future__ import annotations
@@ -10,48 +11,72 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from hgld.errors import ConfigurationError, InputError, similar_names
 from hgld.resources import preset_folder, rejection_folder
 
-#: The folder of trainings that are named without it.
+#: The file of trainings that are named without it.
 OWN_IMAGES = "own_images"
-#: Settings that the trainings of a folder share; not a preset.
-SHARED = "base"
+#: Keys of a file's trainings, one row each, and of the settings that they share.
+TRAININGS, SHARED = "trainings", "shared"
+#: Keys of a row that describe it, and are no settings: the method or the images, and the tables of papers.
+DESCRIPTION = ("about", "tables")
 _SUFFIXES = (".yaml", ".yml")
 
 
 @cache
 def training_presets() -> Mapping[str, Path]:
-    """Return the settings files of trainings by name, those for images of your own first.
+    """Return the rows of trainings by name, those for images of your own first.
 
     >>> list(training_presets())[0].partition("/")[0]
     'own_images'
     """
     paths = {
-        f"{path.parent.name}/{path.stem}": path for path in preset_folder().glob("*/*.yaml") if path.stem != SHARED
+        f"{path.stem}/{row}": path / row
+        for path, values in _preset_files().items()
+        for row in values.get(TRAININGS, ())
     }
-    return dict(sorted(paths.items(), key=lambda entry: (entry[1].parent.name != OWN_IMAGES, entry[0])))
+    return dict(sorted(paths.items(), key=lambda entry: (entry[1].parent.stem != OWN_IMAGES, entry[0])))
 
 
 @cache
 def comparison_presets() -> Mapping[str, Path]:
     """Return the settings files of comparisons by name."""
-    return {path.stem: path for path in sorted(preset_folder().glob("*.yaml"))}
+    return {path.stem: path for path, values in _preset_files().items() if values.keys() - {TRAININGS, SHARED}}
+
+
+def preset_description(path: Path) -> Mapping[str, str]:
+    """Return the values of :data:`DESCRIPTION` of a row of a preset, or of its file's ``shared``."""
+    values = _preset_files()[path.parent]
+    row = values[SHARED] if path.name == SHARED else values[TRAININGS][path.name]
+    return {key: row.get(key, "") for key in DESCRIPTION}
+
+
+@cache
+def _preset_files() -> Mapping[Path, Mapping[str, Any]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {
+        path: yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506 - it is a safe loader
+        for path in sorted(preset_folder().glob("*.yaml"))
+    }
 
 
 def training_file(name: str | Path) -> Path:
-    """Return the settings file of a training.
+    """Return the settings file of a training, or its row in one.
 
     Args:
-        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``, in any case; or path of a file.
+        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``, in any case; or path of a file, or of a
+            row in one, such as ``mine.yaml/happier``.
 
     Raises:
         ConfigurationError: There is neither a preset nor a file of this name.
         InputError: There is no such file.
 
     >>> training_file("happier").parent.name
-    'own_images'
+    'own_images.yaml'
     """
     presets = training_presets()
     return presets.get(f"{OWN_IMAGES}/{name}".lower()) or _find(str(name), presets, comparison_presets(), "training")
@@ -80,7 +105,7 @@ def _find(name: str, presets: Mapping[str, Path], others: Mapping[str, Path], ki
     path = Path(name)
     if name.lower() in presets:
         return presets[name.lower()]
-    if path.is_file():
+    if path.is_file() or path.parent.is_file():
         return path
     if path.suffix in _SUFFIXES:
         preset = next((known for known in presets if path.with_suffix("").as_posix().endswith(known)), None)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from hgld.errors import ConfigurationError, InputError, indented_list, similar_names
-from hgld.io.preset_files import training_presets
+from hgld.io.preset_files import DESCRIPTION, SHARED, TRAININGS, training_presets
 
 #: The key that names the file which a file extends.
 BASE = "base"
@@ -44,11 +44,12 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
 
     A file whose key ``base`` names another file (relative to its own folder) or a preset of a training is merged over
     that file, mapping by mapping. A mapping whose ``name`` differs from that of the mapping below it, such as another
-    loss, replaces it.
+    loss, replaces it. A file of several trainings has them as rows of ``trainings``; ``FILE.yaml/ROW`` is one of
+    them, and is merged over the row that its ``base`` names, or over the file's settings under ``shared``.
 
     Args:
         kind: The model to validate against.
-        path: The YAML file.
+        path: The YAML file, or a row in one.
         overrides: Single values merged over the file, such as ``loss.lambda=0.3``; the values are YAML.
 
     Raises:
@@ -158,9 +159,28 @@ def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
 
 
 def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
-    """Read a file merged over its base; ``extending`` are the files that led to it, outermost first."""
+    """Read a file, or a row in one, merged over its base; ``extending`` led to it, outermost first."""
     if path.resolve() in extending:
         raise InputError(f"{path}: extends itself; correct the key {BASE} of {extending[-1]}")
+    is_row = path.parent.is_file()
+    file = path.parent if is_row else path
+    values = _read_yaml(file, extending)
+    rows = {SHARED: values.pop(SHARED, {}), **_require_mapping(values.pop(TRAININGS, {}), file / TRAININGS)}
+    if is_row:
+        if path.name not in rows:
+            raise InputError(f"{file}: there is no training {path.name}{_suggestion(path.name, list(rows)[1:])}")
+        row = _require_mapping(rows[path.name], path)
+        values = {BASE: None if path.name == SHARED else SHARED, **row}
+        values = {key: value for key, value in values.items() if key not in DESCRIPTION}
+    base = values.pop(BASE, None)
+    layer = _Layer.from_mapping(values, str(path))
+    if base is None:
+        return layer
+    base_path = file / base if is_row and base in rows else training_presets().get(str(base), file.parent / str(base))
+    return _read_file(base_path, (*extending, path.resolve())).overridden_by(layer)
+
+
+def _read_yaml(path: Path, extending: tuple[Path, ...]) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe loader
     except FileNotFoundError:
@@ -168,14 +188,13 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
         raise InputError(f"{path}: no such file{named}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # a ValueError: another encoding, or no day
         raise InputError(f"{path}: cannot be read as YAML: {error}") from error
+    return _require_mapping(values, path)
+
+
+def _require_mapping(values: Any, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}")
-    base = values.pop(BASE, None)
-    layer = _Layer.from_mapping(values, str(path))
-    if base is None:
-        return layer
-    base_path = training_presets().get(str(base), path.parent / str(base))
-    return _read_file(base_path, (*extending, path.resolve())).overridden_by(layer)
+    return values
 
 
 def _parse_override(text: str) -> _Layer:

@@ -185,10 +185,10 @@ def write_gldv2_train(root: Path) -> None:
 
 
 def write_h_gldv2() -> None:
-    from tests.benchmark.test_run_evaluation import write_gldv2
+    from tests.benchmark.test_gldv2_pictures import generated, write_gldv2
 
     write_gldv2_train(Path("data/gldv2"))
-    write_gldv2(Path("data/gldv2"))
+    write_gldv2(Path("data/gldv2"), *generated())
 
 
 def write_washington() -> None:

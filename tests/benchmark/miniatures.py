@@ -19,6 +19,7 @@ from hgld.benchmark.benchmark_settings import SweepSettings
 from hgld.benchmark.runs import read_benchmark
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
+from hgld.io.preset_files import training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
 from tests.benchmark.miniature_datasets import DATASETS
@@ -40,7 +41,9 @@ SMALL_MODEL = (
 SMALL_VALUES: Mapping[str, Sequence[int]] = {"batch_size": (16, 32), "sampler.per_class": (2, 4)}
 #: Largest rank K of a metric such as R@K.
 MAX_RANK = 100
-#: Folders and comparisons that need the files of another.
+#: Files with trainings.
+FILES = {path.parent.stem for path in training_presets().values()}
+#: Files with trainings and comparisons that need the images of another.
 REQUIRES: Mapping[str, Sequence[str]] = {"washington_head": ["washington"], "grocery_fine_tuned": ["grocery"]}
 
 
@@ -108,14 +111,14 @@ class MiniatureFolder:
         self._done: set[object] = set()
 
     def add(self, name: str) -> None:
-        """Write the data set of a folder of methods, or of a comparison, and run the commands of its settings."""
+        """Write the data set of a file of trainings, or of a comparison, and run the commands of its settings."""
         for required in REQUIRES.get(name, ()):
             self.add(required)
         dataset = dataset_of(name)
         if dataset is not None and dataset not in self._done:
             self._done.add(dataset)
             DATASETS[dataset]()
-        for words in documented_commands(settings_file(name)):
+        for words in documented_commands(name):
             if tuple(words) not in self._done:
                 self._done.add(tuple(words))
                 invoke(*words)
@@ -123,14 +126,13 @@ class MiniatureFolder:
     def add_comparison(self, name: str) -> None:
         """Write the data sets of a comparison: that with its own commands, or those of its methods."""
         trainings = [method.training for method in read_benchmark(name).methods.values()]
-        has_commands = documented_commands(settings_file(name)) and not (preset_folder() / name).is_dir()
-        own = has_commands or name in REQUIRES
-        for folder in [name] if own else dict.fromkeys(path.parent.name for path in trainings):
-            self.add(folder)
+        files = dict.fromkeys(path.parent.stem for path in trainings if path is not None)
+        for file in [name] if (documented_commands(name) and name not in FILES) or name in REQUIRES else files:
+            self.add(file)
 
 
 def dataset_of(name: str) -> str | None:
-    """Return the data set of a folder of methods or of a comparison; None where it is that of another folder."""
+    """Return the data set of a file of trainings or of a comparison; None where it is that of another file."""
     if name in REQUIRES:
         return None
     if name in DATASETS:
@@ -138,15 +140,10 @@ def dataset_of(name: str) -> str | None:
     return next(known for known in DATASETS if name.endswith(f"_{known}") or name.startswith(known))
 
 
-def settings_file(name: str) -> Path:
-    """Return the settings file whose comments name the commands: ``NAME/base.yaml``, or ``NAME.yaml``."""
-    folder = preset_folder()
-    return next(path for path in (folder / name / "base.yaml", folder / f"{name}.yaml") if path.is_file())
-
-
-def documented_commands(path: Path) -> list[list[str]]:
-    r"""Return the commands in the comments of a settings file that make manifests and features; ``\\`` continues."""
-    comments = [line[1:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+def documented_commands(name: str) -> list[list[str]]:
+    r"""Return the commands in the comments of a preset's file that make manifests and features; ``\\`` continues."""
+    text = (preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    comments = [line[1:] for line in text.splitlines() if line.startswith("#")]
     text = re.sub(r"\\\n\s*", "", "\n".join(comments))
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^   hgld (.*)$", text, re.MULTILINE)]
     features = [words for words in lines if words[0] == "embed-images"][:1]  # the others are for other backbones

@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.benchmark.rejection.comparison import compare_rejection
-from hgld.benchmark.rejection.comparison_settings import read_rejection_settings
+from hgld.benchmark.rejection.settings import read_rejection_settings
 from hgld.cli import app
 from hgld.rejection.registry import build_detector
 from hgld.training.run import read_training_settings
@@ -98,7 +98,7 @@ def test_settings_name_the_sets_of_the_thesis() -> None:
 @pytest.mark.filterwarnings("ignore:.*has a positive in the gallery")  # there are few images
 @pytest.mark.parametrize("n", [10, 100])
 def test_documented_commands_make_the_table(n: int, data: Path) -> None:
-    for command in commands(PIPELINES / f"benchmarks/cifar{n}/base.yaml"):
+    for command in commands(PIPELINES / f"benchmarks/cifar{n}.yaml"):
         overrides = "".join(f" --set {key}={value}" for key, value in SMALL.items())
         run(command + overrides if command.startswith("train") else command)
     made = commands(PIPELINES / f"rejection/cifar{n}.yaml")

@@ -14,11 +14,10 @@ import torch
 
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, PictureSettings, SweepSettings
-from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
-from hgld.benchmark.method_colours import curve_colours, method_colours
-from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.run_evaluation import EvaluatedRun
+from hgld.benchmark.comparison_figures import curve_colours, draw_comparison, draw_sweep, method_colours
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
+from hgld.benchmark.statistics import MethodResults
+from hgld.benchmark.worker import EvaluatedRun
 from hgld.datasets.manifest import write_manifest
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult

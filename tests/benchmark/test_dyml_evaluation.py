@@ -8,12 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.benchmark.benchmark_settings import DymlEvaluation
-from hgld.benchmark.evaluations import embedding_file
-from hgld.benchmark.evaluations.dyml import DymlRunEvaluation
-from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.evaluations import DymlEvaluation, embedding_file
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.evaluation.results import RetrievalResult
 from tests.benchmark.miniatures import MiniatureFolder, small_settings
@@ -27,7 +24,7 @@ def result(name: str, values: list[float]) -> RetrievalResult:
 
 def test_levels_count_the_same_whatever_their_number_of_queries() -> None:
     levels = {"fine": [0.1], "middle": [0.2, 0.4, 0.6], "coarse": [1.0, 0.8]}
-    evaluation = DymlRunEvaluation(DymlEvaluation(name="dyml", root=Path("dyml_animal")))
+    evaluation = DymlEvaluation(name="dyml", root=Path("dyml_animal"))
     joined = evaluation.join([result(name, values) for name, values in levels.items()])
     means = {name: np.mean(values) for name, values in levels.items()}
     assert joined.means == pytest.approx(
@@ -37,7 +34,7 @@ def test_levels_count_the_same_whatever_their_number_of_queries() -> None:
 
 
 def test_queries_without_a_value_weigh_nothing() -> None:
-    evaluation = DymlRunEvaluation(DymlEvaluation(name="dyml", root=Path("dyml_animal")))
+    evaluation = DymlEvaluation(name="dyml", root=Path("dyml_animal"))
     joined = evaluation.join([result("fine", [0.2, 0.4, np.nan]), result("coarse", [0.5])])
     assert joined.means == pytest.approx({"AP": 0.4, "fine AP": 0.3, "coarse AP": 0.5})
 
@@ -52,7 +49,7 @@ def test_means_are_those_of_the_protocol(name: str, tmp_path: Path, monkeypatch:
     work(WorkerTask(benchmark=settings, run=run))
     evaluated = read_evaluated(settings, run)
     assert evaluated is not None
-    files = EvaluationFiles(embeddings=embedding_file(run, "embeddings"), ground_truth=Path(name))
+    files = EvaluationFiles(embeddings=embedding_file(run.folder, "embeddings"), ground_truth=Path(name))
     expected = evaluate_files(files, "dyml").mean
     assert expected is not None
     assert set(settings.columns) == set(expected)

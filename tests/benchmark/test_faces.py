@@ -8,9 +8,8 @@ import pytest
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.cli import app
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import load_checkpoint_model

@@ -12,13 +12,10 @@ import yaml
 
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.comparison_figures import draw_comparison
-from hgld.benchmark.evaluated_images import read_evaluated_images
-from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.retrieval_strips import write_strips
-from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_images, write_strips
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.statistics import MethodResults
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.figures.comparisons import ClassMeans, draw_class_means
 from hgld.gldv2.image_index import index_images

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
+from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from tests.benchmark.miniature_datasets import write_gldv2_train
-from tests.benchmark.test_run_evaluation import write_gldv2
+from tests.benchmark.test_gldv2_pictures import generated, write_gldv2
 from tests.examples.pages import console_steps, read_page
 
 CHECKOUT = Path(__file__).parents[2]
@@ -41,7 +40,7 @@ def commands(*names: str) -> list[list[str]]:
 def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("data/gldv2")
-    write_gldv2(folder)
+    write_gldv2(folder, *generated())
     write_gldv2_train(folder)
     for split in ("test", "index"):
         (folder / split / "images.parquet").unlink()

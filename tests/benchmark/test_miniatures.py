@@ -14,21 +14,21 @@ from hgld.benchmark import launcher
 from hgld.benchmark.runs import read_benchmark
 from hgld.io.preset_files import comparison_presets, training_presets
 from tests.benchmark.miniatures import (
+    FILES,
     MiniatureFolder,
     dataset_of,
     documented_commands,
     invoke,
     run_in_process,
-    settings_file,
     small_comparison,
     small_settings,
 )
 
 COMPARISONS = list(comparison_presets())
 WITH_SWEEPS = [name for name in COMPARISONS if read_benchmark(name).sweeps]
-COMPARED = {method.training.resolve() for name in COMPARISONS for method in read_benchmark(name).methods.values()}
+COMPARED = {method.training for name in COMPARISONS for method in read_benchmark(name).methods.values()}
 #: Methods that no comparison has.
-ALONE = [name for name, path in training_presets().items() if path.resolve() not in COMPARED]
+ALONE = [name for name, path in training_presets().items() if path not in COMPARED]
 #: Images for settings that name none, as the documented commands make them.
 OWN_IMAGES = ("--manifest", "products.parquet", "--images", "photographs")
 
@@ -51,16 +51,15 @@ def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> I
 def options(comparison: str) -> list[str]:
     """Return the options that make a comparison small."""
     method = next(iter(read_benchmark(comparison).methods.values()))
-    own_images = OWN_IMAGES if method.training.parent.name == "own_images" else ()
+    own_images = OWN_IMAGES if method.training == training_presets()["own_images/untrained"] else ()
+    assert method.training is not None
     return [*small_settings(method.training), "--devices", "cpu", *own_images]
 
 
 def test_every_method_has_a_miniature_data_set() -> None:
-    for folder in {path.parent.name for path in training_presets().values()}:
-        dataset_of(folder)  # raises where there is none
-        assert documented_commands(settings_file(folder)), (
-            f"{folder}/base.yaml names no command that makes a manifest"
-        )
+    for file in FILES:
+        dataset_of(file)  # raises where there is none
+        assert documented_commands(file), f"{file}.yaml names no command that makes a manifest"
 
 
 def test_a_comparison_is_planned_without_its_data(tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ def test_sweeps_are_run(name: str, datasets: MiniatureFolder, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_method_without_comparison_is_trained(name: str, datasets: MiniatureFolder, tmp_path: Path) -> None:
-    datasets.add(training_presets()[name].parent.name)
+    datasets.add(training_presets()[name].parent.stem)
     invoke("train", name, "-o", tmp_path / "run", *small_settings(name))
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert history

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.benchmark.presets import list_presets, resolve_preset
-from hgld.benchmark.runs import read_benchmark
+from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.cli import app
 from hgld.io.preset_files import comparison_presets, training_presets
 
@@ -20,7 +20,7 @@ def test_presets_are_listed_with_their_tables() -> None:
     listed = {preset.name: (preset.method, preset.tables, preset.backbone, preset.images) for preset in trainings}
     assert listed["happier"] == ("HAPPIER (Eq. 22)", "", "efficientnet-lite0", "Your own images")
     assert listed["h-gldv2/happier_f"] == ("HAPPIER_F (Sec. V-A1)", "VII", "resnet101-gem-pca", "H-GLDv2")
-    assert listed["h-gldv2/arcface"][1] == ""  # its file says "not in Table VII"
+    assert listed["h-gldv2/arcface"][1] == ""
     assert listed["sop/smooth_ap"][1] == "I, II, V, IX"
     assert listed["roadmap_sop/smooth_ap"][1] == "ROADMAP 1, 3, 5 to 7"
     assert listed["recall_sop/recall"][1] == "Patel et al. 2"
@@ -32,10 +32,10 @@ def test_presets_are_listed_with_their_tables() -> None:
 
 @pytest.mark.parametrize("name", ["happier", "sop/happier", "washington_head/untrained"])
 def test_resolved_settings_name_their_origin(name: str) -> None:
-    settings = {setting.key: setting for setting in resolve_preset(name).settings}
+    settings = {setting.key: setting for setting in resolve_preset(name)[1]}
     folder = "own_images" if "/" not in name else name.partition("/")[0]
-    assert settings["data.test"].origin == f"{folder}/base.yaml"
-    assert settings["loss.name"].origin == f"{folder}/{name.rpartition('/')[2]}.yaml"
+    assert settings["data.test"].origin == f"{folder}.yaml/shared"
+    assert settings["loss.name"].origin == f"{folder}.yaml/{name.rpartition('/')[2]}"
     assert settings["seed"].origin == "default"
     if name == "sop/happier":
         assert (settings["model.dim"].value, settings["model.dim"].origin) == (512, "model preset resnet50")
@@ -51,7 +51,7 @@ def test_command_prints_all_presets_or_one() -> None:
     assert names >= {name.removeprefix("own_images/") for name in training_presets()} | set(comparison_presets())
     one = CliRunner().invoke(app, ["presets", "own_images"]).stdout
     assert "methods.happier.training" in one
-    assert "own_images/happier.yaml" in one
+    assert "own_images.yaml/happier" in one
 
 
 def test_comparison_of_own_files_names_presets(tmp_path: Path) -> None:
@@ -59,10 +59,18 @@ def test_comparison_of_own_files_names_presets(tmp_path: Path) -> None:
     path.write_text(
         "title: Mine\nmethods:\n"
         "  own: {title: Own, training: own_images/happier}\n  paper: {title: Paper, training: sop/happier}\n"
+        "  mine: {title: Mine}\nshared: {base: sop/happier}\ntrainings: {mine: {seed: 3}}\n"
     )
     methods = read_benchmark(path).methods
+    assert (
+        table_runs(read_benchmark(path), tmp_path, ["data.manifest=mine.csv"])["mine"][
+            0
+        ].settings.optimiser.backbone.lr
+        == 5e-5
+    )
     presets = training_presets()
     assert {name: method.training for name, method in methods.items()} == {
         "own": presets["own_images/happier"],
         "paper": presets["sop/happier"],
+        "mine": path / "mine",
     }

@@ -8,19 +8,26 @@ import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from hgld import tables
+from hgld.benchmark import result_files
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison import ComparisonSummary
-from hgld.benchmark.method_results import MethodResults, best_baseline, difference
-from hgld.benchmark.result_files import write_results, write_sweep
-from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
+from hgld.benchmark.result_files import write_sweep
 from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
-from hgld.benchmark.statistics import difference_over_splits, paired_difference
+from hgld.benchmark.statistics import (
+    MethodResults,
+    best_baseline,
+    difference,
+    difference_over_splits,
+    paired_difference,
+)
+from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.cli.summaries.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.reports import write_per_query
@@ -93,6 +100,18 @@ def methods(settings: BenchmarkSettings, tmp_path: Path) -> list[MethodResults]:
         )
         for name, runs in table_runs(settings, tmp_path / "out").items()
     ]
+
+
+class Written(NamedTuple):
+    """Files of the results of a table."""
+
+    markdown: Path
+    latex: Path
+    parquet: Path
+
+
+def write_results(settings: BenchmarkSettings, methods: list[MethodResults], out: Path) -> Written:
+    return Written(*result_files.write_results(settings, methods, out)[1])
 
 
 def summary(settings: BenchmarkSettings, methods: list[MethodResults]) -> ComparisonSummary:
@@ -347,7 +366,7 @@ def test_sweep_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Pat
         for point in sweep_runs(settings, "lambda", tmp_path / "out")
     ]
     assert len(points) == 4
-    table, text = write_sweep(settings, "lambda", points, tmp_path / "out")
+    table, text = write_sweep(settings, "lambda", points, tmp_path / "out" / "sweeps")
     means, relative = markdown_tables(text)
     assert means == {
         "0.1": {"A": "51.00 ± 1.41", "B": "56.00 ± 1.41"},
@@ -364,5 +383,5 @@ def test_sweep_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Pat
     assert not math.isnan(rows["train_seconds"].sum())
 
     (tmp_path / "out" / "sweeps" / "lambda.png").touch()
-    _, text = write_sweep(settings, "lambda", points, tmp_path / "out")
+    _, text = write_sweep(settings, "lambda", points, tmp_path / "out" / "sweeps")
     assert "![The weight of the decomposability loss](lambda.png)" in text.read_text(encoding="utf-8")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
-from hgld.benchmark.evaluated_images import read_evaluated_images
-from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.retrieval_strips import write_strips
-from hgld.benchmark.run_evaluation import EvaluatedRun
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.comparison_figures import read_evaluated_images, write_strips
+from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
+from hgld.benchmark.statistics import MethodResults
+from hgld.benchmark.worker import EvaluatedRun
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.tables.embeddings import write_embeddings

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hgld.benchmark.benchmark_settings import RevisitedEvaluation
-from hgld.benchmark.dataset_sizes import revisited_size
-from hgld.benchmark.run_evaluation import evaluate_run, read_evaluated
+from hgld.benchmark.evaluations import RevisitedEvaluation
 from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.worker import evaluate_run, read_evaluated
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files
@@ -76,7 +75,8 @@ def test_plan_names_missing_ground_truth(tmp_path: Path) -> None:
     Path(files["ground_truth"]).unlink()
     settings = read_benchmark(write_comparison(tmp_path, datasets={"roxford5k": files}, scales=[1, 0.7071]))
     assert isinstance(settings.evaluation, RevisitedEvaluation)
-    size = revisited_size(settings.evaluation)
+    (run,) = table_runs(settings, tmp_path / "out")["untrained"]
+    size = settings.evaluation.size(run.settings)
     assert size.n_images == 2 * (3 + 18)
     assert size.missing == (f"{files['ground_truth']}: no such file",)
 

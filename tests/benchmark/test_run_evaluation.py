@@ -12,27 +12,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
-from hgld.benchmark import run_evaluation
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, ManifestsEvaluation
-from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark import worker
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.comparison_figures import read_evaluated_images
+from hgld.benchmark.evaluations import ManifestsEvaluation
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationFiles, evaluate_files, evaluate_retrieval
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
-from hgld.gldv2.image_index import index_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import train
 from hgld.training.run_folder import RunFolder
 from tests.benchmark.comparisons import METRICS, write_comparison, write_data
-from tests.datasets.pictures import manifest_of, picture
-from tests.gldv2.test_image_index import write_tar
-from tests.training import toy
+from tests.benchmark.test_gldv2_pictures import UNLABELLED, generated, write_gldv2
+from tests.datasets.pictures import manifest_of
 
 T = TypeVar("T")
 Trained = tuple[BenchmarkSettings, Run]
@@ -52,8 +49,8 @@ def happier(tmp_path: Path) -> Trained:
     return trained(tmp_path)
 
 
-def read(settings: BenchmarkSettings, run: Run) -> run_evaluation.EvaluatedRun:
-    evaluated = run_evaluation.read_evaluated(settings, run)
+def read(settings: BenchmarkSettings, run: Run) -> worker.EvaluatedRun:
+    evaluated = worker.read_evaluated(settings, run)
     assert evaluated is not None
     return evaluated
 
@@ -65,19 +62,19 @@ def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -
     write_manifest(tmp_path / "manifest.parquet", replace(manifest, splits=splits), Provenance("test"))
     settings, run = trained(tmp_path)
     (run.folder / "last.pt").unlink()
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     evaluated = read(settings, run).result
     assert evaluated.counts["queries"] == 20
     (*_, tested) = RunFolder(run.folder).history("test")
     assert evaluated.means["H-AP"] == pytest.approx(tested["H-AP"])
     (run.folder / "best.pt").unlink()
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
 
 
 def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    assert run_evaluation.read_evaluated(settings, run) is None
-    run_evaluation.evaluate_run(settings, run)
+    assert worker.read_evaluated(settings, run) is None
+    worker.evaluate_run(settings, run)
     result = read(settings, run).result
 
     model = load_checkpoint_model(run.folder / "last.pt").network
@@ -104,7 +101,7 @@ def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
 
 def test_evaluation_is_not_repeated(happier: Trained) -> None:
     settings, run = happier
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     files = [path for path in (run.folder / "evaluation").iterdir() if path.is_file()]
     assert {path.name for path in files} == {"embeddings.npy", "embeddings.ids.txt", "per_query.parquet"}
 
@@ -112,9 +109,9 @@ def test_evaluation_is_not_repeated(happier: Trained) -> None:
         return [path.stat().st_mtime_ns for path in files]
 
     before = times()
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     assert times() == before
-    run_evaluation.evaluate_run(settings, run, force=True)
+    worker.evaluate_run(settings, run, force=True)
     assert all(now > then for now, then in zip(times(), before, strict=True))
 
 
@@ -135,33 +132,33 @@ class Thread(Processes):
 
 def test_several_processes_give_the_same_result(happier: Trained) -> None:
     settings, run = happier
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     alone = read(settings, run).result
     (run.folder / "evaluation" / "per_query.parquet").unlink()
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda thread: run_evaluation.evaluate_run(settings, run, processes=thread), threads))
+        list(pool.map(lambda thread: worker.evaluate_run(settings, run, processes=thread), threads))
     pd.testing.assert_frame_equal(read(settings, run).result.per_query, alone.per_query)
 
 
 def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    run_evaluation.evaluate_run(settings, run)
-    assert run_evaluation.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
+    worker.evaluate_run(settings, run)
+    assert worker.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
     other = table_runs(settings, tmp_path / "out", ["batch_size=4"])["happier"][0]
     assert other.folder == run.folder
-    assert run_evaluation.read_evaluated(settings, other) is None
+    assert worker.read_evaluated(settings, other) is None
     ids = run.folder / "evaluation" / "embeddings.ids.txt"
     ids.rename(tmp_path / "ids.txt")
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
     (tmp_path / "ids.txt").rename(ids)
-    assert run_evaluation.read_evaluated(settings, run) is not None
+    assert worker.read_evaluated(settings, run) is not None
     with (run.folder / "last.pt").open("ab") as stream:
         stream.write(b"\0")
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
     (run.folder / "last.pt").unlink()
-    assert run_evaluation.read_evaluated(settings, run) is None
+    assert worker.read_evaluated(settings, run) is None
 
 
 def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
@@ -169,7 +166,7 @@ def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
     with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
-        run_evaluation.evaluate_run(settings, run)
+        worker.evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
         read_evaluated_images(settings.evaluation, run)
 
@@ -195,7 +192,7 @@ def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> 
     write_embeddings(tmp_path / "features.npy", features.vectors[torch.from_numpy(rows)], features.ids[rows])
     data = {"manifest": str(tmp_path / "manifest.parquet"), "features": str(tmp_path / "features.npy")}
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
 
     result, images = read(settings, run).result, read_evaluated_images(settings.evaluation, run)
     assert result.name == "retrieval"
@@ -218,7 +215,7 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     sets = {"small": tmp_path / "small.parquet", "large": tmp_path / "manifest.parquet"}
     evaluation = ManifestsEvaluation(name="manifests", manifests=sets)
     settings = settings.model_copy(update={"evaluation": evaluation, "metrics": ("R@1", "AP")})
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
 
     result = read(settings, run).result
     assert result.metrics == ("small R@1", "small AP", "large R@1", "large AP")
@@ -238,69 +235,17 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     drawn = read_evaluated_images(evaluation, run)  # the last set
     assert len(drawn.task.queries) == 16
     assert drawn.class_names == manifest.select_split("test").class_names
-    assert run_evaluation.read_evaluated(settings, run) is not None
+    assert worker.read_evaluated(settings, run) is not None
     write_manifest(tmp_path / "small.parquet", manifest, Provenance("test"))
-    assert run_evaluation.read_evaluated(settings, run) is None
-
-
-def write_gldv2(folder: Path) -> BenchmarkSettings:
-    """Write test and index images in the layout of GLDv2, and settings of an untrained model.
-
-    Landmark 3 has no hierarchical label; one of six test images is ignored.
-    """
-    names = {"test": [f"{n:016x}" for n in range(6)], "index": [f"{n:016x}" for n in range(100, 240)]}
-    for part, ids in names.items():
-        write_tar(
-            folder / part / "images_000.tar", {f"{name}.jpg": picture(name, file_format="JPEG") for name in ids}
-        )
-        index_images(folder / part, folder / part / "images.parquet")
-    landmark_of = {name: n % 4 for n, name in enumerate(names["index"])}
-    pd.DataFrame({"id": landmark_of.keys(), "landmark_id": landmark_of.values()}).to_csv(
-        folder / LANDMARKS, index=False
-    )
-    lines = ["id,images,Usage"]
-    for n, query in enumerate(names["test"]):
-        positives = [name for name, landmark in landmark_of.items() if landmark == n % 4][:10]
-        lines.append(f"{query},{'None' if n == 5 else ' '.join(positives)},{'Public' if n % 2 else 'Private'}")
-    (folder / SOLUTION).write_text("\n".join(lines) + "\n")
-    (folder / "index_label_to_hierarchical.csv").write_text(
-        "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
-        "0,a,lakes,lake,natural\n1,b,churches,church,human-made\n2,c,chapels,church,human-made\n"
-    )
-    data = {"manifest": str(toy.write_images(folder / "training")), "test": "test"}
-    training = {
-        "model": {"backbone": "test_resnet", "pretrained": False},
-        "image": {"size": 32, "resize": 32},
-        "data": data,
-        "loss": {"name": "happier"},
-        "sampler": {"name": "class_balanced", "per_class": 2},
-        "steps": 0,
-        "batch_size": 8,
-        "workers": 0,
-    }
-    (folder / "untrained.yaml").write_text(yaml.safe_dump(training))
-    comparison = {
-        "title": "GLDv2",
-        "methods": {"untrained": {"title": "Untrained", "training": "untrained.yaml"}},
-        "seeds": [0],
-        "evaluation": {
-            "name": "gldv2-retrieval",
-            "queries": str(folder / "test" / "images.parquet"),
-            "gallery": str(folder / "index" / "images.parquet"),
-            "ground_truth": str(folder),
-            "hierarchy": str(folder / "index_label_to_hierarchical.csv"),
-        },
-        "columns": ["map100_labelled", "H-AP"],
-    }
-    (folder / "comparison.yaml").write_text(yaml.safe_dump(comparison))
-    return read_benchmark(folder / "comparison.yaml")
+    assert worker.read_evaluated(settings, run) is None
 
 
 def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
-    settings = write_gldv2(tmp_path)
-    (run,) = table_runs(settings, tmp_path / "out")["untrained"]
+    photographs, hierarchy = generated()
+    settings = write_gldv2(tmp_path, photographs, hierarchy)
+    (run,) = table_runs(settings, tmp_path / "out")["narrow"]
     train(run.settings, run.folder)
-    run_evaluation.evaluate_run(settings, run)
+    worker.evaluate_run(settings, run)
     result = read(settings, run).result
 
     files = EvaluationFiles(
@@ -319,8 +264,8 @@ def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
             )
         }
     )
-    assert len(result.per_query) == 5
-    assert result.counts["queries"] == 4
-    of_query = result.per_query["class"].to_dict()
-    assert of_query == {f"{n:016x}": str(n % 4) for n in range(5)}
-    assert result.per_query["H-AP"].isna().to_dict() == {name: landmark == "3" for name, landmark in of_query.items()}
+    landmarks = {next(iter(images)): str(landmark) for landmark, images in photographs.items()}
+    assert result.per_query["class"].to_dict() == landmarks
+    assert result.counts["queries"] == len(landmarks) - 1
+    unlabelled = {name: landmark == str(UNLABELLED) for name, landmark in landmarks.items()}
+    assert result.per_query["H-AP"].isna().to_dict() == unlabelled

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, is_done, work
+from hgld.benchmark.worker import WorkerTask, is_done, read_evaluated, work
 from hgld.errors import ConfigurationError
 from hgld.models.model_files import read_checkpoint
 from hgld.training.run_folder import RunFolder

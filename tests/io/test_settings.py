@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.settings import read_settings, to_dict, to_yaml
+from hgld.io.settings import read_origins, read_settings, to_dict, to_yaml
 from hgld.training.training_settings import TrainingSettings
 
 BASE = """
@@ -155,3 +155,45 @@ def test_written_numbers_can_be_read_again(number: float) -> None:
         value = yaml.load(text, _Loader)
         assert isinstance(value, float)
         assert value == number
+
+
+ROWS = """
+title: Mine
+shared:
+  model: {backbone: resnet18, pretrained: false}
+  data: {manifest: manifest.parquet, test: test}
+  loss: {name: happier, lambda: 0.1}
+  epochs: 2
+trainings:
+  weighted: {about: Weighted, loss: {lambda: 0.2}}
+  seeded: {base: weighted, seed: 3}
+  wrong: {base: weighted, loss: {lamda: 1}}
+  text: weighted
+"""
+
+
+def test_rows_of_a_file_are_merged_over_what_they_share_or_over_another_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", ROWS)
+    settings = read(path / "seeded")
+    assert (settings.epochs, settings.loss.options()["lambda_"], settings.seed) == (2, 0.2, 3)
+    origins = {key: origin for key, (_, origin) in read_origins(path / "seeded").items()}
+    assert (origins["epochs"], origins["seed"]) == (path / "shared", path / "seeded")
+    assert origins["loss.lambda"] == path / "weighted"
+    assert read_origins(path) == {"title": ("Mine", path)}
+    other = write(tmp_path / "other.yaml", "base: mine.yaml/seeded\nseed: 4\n")
+    assert read(other, "seed=3") == settings
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("seded", "mine.yaml: there is no training seded; did you mean seeded?"),
+        ("wrong", "mine.yaml/wrong: loss.lamda: there is no such setting; did you mean lambda?"),
+        ("text", """mine.yaml/text: expected settings such as 'batch_size: 256', found "weighted\""""),
+    ],
+)
+def test_errors_name_the_row(tmp_path: Path, row: str, message: str) -> None:
+    path = write(tmp_path / "mine.yaml", ROWS) / row
+    with pytest.raises((ConfigurationError, InputError)) as error:
+        read(path)
+    assert message in str(error.value)

@@ -80,7 +80,7 @@ def test_plan_writes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.M
     command = ["train", str(config), "--plan", "--gpus", "2", "--images-per-second", "0.001"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert re.search(r"GPU-hours for the runs to do; \d+\.\d hours on cuda:0 \+ cuda:1\n", result.stdout)
+    assert re.search(r"GPU-hours for the runs to do; \d+\.\d hours on 2 GPUs, 2 for each run\n", result.stdout)
     assert "of checkpoints" in result.stdout
     assert not list(tmp_path.iterdir())
 

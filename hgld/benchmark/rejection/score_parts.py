@@ -13,9 +13,8 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -27,9 +26,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from hgld.benchmark.rejection.comparison_settings import INDEX, RejectionSettings, ScoreSettings
-from hgld.benchmark.rejection.image_sets import ComparedImages, ImageSet
-from hgld.benchmark.rejection.model_embeddings import SetEmbeddings, embed_sets, embedding_files, head_checkpoint
+from hgld.benchmark.rejection.image_sets import (
+    ComparedImages,
+    SetEmbeddings,
+    embed_sets,
+    embedding_files,
+    head_checkpoint,
+)
+from hgld.benchmark.rejection.settings import INDEX, RejectionSettings
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import HgldError, InputError
 from hgld.io.files import atomic_write
@@ -42,6 +46,7 @@ from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, input_digests, is_up_to_date, with_provenance
 
 log = logging.getLogger(__name__)
+_QUERIES = "queries"
 #: Value of the option ``classifier`` of scores that fit one on the index.
 _FITTED = "softmax"
 
@@ -75,109 +80,76 @@ class FailedPart:
     split: int
     reason: str
 
-
-class PartFiles:
-    """The files of scores of a comparison.
-
-    Args:
-        settings: Settings of the comparison.
-        out: Output folder.
-        force: Whether to compute again what is there.
-    """
-
-    def __init__(self, settings: RejectionSettings, out: Path, *, force: bool = False) -> None:
-        self._settings, self._out, self._force = settings, out, force
-        self._done: set[Path] = set()
-
-    def path(self, embedding: str, split: int, name: str) -> Path:
-        """Return the file of a score, or of the ``queries``."""
-        return self._out / "scores" / embedding / f"split{split}" / f"{name}.parquet"
-
-    def is_finished(self, embedding: str, split: int, name: str) -> bool:
-        """Return whether a file is there that the same settings, images, embeddings and options made."""
-        path = self.path(embedding, split, name)
-        if self._force and path not in self._done:
-            return False
-        return is_up_to_date(path, self._provenance(embedding, split, name))
-
-    def read(self, embedding: str, split: int, name: str) -> pd.DataFrame:
-        """Read a file."""
-        table: pd.DataFrame = pq.read_table(self.path(embedding, split, name)).to_pandas()
-        return table
-
-    def write(self, embedding: str, split: int, name: str, table: pd.DataFrame) -> None:
-        """Write a file atomically."""
-        path = self.path(embedding, split, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        columns = pa.Table.from_pandas(table, preserve_index=False)
-        schema = with_provenance(columns.schema, "rejection_scores/1", self._provenance(embedding, split, name))
-        with atomic_write(path) as draft:
-            pq.write_table(columns.replace_schema_metadata(schema.metadata), draft, compression="zstd")
-        self._done.add(path)
-
-    def _provenance(self, embedding: str, split: int, name: str) -> Provenance:
-        settings = self._settings
-        parameters: dict[str, Any] = {
-            "index": to_dict(settings.index),
-            "unknown": {key: to_dict(images) for key, images in settings.unknown.items()},
-            "split": split,
-        }
-        if name in settings.score_settings():
-            detector = _detector(settings, name)
-            parameters |= {"score": detector.name, "options": detector.options()}
-        return Provenance("reject compare", parameters, self._digests(embedding, split))
-
-    def _digests(self, embedding: str, split: int) -> dict[str, str]:
-        settings = self._settings
-        manifests = {name: images.manifest for name, images in settings.unknown.items()}
-        files = {f"manifest/{name}": path for name, path in {INDEX: settings.index.manifest, **manifests}.items()}
-        embedded = settings.embeddings[embedding]
-        files |= {f"embeddings/{name}": path for name, path in embedding_files(embedded, split).items()}
-        if (checkpoint := head_checkpoint(embedded, split)) is not None:
-            files["head"] = checkpoint
-        return {role: _digest(path) for role, path in files.items()}
+    def __str__(self) -> str:
+        return f"{self.embedding}, split {self.split}, {self.score}: {self.reason}"
 
 
-class SplitQueries:
-    """Queries and index of a split on one kind of embeddings, which all scores share.
+class SplitScores:
+    """Scores of the queries of a split on one kind of embeddings."""
 
-    Args:
-        settings: Settings of the comparison.
-        images: Images of the comparison.
-        embedding: Name of the embeddings.
-        split: Seed of the split.
-    """
+    def __init__(
+        self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int
+    ) -> None:
+        self._settings, self._images, self.embedding, self.split = settings, images, embedding, split
+        self._embedding, self._names = settings.embeddings[embedding], tuple(settings.score_settings())
+        self._folder = out / "scores" / embedding / f"split{split}"
+        self.failed: dict[str, FailedPart] = {}
 
-    def __init__(self, settings: RejectionSettings, images: ComparedImages, embedding: str, split: int) -> None:
-        self._embedding, self._split = settings.embeddings[embedding], split
-        self.sets = images.sets(split)
+    def finished(self) -> list[str]:
+        """Return the scores whose files the same settings, images, embeddings and options made."""
+        return [name for name in self._names if self._is_finished(name)]
 
-    @cached_property
-    def index(self) -> SetEmbeddings:
-        """Embeddings of the index."""
-        return self._embedded[INDEX]
+    def compute(self, progress: Progress, *, force: bool) -> None:
+        """Compute the scores that are not finished, or all if ``force``; note those that fail in ``failed``.
 
-    @cached_property
-    def queries(self) -> SetEmbeddings:
-        """Embeddings of all queries, set by set."""
-        parts = [self._embedded[images.name] for images in self._query_sets]
-        deviations = [part.deviations for part in parts if part.deviations is not None]
-        return SetEmbeddings(
-            torch.cat([part.vectors for part in parts]), torch.cat(deviations) if deviations else None
-        )
+        Raises:
+            InputError: A file of the images or of the embeddings cannot be read or lacks images.
+            ConfigurationError: The settings do not fit the images, or a head was trained on them.
+        """
+        if force or not self._is_finished(_QUERIES):
+            self._write(_QUERIES, self.describe())
+        for name in self._names:
+            if force or not self._is_finished(name):
+                start = time.monotonic()
+                try:
+                    scores = self.score(self._detector(name))
+                except HgldError as error:  # such as a covariance that the index does not suffice for
+                    log.warning("%s, split %d: %s is not computed: %s", self.embedding, self.split, name, error)
+                    self.failed[name] = FailedPart(self.embedding, name, self.split, str(error))
+                else:
+                    seconds = time.monotonic() - start
+                    log.info("%s, split %d: %s in %.1f s", self.embedding, self.split, name, seconds)
+                    self._write(name, pd.concat([self._read(_QUERIES)[["set", "id"]], scores], axis=1))
+            progress.advance()
+
+    def parts(self) -> list[ScorePart]:
+        """Read all scores but those that failed."""
+        queries, names = self._read(_QUERIES), [name for name in self._names if name not in self.failed]
+        tables = {name: pd.concat([queries, self._read(name)[["score", "right"]]], axis=1) for name in names}
+        return [ScorePart(self.embedding, name, self.split, table) for name, table in tables.items()]
 
     def describe(self) -> pd.DataFrame:
         """Return the set, the class and the nearest image of the index of each query; see :class:`ScorePart`."""
-        index = self.sets[INDEX]
-        cosines, positions = nearest_neighbours(self.queries.vectors, self.index.vectors, 1)
+        index, *queries = self._images.sets(self.split).values()
+        cosines, positions = nearest_neighbours(self._queries.vectors, self._embedded[INDEX].vectors, 1)
         nearest = positions[:, 0]
-        table = pd.concat([_describe(images) for images in self._query_sets], ignore_index=True)
-        same = np.concatenate([images.labels for images in self._query_sets]) == index.labels[nearest]
-        described: pd.DataFrame = table.assign(
+        tables = [
+            pd.DataFrame(
+                {
+                    "set": images.name,
+                    "kind": images.kind,
+                    "id": images.ids,
+                    "source": images.source,
+                    "class": images.classes,
+                }
+            )
+            for images in queries
+        ]
+        described: pd.DataFrame = pd.concat(tables, ignore_index=True).assign(
             nearest=index.ids[nearest],
             cosine=cosines[:, 0],
             nearest_class=index.classes[nearest],
-            level=same.sum(1),
+            level=(self._query_labels == index.labels[nearest]).sum(1),
         )
         return described
 
@@ -186,18 +158,36 @@ class SplitQueries:
         if detector.options().get("classifier") == _FITTED:
             detector = build_detector(detector.name, detector.options() | {"classifier": str(self._classifier)})
         wants_deviations = "deviations" in detector.requires | detector.uses
-        index, queries, labels = self.index, self.queries, self.sets[INDEX].labels
+        index, queries, labels = self._embedded[INDEX], self._queries, self._images.sets(self.split)[INDEX].labels
         detector.fit(index.vectors, labels, deviations=index.deviations if wants_deviations else None)
         answers = open_set_answers(
             detector,
             index.vectors,
             labels,
             queries.vectors,
-            np.concatenate([images.labels for images in self._query_sets]),
+            self._query_labels,
             deviations=queries.deviations if wants_deviations else None,
         )
         columns: pd.DataFrame = pd.DataFrame({"score": answers.scores, "right": answers.right[:, 0]})
         return columns
+
+    @cached_property
+    def _embedded(self) -> dict[str, SetEmbeddings]:
+        return embed_sets(self._embedding, self._images.sets(self.split), self.split)
+
+    @cached_property
+    def _queries(self) -> SetEmbeddings:
+        """Embeddings of all queries, set by set."""
+        parts = [part for name, part in self._embedded.items() if name != INDEX]
+        deviations = [part.deviations for part in parts if part.deviations is not None]
+        return SetEmbeddings(
+            torch.cat([part.vectors for part in parts]), torch.cat(deviations) if deviations else None
+        )
+
+    @property
+    def _query_labels(self) -> np.ndarray:
+        _, *queries = self._images.sets(self.split).values()
+        return np.concatenate([images.labels for images in queries])
 
     @cached_property
     def _classifier(self) -> Path:
@@ -205,97 +195,49 @@ class SplitQueries:
         folder = mkdtemp(prefix="hgld-classifier-")
         weakref.finalize(self, rmtree, folder, ignore_errors=True)
         path = Path(folder) / "classifier.safetensors"
-        labels = np.ascontiguousarray(self.sets[INDEX].labels[:, 0])
-        save_classifier(fit_linear_classifier(self.index.vectors, labels), path)
+        labels = np.ascontiguousarray(self._images.sets(self.split)[INDEX].labels[:, 0])
+        save_classifier(fit_linear_classifier(self._embedded[INDEX].vectors, labels), path)
         return path
 
-    @cached_property
-    def _embedded(self) -> dict[str, SetEmbeddings]:
-        return embed_sets(self._embedding, self.sets, self._split)
+    def _detector(self, name: str) -> Detector:
+        score = self._settings.score_settings()[name]
+        return build_detector(score.score or name, score.options)
 
-    @property
-    def _query_sets(self) -> list[ImageSet]:
-        return [images for images in self.sets.values() if images.name != INDEX]
+    def _is_finished(self, name: str) -> bool:
+        return is_up_to_date(self._folder / f"{name}.parquet", self._provenance(name))
 
+    def _read(self, name: str) -> pd.DataFrame:
+        table: pd.DataFrame = pq.read_table(self._folder / f"{name}.parquet").to_pandas()
+        return table
 
-def score_parts(
-    settings: RejectionSettings, out: Path, *, force: bool = False, progress: Progress
-) -> Iterator[ScorePart | FailedPart]:
-    """Compute the missing scores of a comparison, and yield all.
+    def _write(self, name: str, table: pd.DataFrame) -> None:
+        write_parquet(self._folder / f"{name}.parquet", table, "rejection_scores/1", self._provenance(name))
 
-    Args:
-        settings: Settings of the comparison.
-        out: Output folder.
-        force: Whether to compute again what is there.
-        progress: Progress in scores, embeddings and splits counted apart.
-
-    Raises:
-        InputError: A file of the images or of the embeddings cannot be read or lacks images.
-        ConfigurationError: The settings do not fit the images, or a head was trained on them.
-    """
-    files, images = PartFiles(settings, out, force=force), ComparedImages(settings)
-    progress.start(len(settings.embeddings) * len(settings.splits) * len(settings.score_settings()))
-    for embedding in settings.embeddings:
-        for split in settings.splits:
-            queries = SplitQueries(settings, images, embedding, split)
-            if not files.is_finished(embedding, split, "queries"):
-                files.write(embedding, split, "queries", queries.describe())
-            table = files.read(embedding, split, "queries")
-            for name in settings.score_settings():
-                yield _score_part(settings, files, queries, table, (embedding, name, split))
-                progress.advance()
+    def _provenance(self, name: str) -> Provenance:
+        settings = self._settings
+        parameters: dict[str, Any] = {
+            "index": to_dict(settings.index),
+            "unknown": {key: to_dict(images) for key, images in settings.unknown.items()},
+            "split": self.split,
+        }
+        if name in self._names:
+            detector = self._detector(name)
+            parameters |= {"score": detector.name, "options": detector.options()}
+        manifests = {INDEX: settings.index.manifest, **{key: one.manifest for key, one in settings.unknown.items()}}
+        files = {f"manifest/{key}": path for key, path in manifests.items()}
+        files |= {f"embeddings/{key}": path for key, path in embedding_files(self._embedding, self.split).items()}
+        if (checkpoint := head_checkpoint(self._embedding, self.split)) is not None:
+            files["head"] = checkpoint
+        return Provenance("reject compare", parameters, {role: _digest(path) for role, path in files.items()})
 
 
-def n_finished(settings: RejectionSettings, out: Path) -> int:
-    """Return how many scores of a comparison a run would not compute again."""
-    files = PartFiles(settings, out)
-    return sum(
-        files.is_finished(embedding, split, name)
-        for embedding in settings.embeddings
-        for split in settings.splits
-        for name in settings.score_settings()
-    )
-
-
-def _score_part(
-    settings: RejectionSettings,
-    files: PartFiles,
-    queries: SplitQueries,
-    table: pd.DataFrame,
-    part: tuple[str, str, int],
-) -> ScorePart | FailedPart:
-    embedding, name, split = part
-    if not files.is_finished(embedding, split, name):
-        start = time.monotonic()
-        try:
-            scores = queries.score(_detector(settings, name))
-        except HgldError as error:  # such as a covariance that the index does not suffice for
-            log.warning("%s, split %d: %s is not computed: %s", embedding, split, name, error)
-            return FailedPart(embedding, name, split, str(error))
-        log.info("%s, split %d: %s in %.1f s", embedding, split, name, time.monotonic() - start)
-        files.write(embedding, split, name, pd.concat([table[["set", "id"]], scores], axis=1))
-    scored = files.read(embedding, split, name)
-    return ScorePart(embedding, name, split, pd.concat([table, scored[["score", "right"]]], axis=1))
-
-
-def _detector(settings: RejectionSettings, name: str) -> Detector:
-    score: ScoreSettings = settings.score_settings()[name]
-    return build_detector(score.score or name, score.options)
-
-
-def _describe(images: ImageSet) -> pd.DataFrame:
-    columns: Mapping[str, object] = {
-        "set": images.name,
-        "kind": images.kind,
-        "id": images.ids,
-        "source": images.source,
-        "class": images.classes,
-    }
-    table: pd.DataFrame = pd.DataFrame(columns)
-    return table
-
-
-_digests: dict[tuple[Path, int, int], str] = {}
+def write_parquet(path: Path, table: pd.DataFrame, schema_id: str, provenance: Provenance) -> None:
+    """Write a table with its provenance atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = pa.Table.from_pandas(table, preserve_index=False)
+    schema = with_provenance(columns.schema, schema_id, provenance)
+    with atomic_write(path) as draft:
+        pq.write_table(columns.replace_schema_metadata(schema.metadata), draft, compression="zstd")
 
 
 def _digest(path: Path) -> str:
@@ -303,7 +245,9 @@ def _digest(path: Path) -> str:
     if not path.is_file():
         raise InputError(f"{path}: no such file; write it, or name another in the settings")
     status = path.stat()
-    key = (path, status.st_mtime_ns, status.st_size)
-    if key not in _digests:
-        _digests[key] = input_digests(file=path)["file"]
-    return _digests[key]
+    return _digest_of_version(path, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _digest_of_version(path: Path, mtime_ns: int, size: int) -> str:
+    return input_digests(file=path)["file"]

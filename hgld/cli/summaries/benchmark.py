@@ -5,17 +5,12 @@ from __future__ import annotations
 from textwrap import fill, wrap
 
 from hgld.benchmark.comparison import ComparisonSummary
-from hgld.benchmark.cost_estimate import CostEstimate
-from hgld.benchmark.launcher import Slot
-from hgld.benchmark.markdown import describe_means, gain, mean_and_std
-from hgld.benchmark.method_results import best_baselines, by_split
-from hgld.benchmark.step_timing import CPU_PICTURES
+from hgld.benchmark.cost_estimate import CostEstimate, Gpus
+from hgld.benchmark.result_files import describe_means, gain, mean_and_std
+from hgld.benchmark.statistics import best_baselines, by_split
 from hgld.cli.render import aligned, wrapped_table
 from hgld.errors import indented_list
 from hgld.progress import byte_size
-
-_FLOAT32_BYTES = 4
-_MAX_SLOTS = 8
 
 
 def format_comparison(summary: ComparisonSummary, *, width: int = 80) -> str:
@@ -48,35 +43,28 @@ def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
     return "\n".join(parts)
 
 
-def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
-    """Return the estimated steps, images, hours, memory and disk, and the files that are missing."""
-    to_do = sum(len(run.hours()) for run in cost.runs)
-    n_runs = sum(run.n_runs for run in cost.runs)
+def format_cost(cost: CostEstimate, gpus: Gpus | None = None, *, width: int = 80) -> str:
+    """Return the steps, images, hours, memory and disk of a comparison, and the files that are missing.
+
+    Args:
+        cost: Cost of the comparison.
+        gpus: GPUs to estimate hours for; None for none.
+        width: Width of the notes.
+    """
+    n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
-    timed = cost.assumed_images_per_s is None
     rows = [
-        [
-            run.title,
-            len(run.hours()),
-            run.steps,
-            f"{run.model.step_s:.3f}",
-            *[f"{run.loss.step_s:.3f}"] * timed,
-            f"{run.training_h + run.evaluation_h:,.2f}",
-        ]
+        [run.title, run.n_to_do, run.steps, *([f"{max(run.hours(gpus), default=0):,.2f}"] if gpus else [])]
         for run in cost.runs
     ]
-    header = ["run of", "to do", "steps", *(["model s", "loss s"] if timed else ["step s"]), "hours"]
     lines = [
         f"{cost.title}: {n_runs} runs, {n_runs - to_do} of them done",
         "",
-        *aligned(header, rows),
+        *aligned(["run of", "to do", "steps", *(["hours"] if gpus else [])], rows),
         "",
-        _hours(cost),
-        f"{n_images:,} training images, counting repetitions",
-        _memory(cost),
-        _disk(cost),
+        *_totals(cost, gpus, f"{n_images:,} training images, counting repetitions"),
         "",
-        *(line for note in _notes(cost) for line in wrap(note, width)),
+        *_notes(gpus, width),
     ]
     if cost.missing:
         lines += ["", "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):"]
@@ -84,72 +72,38 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
     return "\n".join(lines)
 
 
-def format_training_cost(cost: CostEstimate, *, width: int = 80) -> str:
+def format_training_cost(cost: CostEstimate, gpus: Gpus, *, width: int = 80) -> str:
     """Return the estimated hours, memory and disk of one training."""
-    notes = (line for note in _notes(cost) for line in wrap(note, width))
-    return "\n".join([_hours(cost), _memory(cost), _disk(cost), "", *notes])
+    return "\n".join([*_totals(cost, gpus), "", *_notes(gpus, width)])
 
 
-def _hours(cost: CostEstimate) -> str:
-    devices = cost.slots[0].devices
-    total = (
-        f"{cost.total_h() * len(devices):,.1f} GPU-hours"
-        if _on_gpu(cost.slots[0])
-        else f"{cost.total_h():,.1f} hours"
-    )
-    n_slots = len(cost.slots)
-    slots = " | ".join(map(str, cost.slots)) if n_slots <= _MAX_SLOTS else f"{n_slots} times {cost.slots[0]}"
-    return f"{total} for the runs to do; {cost.elapsed_h():,.1f} hours on {slots}"
-
-
-def _memory(cost: CostEstimate) -> str:
-    held = max(run.loss.state_bytes + run.loss.gradient_bytes for run in cost.runs)
-    peak = max(max(run.model.peak_bytes, run.loss.peak_bytes) for run in cost.runs)
-    text = f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers"
-    return f"{text}, and {byte_size(peak)} more in a step" if peak else text
-
-
-def _disk(cost: CostEstimate) -> str:
-    checkpoints = sum(run.n_runs * run.n_checkpoints * run.loss.state_bytes for run in cost.runs)
-    embeddings = sum(run.n_runs * run.n_embedded * run.model.model.dim * _FLOAT32_BYTES for run in cost.runs)
-    return (
+def _totals(cost: CostEstimate, gpus: Gpus | None, *counts: str) -> list[str]:
+    held = max(run.state_bytes + run.gradient_bytes for run in cost.runs)
+    checkpoints = sum(run.n_runs * run.n_checkpoints * run.state_bytes for run in cost.runs)
+    embeddings = sum(run.embedding_bytes for run in cost.runs)
+    lines = [
+        *counts,
+        f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers",
         f"disk: {byte_size(cost.image_bytes)} of images, {byte_size(checkpoints)} of checkpoints, "
-        f"{byte_size(embeddings)} of embeddings"
-    )
-
-
-def _notes(cost: CostEstimate) -> list[str]:
-    slot = cost.slots[0]
-    notes = _timing_notes(cost) if cost.assumed_images_per_s is None else _assumption_notes(cost)
-    if cost.images_per_s is not None:
-        notes.append(f"One process of this machine reads {cost.images_per_s:,.0f} images per second.")
-    else:
-        notes.append("Reading images and the evaluations during training are not included: images are missing.")
-    if len(slot.devices) > 1:
-        notes.append("Communication between the processes of a run is not included.")
-    return notes
-
-
-def _timing_notes(cost: CostEstimate) -> list[str]:
-    sample = "a batch of" if _on_gpu(cost.slots[0]) else f"at most {CPU_PICTURES}"
-    return [
-        f"Measured on {cost.device}, once for each "
-        f"model and loss: models with {sample} random images, losses and optimisers (loss s) with a whole batch.",
-        "Hours include embedding for evaluations, but neither ranking nor the initialisation of projections; warm-up "
-        "epochs take less than estimated.",
+        f"{byte_size(embeddings)} of embeddings",
     ]
+    if gpus is None:
+        return lines
+    gpu_hours = sum(hours for run in cost.runs for hours in run.hours(gpus)) * gpus.per_run
+    together = f", {gpus.per_run} for each run" if gpus.per_run > 1 else ""
+    devices = "1 GPU" if gpus.count == 1 else f"{gpus.count} GPUs{together}"
+    hours = f"{gpu_hours:,.1f} GPU-hours for the runs to do; {cost.elapsed_h(gpus):,.1f} hours on {devices}"
+    return [hours, *lines]
 
 
-def _assumption_notes(cost: CostEstimate) -> list[str]:
-    assert cost.assumed_images_per_s is not None
-    n_gpus = sum(len(slot.devices) for slot in cost.slots)
-    return [
-        f"Nothing was timed: each GPU is assumed to train on {cost.assumed_images_per_s:g} images per second with "
-        "any of the losses, and to embed as many for evaluations. Ranking and the initialisation of projections are "
-        "not included. Memory of a step is what autograd keeps of the backbone, by count; a GPU needs more.",
-        f"Reading has to keep up with {n_gpus * cost.assumed_images_per_s:g} images per second on all GPUs.",
+def _notes(gpus: Gpus | None, width: int) -> list[str]:
+    if gpus is None:
+        return wrap("For hours, say with --images-per-second how many images a GPU trains on.", width)
+    notes = [
+        f"Nothing was timed: each GPU is assumed to train on {gpus.images_per_s:g} images per second with any of the "
+        "losses, and to embed as many for evaluations. Ranking, the initialisation of projections and activations "
+        "are not included.",
+        f"Reading has to keep up with {gpus.count * gpus.images_per_s:g} images per second on all GPUs.",
+        *(["Communication between the processes of a run is not included."] if gpus.per_run > 1 else []),
     ]
-
-
-def _on_gpu(slot: Slot) -> bool:
-    return slot.devices[0] != "cpu"
+    return [line for note in notes for line in wrap(note, width)]

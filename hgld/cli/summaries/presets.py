@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
-from hgld.benchmark.presets import ComparisonPreset, ResolvedPreset, TrainingPreset
+from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
 from hgld.cli.render import aligned
 
 
@@ -28,10 +29,10 @@ def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[Co
     return "\n".join(lines)
 
 
-def format_resolved(preset: ResolvedPreset) -> str:
+def format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
     """Return all settings of a preset, the origin of each, and its file."""
-    rows = [(setting.key, setting.origin, _text(setting.value)) for setting in preset.settings]
-    return "\n".join([*aligned(["setting", "from", "value"], rows), "", str(preset.path)])
+    rows = [(setting.key, setting.origin, _text(setting.value)) for setting in settings]
+    return "\n".join([*aligned(["setting", "from", "value"], rows), "", str(path)])
 
 
 def _text(value: object) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgld.benchmark.rejection.comparison_settings import RejectionSettings
 from hgld.benchmark.rejection.image_sets import ComparedImages, ImageSet
+from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.errors import ConfigurationError
 from tests.benchmark.rejection.toy import toy_settings, write_toy
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.benchmark.rejection.landmark_bootstrap import DETECTION, METRICS, LandmarkDraws, ScoredQueries
+from hgld.benchmark.rejection.values import DETECTION, METRICS, LandmarkDraws, ScoredQueries
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.open_set import rank_answers
 

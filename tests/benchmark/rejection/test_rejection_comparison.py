@@ -11,11 +11,11 @@ import torch
 import yaml
 
 from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
-from hgld.benchmark.rejection.comparison_settings import for_split
-from hgld.benchmark.rejection.mistakes import confident_mistakes
-from hgld.benchmark.rejection.rejection_markdown import rejection_markdown
-from hgld.benchmark.rejection.rejection_values import compare_parts
-from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, SplitQueries, n_finished, score_parts
+from hgld.benchmark.rejection.comparison import RejectionComparison
+from hgld.benchmark.rejection.reports import confident_mistakes, rejection_markdown
+from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, SplitScores
+from hgld.benchmark.rejection.settings import for_split
+from hgld.benchmark.rejection.values import compare_parts
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress
 from hgld.rejection.detection_metrics import detection_metrics
@@ -29,9 +29,16 @@ def change(path: Path, **changes: Any) -> Path:
     return path
 
 
-def computed(path: Path, out: Path) -> list[ScorePart | FailedPart]:
-    """Return all parts of a comparison."""
-    return list(score_parts(read_rejection_settings(path), out, progress=NoProgress()))
+def computed(path: Path, out: Path) -> tuple[list[ScorePart], list[FailedPart]]:
+    """Return all parts of a comparison, and those that failed."""
+    study = RejectionComparison(read_rejection_settings(path), out)
+    for split in study.splits:
+        split.compute(NoProgress(), force=False)
+    return [part for split in study.splits for part in split.parts()], study.failed
+
+
+def n_finished(path: Path, out: Path) -> int:
+    return RejectionComparison(read_rejection_settings(path), out).n_finished()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,7 @@ def test_finished_parts_are_kept_and_changed_ones_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, out = change(write_toy(tmp_path), splits=[0], mistakes=None), tmp_path / "out"
-    first = computed(path, out)
+    first, _ = computed(path, out)
     fits: list[int] = []
     fit = Top1Cosine.fit
 
@@ -106,15 +113,13 @@ def test_finished_parts_are_kept_and_changed_ones_computed_again(
         return fit(self, *args, **inputs)
 
     monkeypatch.setattr(Top1Cosine, "fit", counted_fit)
-    again = computed(path, out)
+    again, _ = computed(path, out)
     assert not fits
     for part, same in zip(first, again, strict=True):
-        assert isinstance(part, ScorePart)
-        assert isinstance(same, ScorePart)
         pd.testing.assert_frame_equal(part.queries, same.queries)
     embeddings = read_embeddings(tmp_path / "sharp.parquet")
     write_embeddings(tmp_path / "sharp.parquet", embeddings.vectors + 0.01, embeddings.ids)  # type: ignore[arg-type]
-    assert n_finished(read_rejection_settings(path), out) == 2
+    assert n_finished(path, out) == 2
     computed(path, out)
     assert len(fits) == 2
 
@@ -126,18 +131,17 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
         raise InputError("the covariance is singular")
 
     path = change(write_toy(tmp_path), splits=[0], mistakes=None)
-    score = SplitQueries.score
+    score = SplitScores.score
     failing = [False, True, False, False]
-    monkeypatch.setattr(SplitQueries, "score", lambda *args: fail() if failing.pop(0) else score(*args))
-    parts = computed(path, tmp_path / "out")
-    failed = [part for part in parts if isinstance(part, FailedPart)]
+    monkeypatch.setattr(SplitScores, "score", lambda *args: fail() if failing.pop(0) else score(*args))
+    parts, failed = computed(path, tmp_path / "out")
     assert failed == [FailedPart("blurred", "again", 0, "the covariance is singular")]
     settings = read_rejection_settings(path)
-    values = compare_parts(settings, [part for part in parts if isinstance(part, ScorePart)])
+    values = compare_parts(settings, parts)
     text = rejection_markdown(settings, values, failed)
     assert "- blurred, split 0, again: the covariance is singular" in text
-    assert n_finished(settings, tmp_path / "out") == 3
-    monkeypatch.setattr(SplitQueries, "score", fail)
+    assert n_finished(path, tmp_path / "out") == 3
+    monkeypatch.setattr(SplitScores, "score", fail)
     with pytest.raises(InputError, match=r"none of the scores(.|\n)*singular"):
         compare_rejection(settings, tmp_path / "other")
 

@@ -1,0 +1,587 @@
+"""Evaluations of trained models that a comparison can ask for: their settings, and how each is done.
+
+Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hgld.benchmark.worker`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, model_validator
+
+from hgld.compute.processes import Processes
+from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
+from hgld.datasets.image_sources import read_images
+from hgld.datasets.manifest import write_manifest
+from hgld.errors import InputError
+from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
+from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
+from hgld.evaluation.results import RetrievalResult
+from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES
+from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
+from hgld.hierarchy.label_sets import main_labels
+from hgld.io.settings import Settings
+from hgld.models.embed_images_config import EmbedImagesConfig
+from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.image_embedding import embed_images
+from hgld.models.model_loading import load_checkpoint_model
+from hgld.progress import Progress
+from hgld.tables import Provenance, input_digests
+from hgld.tables.embeddings import write_embeddings
+from hgld.training.run_folder import RunFolder
+from hgld.training.training_images import TrainingImages, evaluation_manifest, read_training_manifest
+from hgld.training.training_settings import DataSettings, TrainingSettings
+from hgld.training.validation import embed_dataset, rank_embedded
+
+#: Name of the set of embeddings of the evaluation images of a training.
+SPLIT_EMBEDDINGS = "embeddings"
+_OFFICIAL = "map100_official"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """A run to evaluate, and how.
+
+    Args:
+        folder: Folder of the finished run.
+        training: Its settings.
+        metrics: Names of metrics; () for those of the papers.
+        device: Device of this process.
+        processes: Processes that share the images and the queries.
+        force: Whether to embed images again that are embedded already.
+        progress: Progress in images of this process.
+    """
+
+    folder: Path
+    training: TrainingSettings
+    metrics: tuple[str, ...]
+    device: str
+    processes: Processes
+    force: bool = False
+    progress: Progress | None = None
+
+    @cached_property
+    def model(self) -> ImageEmbedder:
+        """The trained model."""
+        return load_checkpoint_model(RunFolder(self.folder).result)
+
+    def embed(
+        self,
+        name: str,
+        images: Path,
+        *,
+        root: Path | None = None,
+        split: str | None = None,
+        scales: Sequence[float] = (1.0,),
+    ) -> Path:
+        """Embed a table of images with the model, and return the file of the embeddings of this name."""
+        out = embedding_file(self.folder, name)
+        config = EmbedImagesConfig(
+            split=split,
+            scales=scales,
+            device=self.device,
+            batch_size=self.training.evaluation.batch_size,
+            workers=self.training.workers,
+        )
+        embed_images(
+            images,
+            out,
+            self.model,
+            config,
+            root=root,
+            force=self.force,
+            processes=self.processes,
+            progress=self.progress,
+        )
+        return out
+
+    def evaluate(
+        self, files: EvaluationFiles, protocol: str, metrics: tuple[str, ...] = ()
+    ) -> Sequence[RetrievalResult]:
+        """Evaluate embeddings by a protocol."""
+        ranking = RankingConfig(device=self.device)
+        config = EvaluationConfig(metrics=metrics or None, ranking=ranking, processes=self.processes)
+        return evaluate_files(files, protocol, config).results
+
+
+@dataclass(frozen=True)
+class EvaluationSize:
+    """Number and bytes of the images that an evaluation embeds, and error messages about missing files."""
+
+    n_images: int = 0
+    n_bytes: int = 0
+    missing: tuple[str, ...] = ()
+
+
+class BaseEvaluation(Settings):
+    """A way to evaluate trained models."""
+
+    name: str
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Files that it reads besides those of the training, by what they are."""
+        return {}
+
+    @property
+    def embedding_sets(self) -> tuple[str, ...]:
+        """Names of the sets of images that it embeds; their files are beside the run."""
+        return (SPLIT_EMBEDDINGS,)
+
+    def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
+        """Embed the images with the model of the run and evaluate them; all processes call this together.
+
+        Returns:
+            Results with the column ``class``, the finest label of each query.
+
+        Raises:
+            InputError: Images or labels cannot be read.
+            ConfigurationError: A metric is unknown.
+        """
+        raise NotImplementedError
+
+    def join(self, results: list[RetrievalResult]) -> RetrievalResult:
+        """Return the results of :meth:`evaluate` as one."""
+        return join_sets(results)
+
+    def size(self, training: TrainingSettings) -> EvaluationSize | None:
+        """Return the numbers of the images that it embeds; None if they are the test images of the training."""
+        return None
+
+    def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
+        """Return sentences on the images of runs of one split, of which ``result`` is the first one's."""
+        raise NotImplementedError
+
+
+class SplitEvaluation(BaseEvaluation):
+    """Evaluation on the images of the trainings, by the labels of the landmarks.
+
+    Each image of ``data.test`` is ranked against all others, or those of ``data.queries`` against ``data.gallery``.
+    """
+
+    name: Literal["split"] = "split"
+
+    def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
+        return [_evaluate_images(context, TrainingImages(context.training), SPLIT_EMBEDDINGS)]
+
+    def join(self, results: list[RetrievalResult]) -> RetrievalResult:
+        (result,) = results
+        return result
+
+    def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
+        trained = any(training.steps != 0 for training in trainings)
+        sentences = [
+            describe_data(data, trained=trained) for data in dict.fromkeys(training.data for training in trainings)
+        ]
+        leave_one_out = result.name == "leave-one-out"
+        gallery = "all other images" if leave_one_out else f"a gallery of {result.counts['gallery']:,} images"
+        return [*sentences, f"{result.counts['queries']:,} queries, each of which ranks {gallery}."]
+
+
+class ManifestsEvaluation(BaseEvaluation):
+    """Evaluation on the test images of several manifests, such as the small, medium and large set of VehicleID.
+
+    Each is evaluated as with ``name: split``, with the splits that the trainings name. Metrics begin
+    with the name of the set: ``small R@1``.
+
+    Args:
+        manifests: Manifests by the names of the sets. Their paths are relative to ``data.root`` of the trainings.
+    """
+
+    name: Literal["manifests"]
+    manifests: Mapping[str, Path] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> ManifestsEvaluation:
+        require_file_names(self.manifests)
+        return self
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        return {f"manifest/{name}": path for name, path in self.manifests.items()}
+
+    @property
+    def embedding_sets(self) -> tuple[str, ...]:
+        return tuple(self.manifests)
+
+    def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
+        training, results = context.training, []
+        for name, manifest in self.manifests.items():
+            data = training.data.model_copy(update={"manifest": manifest, "val": None})
+            images = TrainingImages(training.model_copy(update={"data": data}))
+            results.append(replace(_evaluate_images(context, images, name), name=name))
+        return results
+
+    def size(self, training: TrainingSettings) -> EvaluationSize:
+        def count(path: Path) -> int:
+            data = training.data.model_copy(update={"manifest": path})
+            return len(evaluation_manifest(read_training_manifest(data), data))
+
+        return _count_images(count, self.manifests.values())
+
+    def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
+        queries = f"{result.counts['queries']:,} queries in all"
+        return [f"Test sets {result.name}: {queries}, each of which ranks its own set."]
+
+
+class DymlEvaluation(BaseEvaluation):
+    """DyML's protocol: the test sets of its levels, and the means over them, see :mod:`hgld.evaluation.protocols`.
+
+    Metrics of a level begin with its name: ``fine AP``.
+
+    Args:
+        root: Folder of DyML-Vehicle, -Animal or -Product.
+    """
+
+    name: Literal["dyml"]
+    root: Path
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        return {path.relative_to(self.root).as_posix(): path for path in label_files(self.root)}
+
+    def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
+        levels = read_test_set(self.root)
+        images = evaluation_folder(context.folder) / "images.parquet"
+        if context.processes.rank == 0:
+            ids = _image_ids(levels)
+            manifest = image_file_manifest(self.root, ids, ["test"] * len(ids), {"image": ids})
+            images.parent.mkdir(parents=True, exist_ok=True)
+            write_manifest(images, manifest, Provenance("benchmark", {}, input_digests(**self.files)))
+        context.processes.gather(None)  # the other processes wait for the manifest
+        embeddings = context.embed(SPLIT_EMBEDDINGS, images, root=self.root)
+        files = EvaluationFiles(embeddings=embeddings, ground_truth=self.root)
+        results = context.evaluate(files, "dyml", context.metrics)
+        # A label means nothing to another level.
+        return [
+            _with_classes(result, [f"{result.name} {label}" for label in levels[result.name].query_labels.tolist()])
+            for result in results
+        ]
+
+    def join(self, results: list[RetrievalResult]) -> RetrievalResult:
+        """Return the results of the levels as one, with the mean of each metric over the levels.
+
+        The metrics of a level begin with its name (``fine AP``). The values of the others (``AP``) are weighted such
+        that their mean over all queries is the mean over the levels, of which each counts the same. Queries without a
+        value count in neither.
+        """
+        joined = join_sets(results)
+        means = {
+            metric: _weighted_alike([result.per_query[metric].to_numpy() for result in results])
+            for metric in results[0].metrics
+        }
+        return replace(joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics))
+
+    def size(self, training: TrainingSettings) -> EvaluationSize:
+        return _count_images(lambda root: len(_image_ids(read_test_set(root))), [self.root])
+
+    def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
+        queries = f"{result.counts['queries']:,} queries in all"
+        return [
+            f"DyML: test sets {result.name}, {queries}, each of which ranks its own set.",
+            "Metrics without the name of a level are means over the levels.",
+        ]
+
+
+class Gldv2Evaluation(BaseEvaluation):
+    """GLDv2's retrieval protocol: its test images against its index, see :mod:`hgld.evaluation.protocols`.
+
+    Args:
+        queries: Table of the test images from ``hgld index-images``, in the folder of their tar files.
+        gallery: Table of the index images, likewise.
+        ground_truth: Folder of ``retrieval_solution_v2.1.csv`` and ``index_image_to_landmark.csv``.
+        hierarchy: Hierarchy of the index landmarks.
+    """
+
+    name: Literal["gldv2-retrieval"]
+    queries: Path
+    gallery: Path
+    ground_truth: Path
+    hierarchy: Path
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        return {
+            "queries": self.queries,
+            "gallery": self.gallery,
+            "solution": self.ground_truth / SOLUTION,
+            "landmarks": self.ground_truth / LANDMARKS,
+            "hierarchy": self.hierarchy,
+        }
+
+    @property
+    def embedding_sets(self) -> tuple[str, ...]:
+        return "queries", "gallery"
+
+    def evaluation_files(self, run: Path) -> EvaluationFiles:
+        """Return the files of the evaluation of the run in a folder."""
+        return EvaluationFiles(
+            query_embeddings=embedding_file(run, "queries"),
+            gallery_embeddings=embedding_file(run, "gallery"),
+            hierarchy=self.hierarchy,
+            ground_truth=self.ground_truth,
+        )
+
+    def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
+        for name, images in (("queries", self.queries), ("gallery", self.gallery)):
+            context.embed(name, images)
+        results = context.evaluate(self.evaluation_files(context.folder), "gldv2-retrieval", context.metrics)
+        solution = read_retrieval_solution(self.ground_truth / SOLUTION)
+        landmarks = query_landmarks(solution, read_image_to_landmark(self.ground_truth / LANDMARKS))
+        names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))
+        return [_with_classes(result, names[result.per_query.index]) for result in results]
+
+    def join(self, results: list[RetrievalResult]) -> RetrievalResult:
+        """Add the official values of all queries to the result of the queries with hierarchical labels."""
+        labelled, *official = results
+        values = pd.concat([part.per_query[[_OFFICIAL, "class"]] for part in official])
+        per_query = values.join(labelled.per_query.drop(columns="class"))
+        return replace(labelled, per_query=per_query, metrics=(*labelled.metrics, _OFFICIAL))
+
+    def size(self, training: TrainingSettings) -> EvaluationSize:
+        """Return the numbers of the images, the published ones for those that are missing."""
+        n_images, n_bytes, missing = 0, 0, []
+        for split, path in (("test", self.queries), ("index", self.gallery)):
+            try:
+                images = read_images(path)
+                n_images, n_bytes = n_images + len(images), n_bytes + int(images.sizes[images.sizes > 0].sum())
+            except InputError as error:
+                n_images, n_bytes = n_images + N_IMAGES[split], n_bytes + N_SHARDS[split] * SHARD_BYTES[split]
+                missing.append(str(error))
+        files = (self.ground_truth / SOLUTION, self.ground_truth / LANDMARKS, self.hierarchy)
+        return EvaluationSize(n_images, n_bytes, (*missing, *_missing_files(files)))
+
+    def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
+        n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
+        return [
+            f"GLDv2 retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
+            f"{_OFFICIAL} covers {len(result.per_query):,} test images, Public and Private together.",
+        ]
+
+
+class RevisitedData(Settings):
+    """ROxford5k or RParis6k.
+
+    Args:
+        manifest: Manifest from ``hgld manifest revisited``, with the splits query and gallery.
+        root: Folder that its paths are relative to.
+        ground_truth: ``gnd_roxford5k.pkl`` or ``gnd_rparis6k.pkl``.
+    """
+
+    manifest: Path
+    root: Path
+    ground_truth: Path
+
+
+class RevisitedEvaluation(BaseEvaluation):
+    """Evaluation on ROxford5k and RParis6k, see :mod:`hgld.evaluation.protocols.revisited`.
+
+    Metrics begin with the names of the data set and of the setting: ``roxford5k medium mAP``. Images are resized as
+    the trainings resize those that they evaluate.
+
+    Args:
+        datasets: Data sets by name.
+        scales: Factors of height and width; embeddings of several are averaged, as ``hgld embed-images`` does.
+        distractors: Further images of both galleries, such as the million of R1M: a folder of pictures or a table.
+            Results with them are named ``roxford5k+distractors``, and are added to those without. None for none.
+    """
+
+    name: Literal["revisited"]
+    datasets: Mapping[str, RevisitedData] = Field(min_length=1)
+    scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
+    distractors: Path | None = None
+
+    @model_validator(mode="after")
+    def _check_names(self) -> RevisitedEvaluation:
+        require_file_names(self.datasets)
+        return self
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        files: dict[str, Path] = {}
+        for name, data in self.datasets.items():
+            files |= {f"{name}/manifest": data.manifest, f"{name}/ground_truth": data.ground_truth}
+        return files if self.distractors is None else {**files, "distractors": self.distractors}
+
+    @property
+    def embedding_sets(self) -> tuple[str, ...]:
+        sets = [f"{name}_{split}" for name in self.datasets for split in ("query", "gallery")]
+        return (*sets, *([] if self.distractors is None else ["distractors"]))
+
+    def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
+        galleries: dict[str, Path | None] = {"": None}
+        if self.distractors is not None:
+            galleries["+distractors"] = context.embed("distractors", self.distractors, scales=self.scales)
+        results = []
+        for name, data in self.datasets.items():
+            queries, gallery = (
+                context.embed(f"{name}_{split}", data.manifest, root=data.root, split=split, scales=self.scales)
+                for split in ("query", "gallery")
+            )
+            for suffix, distractors in galleries.items():
+                files = EvaluationFiles(
+                    query_embeddings=queries,
+                    gallery_embeddings=gallery,
+                    ground_truth=data.ground_truth,
+                    distractor_embeddings=distractors,
+                )
+                for result in context.evaluate(files, "roxford"):  # the protocol of both
+                    # The name of a query begins with that of its landmark, such as all_souls_000013.
+                    landmarks = [str(query).rpartition("_")[0] for query in result.per_query.index]
+                    results.append(_with_classes(replace(result, name=f"{name}{suffix} {result.name}"), landmarks))
+        return results
+
+    def size(self, training: TrainingSettings) -> EvaluationSize:
+        tables: list[tuple[Path, Path | None]] = [(data.manifest, data.root) for data in self.datasets.values()]
+        tables += [] if self.distractors is None else [(self.distractors, None)]
+        size = _count_images(lambda table: len(read_images(*table)), tables)
+        missing = _missing_files(data.ground_truth for data in self.datasets.values())
+        return EvaluationSize(len(self.scales) * size.n_images, 0, (*size.missing, *missing))
+
+    def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
+        scales = ", ".join(f"{scale:g}" for scale in self.scales)
+        return [f"ROxford and RParis: {result.name}; scales {scales}. AP by trapezoids."]
+
+
+Evaluation = Annotated[
+    SplitEvaluation | ManifestsEvaluation | DymlEvaluation | Gldv2Evaluation | RevisitedEvaluation,
+    Field(discriminator="name"),
+]
+#: Evaluations of images whose embeddings and labels figures and pages can show.
+PicturedEvaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation
+
+
+def evaluation_folder(run: Path) -> Path:
+    """Return the folder of the evaluation of the run in a folder."""
+    return run / "evaluation"
+
+
+def embedding_file(run: Path, name: str) -> Path:
+    """Return the file with the embeddings of a set of images."""
+    return evaluation_folder(run) / f"{name}.npy"
+
+
+def require_file_names(names: Iterable[str]) -> None:
+    """Raise a :class:`ValueError` unless all names can be those of folders or files."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
+
+
+def join_sets(results: list[RetrievalResult]) -> RetrievalResult:
+    """Return results of several sets of queries as one.
+
+    The names of the results come before those of their metrics (``small R@1``) and of their queries
+    (``small/0001.jpg``). A query has the metrics of its own set, and counts are those of all sets together.
+
+    >>> part = pd.DataFrame({"AP": [0.5], "class": ["a"]}, index=pd.Index(["0.jpg"], name="query"))
+    >>> sets = [RetrievalResult(name, part, ("AP",), {"queries": 1}, {}) for name in ("small", "large")]
+    >>> join_sets(sets).means, join_sets(sets).counts
+    ({'small AP': 0.5, 'large AP': 0.5}, {'queries': 2})
+    """
+    renamed = [result.renamed({metric: f"{result.name} {metric}" for metric in result.metrics}) for result in results]
+    tables = [
+        result.per_query.set_axis([f"{result.name}/{query}" for query in result.per_query.index])
+        for result in renamed
+    ]
+    names = dict.fromkeys(name for result in results for name in result.counts)
+    return replace(
+        renamed[0],
+        name=", ".join(result.name for result in results),
+        per_query=pd.concat(tables).rename_axis("query"),
+        metrics=tuple(metric for result in renamed for metric in result.metrics),
+        counts={name: sum(result.counts.get(name, 0) for result in results) for name in names},
+    )
+
+
+def describe_data(data: DataSettings, *, trained: bool = True) -> str:
+    """Return a sentence on the images of a training and its evaluation."""
+    manifest = read_training_manifest(data)
+    train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
+    n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
+    shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
+    level = manifest.level_names[0]
+    tested = f"{len(test):,} images of {test.n_classes[0]:,} classes"
+    if not trained:
+        return f"Evaluated on {tested} ({level}); nothing was trained."
+    trained_on = f"{len(train):,} images of {train.n_classes[0]:,} classes ({level})"
+    return f"Trained on {trained_on}, evaluated on {tested}, {shared}."
+
+
+def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: str) -> RetrievalResult:
+    """Embed the test images, write their embeddings, and rank them."""
+    model: EmbeddingModel = context.model.network.to(context.device).to(memory_format=MEMORY_FORMAT)
+    embedded = embed_dataset(
+        model,
+        images.test,
+        batch_size=context.training.evaluation.batch_size,
+        workers=context.training.workers,
+        processes=context.processes,
+        progress=context.progress,
+    )
+    manifest = images.test.manifest.take(embedded.rows)
+    if context.processes.rank == 0:
+        vectors = torch.from_numpy(embedded.vectors)
+        write_embeddings(embedding_file(context.folder, name), vectors, manifest.ids.tolist())
+    result = rank_embedded(
+        embedded,
+        images.test,
+        images.is_query,
+        metrics=context.metrics,
+        device=context.device,
+        processes=context.processes,
+    )
+    queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
+    classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
+    per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
+    counts = result.counts | {"images_not_read": len(embedded.skipped)}
+    return _with_classes(replace(result, per_query=per_query, counts=counts), classes)
+
+
+def _with_classes(
+    result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
+) -> RetrievalResult:
+    return replace(result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)}))
+
+
+def _image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
+    """Return the paths of all test images, relative to the folder of the data set, each once."""
+    return list(dict.fromkeys(name for level in levels.values() for name in (*level.query_ids, *level.gallery_ids)))
+
+
+def _weighted_alike(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Scale the values of each level such that the mean over all queries is the mean over the levels.
+
+    >>> float(np.nanmean(_weighted_alike([np.array([0.25, 0.75, np.nan]), np.array([1.0])])))
+    0.75
+    """
+    counts = np.array([np.count_nonzero(~np.isnan(values)) for values in levels])
+    weights = counts.sum() / (len(levels) * np.maximum(counts, 1))
+    return np.concatenate([weight * values for weight, values in zip(weights, levels, strict=True)])
+
+
+def _count_images(count: Callable[[T], int], sources: Iterable[T]) -> EvaluationSize:
+    """Return the number of images of all sources, of which none are in tar files, and errors about missing ones."""
+    n_images, missing = 0, []
+    for source in sources:
+        try:
+            n_images += count(source)
+        except InputError as error:
+            missing.append(str(error))
+    return EvaluationSize(n_images, 0, tuple(missing))
+
+
+def _missing_files(paths: Iterable[Path]) -> list[str]:
+    return [f"{path}: no such file" for path in paths if not path.exists()]

@@ -1,0 +1,264 @@
+"""Values of a comparison: metrics by embedding, score and unknown images, and their differences.
+
+Intervals are those of a bootstrap over landmarks, where every image counts as often as its landmark is drawn:
+photographs of one landmark resemble one another, so that drawing single photographs would give intervals that are too
+narrow. A draw gives each landmark, or other class, of a source of images a number; it is the same for all splits,
+scores and embeddings, so that differences are paired and images that several splits share are drawn together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hgld.benchmark.rejection.score_parts import ScorePart
+from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
+from hgld.compute.resampling import percentile_interval
+from hgld.rejection.detection_metrics import detection_metrics, metrics_of_counts
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+#: Metrics of telling known from unknown queries that have intervals.
+DETECTION = ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
+#: These and global average precision.
+METRICS = ("gap", *DETECTION)
+#: Shares of known and of unknown queries that the threshold of the calibration queries accepts.
+ACCEPTED = ("accepted_known", "accepted_unknown")
+_CONFIDENCE = 0.95
+#: Number of resamples whose metrics are computed at once.
+_BLOCK = 125
+#: Embedding, score, unknown images, metric.
+Key = tuple[str, str, str, str]
+_KEY = ("embedding", "score", "unknown", "metric")
+
+
+@dataclass(frozen=True, eq=False)
+class RejectionValues:
+    """Values of a comparison.
+
+    Args:
+        values: Columns ``embedding``, ``score``, ``unknown`` (name of a set of unknown images, or ``all``),
+            ``metric``, ``split`` (seed, or null for the mean over the splits), ``value``, ``low``, ``high``. The
+            interval of 95 % is that of the mean over splits, and null for a single split.
+        differences: Columns ``embedding``, ``score``, ``unknown``, ``metric``, ``from_embedding``, ``from_score``,
+            ``value``, ``low``, ``high``: the mean of the first two minus that of the others, on the same queries.
+        counts: Columns ``split``, ``set``, ``kind``, ``queries``, ``classes``; a row per set of queries.
+        right: Share of the known queries whose nearest image shows their landmark, by embedding and seed of the
+            split.
+    """
+
+    values: pd.DataFrame
+    differences: pd.DataFrame
+    counts: pd.DataFrame
+    right: Mapping[str, Mapping[int, float]]
+
+    def unknown(self) -> list[str]:
+        """Return the names of unknown queries, those of all last."""
+        return list(dict.fromkeys(self.values["unknown"]))
+
+    def mean(self, key: Key) -> pd.Series[Any] | None:
+        """Return the row of a mean over the splits; None if it was not computed."""
+        rows = self.values[self.values["split"].isna()]
+        for column, value in zip(_KEY, key, strict=True):
+            rows = rows[rows[column] == value]
+        return rows.iloc[0] if len(rows) else None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredQueries:
+    """Known and unknown queries with their scores.
+
+    Args:
+        known: Scores of known queries, float64, shape (n,).
+        right: Whether their answers are right, bool, shape (n,).
+        unknown: Scores of unknown queries, float64, shape (m,).
+    """
+
+    known: Floats
+    right: npt.NDArray[np.bool_]
+    unknown: Floats
+
+    def metrics(self) -> dict[str, float]:
+        """Return the values of :data:`METRICS`."""
+        detection = detection_metrics(self.known, self.unknown)
+        weights = (np.ones((1, len(self.known)), np.int64), np.ones((1, len(self.unknown)), np.int64))
+        return {"gap": float(_gap(self, *weights)[0])} | {name: detection[name] for name in DETECTION}
+
+    def resampled_metrics(self, known_counts: Counts, unknown_counts: Counts) -> dict[str, Floats]:
+        """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
+
+        Args:
+            known_counts: How often each known query counts, int64, shape (n_resamples, n).
+            unknown_counts: How often each unknown query counts, int64, shape (n_resamples, m).
+        """
+        values, codes = np.unique(np.concatenate([self.known, self.unknown]), return_inverse=True)
+        known = _counts_by_value(known_counts, codes[: len(self.known)], len(values))
+        unknown = _counts_by_value(unknown_counts, codes[len(self.known) :], len(values))
+        detection = metrics_of_counts(values, known, unknown)
+        gap = _gap(self, known_counts, unknown_counts)
+        return {"gap": gap} | {name: detection[name] for name in DETECTION}
+
+
+class LandmarkDraws:
+    """Draws with replacement of the classes of each source of images.
+
+    Args:
+        classes: Columns ``source`` and ``class`` of all images that occur; repeated rows count once.
+        n_resamples: Number of resamples.
+        seed: Seed of the draws.
+    """
+
+    def __init__(self, classes: pd.DataFrame, n_resamples: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self._codes: dict[tuple[str, str], int] = {}
+        draws = []
+        distinct = classes[["source", "class"]].drop_duplicates().sort_values(["source", "class"])
+        for source, names in distinct.groupby("source")["class"]:
+            n_classes = len(names)
+            for name in names:
+                self._codes[str(source), name] = len(self._codes)
+            draws.append(rng.multinomial(n_classes, np.full(n_classes, 1 / n_classes), size=n_resamples))
+        self._draws = np.concatenate(draws, axis=1)
+
+    def counts(self, queries: pd.DataFrame) -> Counts:
+        """Return how often each query counts, int64, shape (n_resamples, n)."""
+        keys = zip(queries["source"], queries["class"], strict=True)
+        counts: Counts = self._draws[:, [self._codes[key] for key in keys]]
+        return counts
+
+
+def compare_parts(settings: RejectionSettings, parts: Sequence[ScorePart]) -> RejectionValues:
+    """Return the metrics of all scores, with intervals by a bootstrap over landmarks (:class:`LandmarkDraws`)."""
+    queries = pd.concat([part.queries[["source", "class"]] for part in parts])
+    draws = LandmarkDraws(queries, settings.n_resamples)
+    rows: list[dict[str, Any]] = []
+    resampled: dict[Key, Floats] = {}
+    for embedding, score in dict.fromkeys((part.embedding, part.score) for part in parts):
+        splits = [part for part in parts if (part.embedding, part.score) == (embedding, score)]
+        if len(splits) < len(settings.splits):
+            continue
+        for unknown in unknown_names(splits[0].queries):
+            by_split = [_values(part, unknown, settings, draws) for part in splits]
+            for metric in by_split[0][0]:
+                key = (embedding, score, unknown, metric)
+                values, named = [point[metric] for point, _ in by_split], dict(zip(_KEY, key, strict=True))
+                rows += [{**named, "split": part.split, "value": v} for part, v in zip(splits, values, strict=True)]
+                interval = {}
+                if metric in METRICS:
+                    resampled[key] = np.mean([drawn[metric] for _, drawn in by_split], axis=0)
+                    interval = _interval(resampled[key])
+                rows.append({**named, "split": None, "value": np.mean(values), **interval})
+    table = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype({"split": "Int64"})
+    return RejectionValues(table, _differences(settings, table, resampled), _counts(parts), _right(parts))
+
+
+def unknown_names(queries: pd.DataFrame) -> list[str]:
+    """Return the names of the sets of unknown queries, and ``all`` where there are several."""
+    names = list(dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"]))
+    return [*names, ALL_UNKNOWN] if len(names) > 1 else names
+
+
+def _values(
+    part: ScorePart, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
+) -> tuple[dict[str, float], dict[str, Floats]]:
+    """Return the metrics of a part and those of its resamples."""
+    table = part.queries
+    is_unknown = table["kind"].isin(["near", "far"]) if unknown == ALL_UNKNOWN else table["set"] == unknown
+    known, others = table[table["kind"] == "known"], table[is_unknown]
+    scored = ScoredQueries(
+        known["score"].to_numpy(np.float64), known["right"].to_numpy(bool), others["score"].to_numpy(np.float64)
+    )
+    known_counts, other_counts = draws.counts(known), draws.counts(others)
+    blocks = [
+        scored.resampled_metrics(known_counts[start : start + _BLOCK], other_counts[start : start + _BLOCK])
+        for start in range(0, len(known_counts), _BLOCK)
+    ]
+    resampled = {metric: np.concatenate([block[metric] for block in blocks]) for metric in METRICS}
+    calibration = table.loc[table["kind"] == "calibration", "score"].to_numpy(np.float64)
+    accepted = {}
+    if len(calibration):
+        threshold = np.quantile(calibration, settings.accepted, method="higher")
+        shares = (float((scores <= threshold).mean()) for scores in (scored.known, scored.unknown))
+        accepted = dict(zip(ACCEPTED, shares, strict=True))
+    return scored.metrics() | accepted, resampled
+
+
+def _differences(settings: RejectionSettings, table: pd.DataFrame, resampled: Mapping[Key, Floats]) -> pd.DataFrame:
+    """Return the differences from the baseline embeddings with each score, and from the first score of each."""
+    baseline = next((name for name, embedding in settings.embeddings.items() if embedding.baseline), None)
+    first = next(iter(settings.score_settings()))
+    means = table[table["split"].isna()].set_index(list(_KEY))["value"]
+    rows = []
+    for key, drawn in resampled.items():
+        embedding, score, unknown, metric = key
+        references = [(embedding, first, unknown, metric)]
+        if baseline is not None:
+            references.append((baseline, score, unknown, metric))
+        rows += [
+            {
+                **dict(zip(_KEY, key, strict=True)),
+                "from_embedding": reference[0],
+                "from_score": reference[1],
+                "value": means[key] - means[reference],
+                **_interval(drawn - resampled[reference]),
+            }
+            for reference in references
+            if reference != key and reference in resampled
+        ]
+    columns = [*_KEY, "from_embedding", "from_score", "value", "low", "high"]
+    table_of_differences: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+    return table_of_differences
+
+
+def _interval(resampled: Floats) -> dict[str, float]:
+    return dict(zip(("low", "high"), percentile_interval(resampled, _CONFIDENCE), strict=True))
+
+
+def _counts(parts: Sequence[ScorePart]) -> pd.DataFrame:
+    by_split = {part.split: part.queries for part in parts}
+    groups = [
+        queries.groupby(["set", "kind"], sort=False)["class"]
+        .agg(["size", "nunique"])
+        .reset_index()
+        .assign(split=split)
+        for split, queries in by_split.items()
+    ]
+    table = pd.concat(groups).rename(columns={"size": "queries", "nunique": "classes"})
+    counts: pd.DataFrame = table[["split", "set", "kind", "queries", "classes"]].reset_index(drop=True)
+    return counts
+
+
+def _right(parts: Sequence[ScorePart]) -> dict[str, dict[int, float]]:
+    right: dict[str, dict[int, float]] = {}
+    for part in parts:
+        known = part.queries[part.queries["kind"] == "known"]
+        right.setdefault(part.embedding, {})[part.split] = float((known["nearest_class"] == known["class"]).mean())
+    return right
+
+
+def _counts_by_value(counts: Counts, codes: npt.NDArray[np.intp], n_values: int) -> Counts:
+    by_value = np.zeros((len(counts), n_values), np.int64)
+    order = np.argsort(codes, kind="stable")
+    distinct, first = np.unique(codes[order], return_index=True)
+    by_value[:, distinct] = np.add.reduceat(counts[:, order], first, axis=1)
+    return by_value
+
+
+def _gap(queries: ScoredQueries, known_counts: Counts, unknown_counts: Counts) -> Floats:
+    """Return GAP where every query is answered; equal scores in a random order, copies at their mean rank."""
+    scores = np.concatenate([queries.known, queries.unknown])
+    order = np.lexsort((np.random.default_rng(0).permutation(len(scores)), scores))
+    counts = np.concatenate([known_counts, unknown_counts], axis=1)[:, order]
+    right = np.concatenate([queries.right, np.zeros(len(queries.unknown), bool)])[order]
+    hits = counts * right
+    middle = (counts + 1) / 2
+    precision = (hits.cumsum(1) - hits + middle) / (counts.cumsum(1) - counts + middle)
+    with np.errstate(invalid="ignore"):
+        gap: Floats = (hits * precision).sum(1) / known_counts.sum(1)
+    return gap
