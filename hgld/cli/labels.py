@@ -195,7 +195,7 @@ def cluster(
         )
         photographs = None
         if images is not None or image_landmarks:
-            from hgld.review.map_photographs import open_map_photographs
+            from hgld.review.photographs import open_map_photographs
 
             photographs = open_map_photographs(
                 images,

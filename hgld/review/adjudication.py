@@ -20,10 +20,12 @@ from hgld.review.opinions import (
     Opinions,
     category,
     landmarks_by_label,
+    made_by_others,
     read_opinions,
     require_landmark_counts,
+    require_nothing_lost,
+    require_other_file,
 )
-from hgld.review.output_guard import made_by_others, require_nothing_lost, require_other_file
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside

@@ -9,8 +9,8 @@ import pytest
 from hgld.errors import ConflictError, InputError
 from hgld.review.actions import SURE_SCORE, InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
-from hgld.review.opinions import Opinions
-from hgld.review.review_labels import Suggestion, with_opinions
+from hgld.review.labels import Suggestion
+from hgld.review.opinions import Opinions, with_opinions
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
@@ -196,9 +196,7 @@ def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
     ben.append(decision("Q5", "drop", None))
     both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
     differing = with_opinions(LABELS, both, {row.label_id for row in open_labels(*both)})
-    assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], (
-        "labels that both are unsure about are open"
-    )
+    assert [label.label_id for label in differing] == ["Q2", "Q3", "Q5"], "labels that both are unsure about are open"
     assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
     with open_session(tmp_path / "final.sqlite", differing) as session:
         decide(session, LabelAction("take", candidate=2), "Q3")

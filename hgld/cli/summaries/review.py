@@ -8,7 +8,7 @@ from math import isnan
 from hgld.cli.render import aligned
 from hgld.errors import counted, indented_list
 from hgld.review.adjudication import AdjudicateSummary, OpenLabel, opinion_text
-from hgld.review.agreement_result import (
+from hgld.review.agreement import (
     Agreement,
     Disagreement,
     Estimate,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from hgld.pages.forms import FormFields
+from hgld.pages.requests import FormFields
 from hgld.review.label_lists import LabelLists, View, parse_view
-from hgld.review.review_labels import ReviewLabel
+from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
 
 
@@ -108,7 +108,7 @@ def _in_list(session: ReviewSession, view: View, label_ids: list[str], label: st
 def _first_unfinished(session: ReviewSession, clusters: Mapping[int, list[ReviewLabel]]) -> int:
     """Return the first cluster with an undecided label, or the first cluster if there is none."""
     for number, members in clusters.items():
-        if _first_undecided(session, (label.row.label_id for label in members)) is not None:
+        if _first_undecided(session, (label.label_id for label in members)) is not None:
             return number
     return next(iter(clusters))
 

@@ -8,15 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hgld.pages.forms import FormFields
+from hgld.pages.requests import FormFields
 from hgld.pages.templates import page_templates
 from hgld.review.actions import StaleError
 from hgld.review.label_lists import LabelLists
 from hgld.review.page.forms import label_action, label_versions
-from hgld.review.page.history import describe_step, history, sentence, undo_title
-from hgld.review.page.list_renderer import ListRenderer
+from hgld.review.page.lists import ListRenderer
 from hgld.review.page.position import Position
-from hgld.review.page.progress import review_progress
+from hgld.review.page.progress import describe_step, history, review_progress, sentence, undo_title
 from hgld.review.page.views import DecisionView, PhotographsView, decision_view, label_view, photographs_view
 from hgld.review.references import References
 from hgld.review.session import NO_CANDIDATE
@@ -145,7 +144,7 @@ class PageRenderer:
                 value = session.resulting_decision(label, label_action(form), groups)
                 mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
             theirs = decision_view(session.decision_value(label_id), groups)
-            rows.append((label.row.label, theirs, mine))
+            rows.append((label.label, theirs, mine))
         fields = [
             (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
         ]
@@ -200,7 +199,7 @@ class PageRenderer:
         """Return the part with photographs of the label, if there are any to show with labels."""
         if self._references.photographs is None:
             return {}
-        view = PhotographsView("", "", (), 0, 0, None)
+        view = PhotographsView()
         if position.label:
             view = photographs_view(self._references.photographs, self._session, position.label)
         return {"photographs": self._photograph_macros.beside_card(view)}

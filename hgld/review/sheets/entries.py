@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hgld.errors import InputError, counted, indented_list
-from hgld.review.sheets.rows import ENTRY_COLUMNS, MAX_UNITS, fit_for_cell
+from hgld.review.labels import MAX_UNITS, N_EXAMPLES, fit_for_cell
+
+ENTRY_COLUMNS = ("group", "decision", "comment")
+COLUMNS = (
+    *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
+    *(f"example {n}" for n in range(1, N_EXAMPLES + 1)),
+    *("suggested group", *ENTRY_COLUMNS),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
 from hgld.io.folders import file_digests, finish_replacing, replace_together
 from hgld.io.locks import exclusive_lock
-from hgld.review.inputs import find_inputs
+from hgld.review.labels import ReviewLabel, review_labels
+from hgld.review.references import find_inputs
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
-from hgld.review.sheets.rows import LabelRow, label_rows
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import Provenance
@@ -105,7 +105,7 @@ class _NewSheets:
     set_aside: Entries
     provenance: Provenance
 
-    def write(self, folder: Path, rows: Sequence[LabelRow], groups: Sequence[Group]) -> None:
+    def write(self, folder: Path, rows: Sequence[ReviewLabel], groups: Sequence[Group]) -> None:
         """Write both files into a folder."""
         write_csv_sheet(folder / f"{self.annotator}.csv", rows, self.kept)
         write_workbook(
@@ -161,7 +161,7 @@ def export_sheets(
     name_by_key = {group.key: group.name for group in groups}
     rows = [
         replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))
-        for row in label_rows(*inputs.read_tables())
+        for row in review_labels(*inputs.read_tables())
     ]
     workbooks = {name: out / f"{name}.xlsx" for name in config.annotators}
     for path in workbooks.values():
@@ -232,7 +232,7 @@ def _read_existing(workbook: Path, labels: Collection[str]) -> _ExistingSheets:
     return _ExistingSheets(entries, saved.provenance, agree)
 
 
-def _split_entries(entries: Entries, rows: Sequence[LabelRow]) -> tuple[Entries, Entries]:
+def _split_entries(entries: Entries, rows: Sequence[ReviewLabel]) -> tuple[Entries, Entries]:
     """Return the entries for the labels of rows, and those for labels that no longer exist."""
     labels = {row.label_id for row in rows}
     kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.review import format_export
 from hgld.errors import BusyError, ConfigurationError, InputError
+from hgld.review.labels import review_labels
 from hgld.review.sheets.csv_sheet import read_csv_sheet
-from hgld.review.sheets.entries import Entry, read_entries
+from hgld.review.sheets.entries import COLUMNS, Entry, read_entries
 from hgld.review.sheets.export import ExportConfig, ExportSummary, export_sheets
-from hgld.review.sheets.rows import COLUMNS, label_rows
 from hgld.review.sheets.workbook import read_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
@@ -336,7 +336,7 @@ def test_washington_through_libreoffice(shared: Path, tmp_path: Path, soffice: C
     assert summary.labels == 231
     assert summary.landmarks == len(clean) == 842
     saved = read_workbook(soffice(tmp_path / "ada.xlsx", "xlsx"))
-    rows = label_rows(read_table(path, CLUSTERS), read_table(tmp_path / "clean.parquet", CLEAN))
+    rows = review_labels(read_table(path, CLUSTERS), read_table(tmp_path / "clean.parquet", CLEAN))
     assert [(line.values["label_id"], line.values["label"]) for line in saved.rows] == [
         (row.label_id, row.label) for row in rows
     ]
