@@ -36,12 +36,7 @@ class ServerConfig:
 
 
 def serve_page(
-    app: ASGIApp,
-    keys: PageKeys,
-    listener: socket.socket,
-    config: ServerConfig,
-    *,
-    on_address: Callable[[str], None],
+    app: ASGIApp, keys: PageKeys, listener: socket.socket, config: ServerConfig, *, on_address: Callable[[str], None]
 ) -> None:
     """Serve a page until SIGINT or SIGTERM.
 

@@ -91,19 +91,11 @@ class Event:
 
 
 #: Types of the items of a field's value, by kind; a value has the items of one of the alternatives.
-_VALUE_TYPES: dict[FieldKind, tuple[dict[str, tuple[type, ...]], ...]] = {
-    "decision": (
-        {
-            "label": (str,),
-            "decision": (str, type(None)),
-            "group": (str, type(None)),
-            "comment": (str,),
-            "blind": (bool, type(None)),
-        },
-    ),
-    "cluster": ({"cluster": (int,), "table_name": (str, type(None))},),
-    "name": ({"name": (str,), "table_name": (str, type(None))},),
-    "group": ({"name": (str,), "root": (str,), "guideline": (str,)}, {"merged_into": (str,)}),
+_VALUE_TYPES: dict[FieldKind, tuple[dict[str, Any], ...]] = {
+    "decision": ({"label": str, "decision": str | None, "group": str | None, "comment": str, "blind": bool | None},),
+    "cluster": ({"cluster": int, "table_name": str | None},),
+    "name": ({"name": str, "table_name": str | None},),
+    "group": ({"name": str, "root": str, "guideline": str}, {"merged_into": str}),
 }
 
 

@@ -240,12 +240,7 @@ class ReviewSession:
         Raises:
             InvalidActionError: There is no such group or kind of action.
         """
-        current = self.decision_value(label.label_id) or {
-            "decision": None,
-            "group": None,
-            "comment": "",
-            "blind": None,
-        }
+        current = self.decision_value(label.label_id) or _decision_value(label)
         comment = current["comment"]
         if action.comment is not None:
             comment = without_control_characters(action.comment)
@@ -271,13 +266,7 @@ class ReviewSession:
         else:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         same = (decision, group) == (current["decision"], current["group"])
-        return {
-            "label": label.label,
-            "decision": decision,
-            "group": group,
-            "comment": comment,
-            "blind": current["blind"] if same else self.blind,
-        }
+        return _decision_value(label, decision, group, comment, current["blind"] if same else self.blind)
 
     def _candidate(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Candidate | None:
         """Return the candidate that the action takes; None if there is none."""
@@ -427,15 +416,16 @@ class ReviewSession:
         for label_id, label in self.labels.items():
             decision = index.find(label_id, label.label)
             if decision is not None and not self.decision_field(label_id).version:
-                value = {
-                    "label": label.label,
-                    "decision": decision.decision,
-                    "group": decision.group,
-                    "comment": decision.comment,
-                    "blind": decision.blind,
-                }
-                annotator, at = decision.annotator, decision.decided_at
-                changes.append(Change("decision", label_id, value, annotator=annotator, at=at))
+                values = decision.decision, decision.group, decision.comment, decision.blind
+                changes.append(
+                    Change(
+                        "decision",
+                        label_id,
+                        _decision_value(label, *values),
+                        annotator=decision.annotator,
+                        at=decision.decided_at,
+                    )
+                )
                 used.add(decision.group)
         self._import_groups(groups, used)
         return self.store.append(changes)
@@ -506,6 +496,16 @@ class ReviewSession:
             if "merged_into" in value and is_lost(value["merged_into"], key):
                 raise InvalidActionError("the group that another one was merged into would no longer exist")
         return self.store.append(changes)
+
+
+def _decision_value(
+    label: ReviewLabel,
+    decision: str | None = None,
+    group: str | None = None,
+    comment: str = "",
+    blind: bool | None = None,
+) -> dict[str, Any]:
+    return {"label": label.label, "decision": decision, "group": group, "comment": comment, "blind": blind}
 
 
 def _check_unique_names(names: Sequence[str]) -> None:

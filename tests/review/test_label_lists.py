@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.review.actions import LabelAction
-from hgld.review.label_lists import FILTERS, LabelLists, View, parse_view
+from hgld.review.decided_labels import FILTERS
+from hgld.review.label_lists import LabelLists, View, parse_view
 from hgld.review.label_order import ORDERS
 from hgld.review.labels import Suggestion
 from hgld.review.session import ReviewSession

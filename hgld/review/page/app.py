@@ -11,13 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
@@ -44,11 +38,7 @@ _REMEMBERED_REQUESTS = 1000
 
 
 def review_app(
-    session: ReviewSession,
-    references: References,
-    keys: PageKeys,
-    *,
-    host_names: Collection[str] = (),
+    session: ReviewSession, references: References, keys: PageKeys, *, host_names: Collection[str] = ()
 ) -> Starlette:
     """Return the web application of a session.
 
@@ -168,7 +158,6 @@ class _Endpoints:
         if step is None:
             changes = self._renderer.changes(position, _since(form))
             return JSONResponse(changes | {"message": "Nothing changed."})
-        events = self._session.state.steps[step]
         goes_there = self._goes_there(step)
         if goes_there:
             position = position_of_step(self._lists, step, position)
@@ -180,7 +169,9 @@ class _Endpoints:
             "undo": undo_title(self._session, step),
             "goes_there": goes_there,
             "versions": {
-                event.key: self._session.version(event.key) for event in events if event.key in self._session.labels
+                event.key: self._session.version(event.key)
+                for event in self._session.state.steps[step]
+                if event.key in self._session.labels
             },
         }
         return JSONResponse(answer)

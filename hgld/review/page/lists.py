@@ -47,7 +47,7 @@ class ListRenderer:
         self._macros: Any = environment.get_template("lists.html").module
         self._row = lru_cache(_CACHED_ROWS)(self._render_row)
 
-    def list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
+    def whole_list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         """Return the rows of the list, those near the current label in full."""
         everything = label_ids = self._lists.label_ids(position.view)
         current = label_ids.index(position.label) if position.label in label_ids else 0

@@ -110,7 +110,7 @@ class PageRenderer:
         if position.view.cluster is not None:
             changed = {key for key in changed if session.cluster(key) == position.view.cluster}
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
-            parts |= {"head": self._lists.head(position, groups), "list": self._lists.list(position, groups)}
+            parts |= {"head": self._lists.head(position, groups), "list": self._lists.whole_list(position, groups)}
         else:
             answer["rows"] = self._lists.rows(changed, position, groups)
         if everything:
@@ -174,7 +174,7 @@ class PageRenderer:
         groups = self._session.groups()
         return {
             "head": self._lists.head(position, groups),
-            "list": self._lists.list(position, groups),
+            "list": self._lists.whole_list(position, groups),
             "card": self._card(position, groups),
             **self._photographs(position),
             **self._summary_parts(position),

@@ -107,11 +107,6 @@ def serve_session(
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
         group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
         blind: Whether to hide suggestions and to record decisions as blind.
-
-    Raises:
-        BusyError: Another process has the store open.
-        ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
-        InputError: The store cannot be read.
     """
     keys = PageKeys()
     with listen(config, store) as listener, open_store(store, annotator) as event_store:
@@ -236,15 +231,14 @@ def adjudicate_on_page(
     opinions, merged = read_opinions([first, second], original)
     merged = _with_kept_groups(merged, opinions, out)
     state = read_store(store)[1] if store.is_file() else ReviewState()
-    one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, state)
-    to_adjudicate = with_opinions(labels, opinions, _ids_to_adjudicate(one, other, final_taxonomy))
+    adjudication, final_taxonomy = _adjudicated(opinions, merged, state)
+    to_adjudicate = with_opinions(labels, opinions, _ids_to_adjudicate(adjudication, final_taxonomy))
     if not to_adjudicate:
-        raise InputError(
-            f"{one.annotator} and {other.annotator} agree on every label; there is nothing to adjudicate"
-        )
+        names = " and ".join(annotator.annotator for annotator in opinions)
+        raise InputError(f"{names} agree on every label; there is nothing to adjudicate")
     if not force:
         earlier = final_taxonomy.with_survivors(_earlier_decisions(out))
-        require_replaceable(out, one, other, adjudication, earlier, annotator)
+        require_replaceable(out, adjudication, earlier, annotator)
     serve_session(
         to_adjudicate,
         merged.groups,
@@ -256,11 +250,9 @@ def adjudicate_on_page(
         group_problems={conflict.key: conflict.problem for conflict in merged.conflicts},
     )
 
-    one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
+    adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
     return write_adjudication(
         out,
-        one,
-        other,
         adjudication,
         taxonomy=final_taxonomy,
         original=original,
@@ -277,7 +269,7 @@ def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out:
     Raises:
         InputError: Such a group is not in the taxonomy beside the output either.
     """
-    kept = kept_decisions(_earlier_decisions(out), *opinions)
+    kept = kept_decisions(_earlier_decisions(out), opinions)
     missing = {row.group for row in kept if row.group is not None} - merged.keys
     added = [group for group in changed_groups(out) if group.key in missing]
     unknown = sorted(missing - {group.key for group in added})
@@ -288,25 +280,21 @@ def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out:
 
 def _adjudicated(
     opinions: Sequence[Opinions], merged: MergedTaxonomy, state: ReviewState
-) -> tuple[Opinions, Opinions, Adjudication, MergedTaxonomy]:
-    """Return the opinions on merged groups, the decisions, and the groups, according to the adjudicator's store."""
+) -> tuple[Adjudication, MergedTaxonomy]:
+    """Return the decisions and the groups according to the adjudicator's store."""
     taxonomy = after_review(merged, state)
     one, other = (
-        replace(
-            annotator,
-            decisions={row.label_id: row for row in taxonomy.with_survivors(annotator.decisions.values())},
-        )
-        for annotator in opinions
+        Opinions(each.annotator, {row.label_id: row for row in taxonomy.with_survivors(each.decisions.values())})
+        for each in opinions
     )
-    return one, other, combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
+    return combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
 
 
-def _ids_to_adjudicate(one: Opinions, other: Opinions, taxonomy: MergedTaxonomy) -> set[str]:
+def _ids_to_adjudicate(adjudication: Adjudication, taxonomy: MergedTaxonomy) -> set[str]:
     """Return the ids of open labels; if there are none, those of labels in groups on which the annotators differ."""
     conflicts = {conflict.key for conflict in taxonomy.conflicts}
-    return {label.label_id for label in open_labels(one, other)} or {
-        row.label_id for row in (*one.decisions.values(), *other.decisions.values()) if row.group in conflicts
-    }
+    open_ids = {label.label_id for label in open_labels(*adjudication.annotators)}
+    return open_ids or {row.label_id for row in adjudication.inputs if row.group in conflicts}
 
 
 def _earlier_decisions(out: Path) -> list[Decision]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import ParseError, iterparse
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from openpyxl import load_workbook
-from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 from openpyxl.worksheet.cell_range import CellRange
 
 from hgld.errors import InputError
@@ -151,7 +151,7 @@ def _describe_other_format(data: bytes) -> str:
     return f"not a readable workbook, nor another format of review sheets; {_SAVE_AS}"
 
 
-def _read_sheet(sheet: ReadOnlyWorksheet, parts: dict[str, bytes]) -> SheetCells:
+def _read_sheet(sheet: Any, parts: dict[str, bytes]) -> SheetCells:
     cells = SheetCells()
     _find_ranges(parts[sheet._worksheet_path.lstrip("/")], cells)
     sheet.reset_dimensions()  # what the file says of its size may be wrong
@@ -185,7 +185,7 @@ def _find_ranges(content: bytes, cells: SheetCells) -> None:
                 if reference:
                     cells.formulas.append((CellRange(reference), formula))
             elif element.tag == f"{_MAIN}mergeCell":
-                cells.merged.append(CellRange(element.get("ref")))
+                cells.merged.append(CellRange(element.attrib["ref"]))
             elif element.tag == f"{_MAIN}row":
                 element.clear()
             if len(cells.formulas) + len(cells.merged) > MAX_RANGES:

@@ -26,23 +26,10 @@ from openpyxl.writer.excel import ExcelWriter
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.review.labels import ReviewLabel
+from hgld.review.sheets import worksheets
 from hgld.review.sheets.entries import COLUMNS, Entries, Entry, SheetRow, check_header, entries_digest, read_entries
 from hgld.review.sheets.spreadsheet import SheetCells, read_spreadsheet
-from hgld.review.sheets.worksheets import (
-    CLUSTERS,
-    GROUPS,
-    LABELS,
-    LISTS,
-    SET_ASIDE,
-    SET_ASIDE_COLUMNS,
-    add_styles,
-    fill_clusters,
-    fill_groups,
-    fill_hidden,
-    fill_labels,
-    fill_read_me,
-    fill_set_aside,
-)
+from hgld.review.sheets.worksheets import LABELS, SET_ASIDE
 from hgld.tables import Provenance
 from hgld.taxonomy.groups import Group
 
@@ -92,20 +79,20 @@ def write_workbook(
     book.properties.title = f"Labels to review, {annotator}"
     first_sheet = book.active
     assert isinstance(first_sheet, Worksheet)
-    add_styles(book)
-    fill_read_me(first_sheet, annotator)
-    fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
-    fill_clusters(book.create_sheet(CLUSTERS), rows)
-    fill_groups(book.create_sheet(GROUPS), groups)
+    worksheets.add_styles(book)
+    worksheets.fill_read_me(first_sheet, annotator)
+    worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
+    worksheets.fill_clusters(book.create_sheet(worksheets.CLUSTERS), rows)
+    worksheets.fill_groups(book.create_sheet(worksheets.GROUPS), groups)
     if set_aside:
-        fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)
-    fill_hidden(book.create_sheet(LISTS), [(group.name,) for group in groups])
+        worksheets.fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)
+    worksheets.fill_hidden(book.create_sheet(worksheets.LISTS), [(group.name,) for group in groups])
     about = (
         ("annotator", annotator),
         ("provenance", provenance.to_json()),
         ("exported entries", entries_digest(entries)),
     )
-    fill_hidden(book.create_sheet(_ABOUT), about)
+    worksheets.fill_hidden(book.create_sheet(_ABOUT), about)
     with atomic_write(path) as draft:
         _save(book, draft)
 
@@ -132,7 +119,9 @@ def read_workbook(path: Path) -> SavedWorkbook:
         raise InputError(f'{path}: not a review sheet: it has no sheet "{LABELS}"')
     about = {row[0]: row[1] for row in sheets[_ABOUT].rows.values() if len(row) > 1} if _ABOUT in sheets else {}
     provenance = about.get("provenance")
-    set_aside = _sheet_rows(path, SET_ASIDE, sheets[SET_ASIDE], SET_ASIDE_COLUMNS) if SET_ASIDE in sheets else []
+    set_aside = (
+        _sheet_rows(path, SET_ASIDE, sheets[SET_ASIDE], worksheets.SET_ASIDE_COLUMNS) if SET_ASIDE in sheets else []
+    )
     return SavedWorkbook(
         rows=_sheet_rows(path, LABELS, sheets[LABELS], COLUMNS),
         set_aside=read_entries(path, set_aside),
@@ -141,8 +130,10 @@ def read_workbook(path: Path) -> SavedWorkbook:
     )
 
 
-def _sheet_rows(path: Path, sheet: str, cells: SheetCells, columns: Sequence[str]) -> list[SheetRow]:
+def _sheet_rows(path: Path, sheet: str, cells: SheetCells | None, columns: Sequence[str]) -> list[SheetRow]:
     """Return the rows below the header, with the addresses of columns, merged cells and formulas."""
+    if cells is None:
+        return []
     header = check_header(path, f'row 1 of the sheet "{sheet}"', cells.rows.get(1, ()), columns)
     letters = {name: f"{sheet}!{get_column_letter(number)}" for number, name in enumerate(header, 1) if name}
     last_row = max(cells.rows, default=0)

@@ -11,7 +11,6 @@ from openpyxl import Workbook
 from openpyxl.cell.cell import Cell
 from openpyxl.formatting.rule import DataBar, FormatObject, Rule
 from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Protection, Side
-from openpyxl.styles.cell_style import StyleArray
 from openpyxl.styles.differential import DifferentialStyle
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
@@ -195,11 +194,10 @@ def fill_labels(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries,
 
 
 def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries) -> None:
-    styles: dict[tuple[str, type, bool, bool], StyleArray] = {}
+    styles: dict[tuple[str, type, bool, bool], Any] = {}
 
     def add_cell(row: int, column: int, value: str | int, style: str, url: str | None) -> None:
-        cell = sheet.cell(row, column)
-        assert isinstance(cell, Cell)  # not covered by merged cells
+        cell: Any = sheet.cell(row, column)
         cell.value = None if value == "" else value
         kind = style, type(value), url is not None, isinstance(value, str) and is_like_formula(value)
         if isinstance(value, str) and value:
@@ -223,7 +221,7 @@ def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entr
         cells: list[tuple[str | int, str | None]] = [
             *((row.label_id, None), (row.label, None), (row.landmarks, None), (row.parents, None)),
             *((row.cluster, None), (row.subcluster, None), *links, (row.suggested_group, None)),
-            *((getattr(entry, name), None) for name in ENTRY_COLUMNS),
+            *((entry.group, None), (entry.decision, None), (entry.comment, None)),
         ]
         for column, (name, (value, url)) in enumerate(zip(COLUMNS, cells, strict=True), 1):
             text = value if isinstance(value, int) else fit_for_cell(value)

@@ -8,11 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from starlette.routing import Route
 
 from hgld.pages import requests
@@ -141,41 +138,6 @@ def test_too_large_bodies_are_refused(page: ServedPage) -> None:
         cookie = f"Cookie: {page.cookie}\r\n" if path == "/decide" else ""
         assert status(page.send(f"{head}{cookie}\r\n".encode() + chunks)) == 413
     assert page.answers()
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(path=st.binary(max_size=60).filter(lambda path: b"\n" not in path and b" " not in path))
-def test_no_path_is_a_fault_of_the_server(page: ServedPage, path: bytes) -> None:
-    assert status(page.send(page.head(f"GET /{path.decode('latin-1')} HTTP/1.1"))) < 500
-
-
-#: Names of the fields of all forms, and of those that only the script sends.
-FIELDS = [
-    *sorted({name for path in TEMPLATES for name in re.findall(r'name="(\w+)"', path.read_text())}),
-    *("at_cluster", "at_label", "cluster", "request", "shown", "since", "store"),
-]
-VALUES = st.one_of(
-    st.sampled_from(
-        ["", "0", "1", "-1", "²", "٣", "9" * 5000, "0:Q1", "1:Q1", "0:lake", ":", "Q1", "lake", "church"]
-    ),
-    st.sampled_from(["drop", "group:lake", "take:1", "take:1@0:Q1", "take:²", "accept", "undecided", "none", "on"]),
-    st.binary(max_size=20),
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), fields=st.lists(st.tuples(st.sampled_from(FIELDS), VALUES), max_size=6))
-def test_no_form_is_a_fault_of_the_server(
-    page: ServedPage, data: st.DataObject, fields: list[tuple[str, str | bytes]]
-) -> None:
-    route = data.draw(st.sampled_from(page.routes))
-    path = re.sub(r"\{.*?\}", "x", route.path)
-    form = urlencode(fields)
-    if "POST" in (route.methods or ()):
-        request = page.head(f"POST {path} HTTP/1.1", f"Content-Length: {len(form)}") + form.encode()
-    else:
-        request = page.head(f"GET {path}?{form} HTTP/1.1")
-    assert 200 <= status(page.send(request)) < 500
 
 
 def test_all_labels_of_the_full_dataset_can_be_decided_at_once(tmp_path: Path) -> None:
