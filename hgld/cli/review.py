@@ -193,8 +193,7 @@ def import_sheet(
     clusters: Annotated[
         Path | None,
         typer.Option(
-            help="Clusters from which the sheet was made.",
-            show_default="clusters.parquet beside the folder of SHEET",
+            help="Clusters from which the sheet was made.", show_default="clusters.parquet beside the folder of SHEET"
         ),
     ] = None,
     taxonomy: Taxonomy = None,

@@ -33,11 +33,7 @@ class InvalidActionError(ValueError):
 
 
 class StaleError(ConflictError):
-    """Labels changed after the annotator saw them.
-
-    Args:
-        label_ids: Ids of these labels.
-    """
+    """Labels changed after the annotator saw them."""
 
     def __init__(self, label_ids: Sequence[str]) -> None:
         verb = "was" if len(label_ids) == 1 else "were"

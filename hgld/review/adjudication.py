@@ -265,16 +265,6 @@ def write_adjudication(
 ) -> AdjudicateSummary | None:
     """Write the final decisions, and keep earlier ones on labels that neither annotator decided.
 
-    Args:
-        out: File of decisions to write.
-        adjudication: Combined decisions of both annotators.
-        taxonomy: Final groups, to be written beside ``out`` if they differ from the original ones.
-        original: Original groups.
-        earlier: Decisions that ``out`` holds.
-        landmarks: Number of landmarks by label_id; open labels with many landmarks are listed first.
-        adjudicator: Person who settled the differences, if any.
-        force: Replace different decisions of others among ``earlier``.
-
     Returns:
         None if nothing is open and neither decisions nor groups differ from those in the files.
 
@@ -316,12 +306,6 @@ def require_replaceable(
     """Check that the only earlier decisions to be replaced or withdrawn are those of the people concerned.
 
     These are both annotators, the adjudicator, and whoever signed a decision on the same label in an input.
-
-    Args:
-        out: File of decisions to write.
-        adjudication: Combined decisions of both annotators.
-        earlier: Decisions that ``out`` holds.
-        adjudicator: Person who settled the differences, if any.
 
     Raises:
         ConfigurationError: Different decisions of others would be lost.

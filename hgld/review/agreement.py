@@ -297,14 +297,7 @@ def measure_agreement(
 def confusion(
     first: Opinions, second: Opinions, order: Sequence[str], landmarks: Mapping[str, int] | None
 ) -> Confusion:
-    """Count how often two annotators chose which categories for the same label.
-
-    Args:
-        first: Decisions of the annotator in the rows.
-        second: Decisions of the annotator in the columns.
-        order: All categories in the order of rows and columns.
-        landmarks: Number of landmarks by label_id; None to count labels.
-    """
+    """Count how often two annotators chose which categories, in this order, for the same label."""
     pairs: Counter[tuple[str, str]] = Counter()
     for label_id in first.decisions.keys() & second.decisions.keys():
         pair = category(first.decisions[label_id]), category(second.decisions[label_id])
@@ -399,14 +392,7 @@ def _estimate(values: Floats, confidence: float) -> Estimate:
 def _group_agreement(
     name: str, chosen: NDArray[np.bool_], decided: NDArray[np.bool_], landmarks: Floats | None
 ) -> GroupAgreement:
-    """Return the agreement on a category.
-
-    Args:
-        name: Name of the category.
-        chosen: Which annotators chose the category, shape (n_labels, n_annotators).
-        decided: Which annotators decided the label at all, same shape.
-        landmarks: Number of landmarks of each label, shape (n_labels,); None if unknown.
-    """
+    """Return the agreement on a category, given who chose it and who decided, both (n_labels, n_annotators)."""
     n_labels, n_annotators = chosen.shape
     both, only_one = np.zeros(n_labels), np.zeros(n_labels)
     for first, second in combinations(range(n_annotators), 2):

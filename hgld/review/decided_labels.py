@@ -89,11 +89,6 @@ class DecidedLabels:
     The numbers are: ``labels`` and their ``landmarks``; ``decided`` labels; ``settled`` labels, about which nothing
     is left to decide, and ``landmarks_settled``; ``unsure``: decided labels that are not settled; ``suggested``:
     decided labels that had a suggestion, without unsure ones, and ``as_suggested``: those put into that group.
-
-    Args:
-        state: State of the review.
-        labels: Labels by label_id.
-        make_row: Returns a label with the decision in the value of its decision field.
     """
 
     def __init__(

@@ -111,9 +111,6 @@ class LabelLists:
 
     Attributes:
         session: Session with the labels.
-
-    Args:
-        session: Session with the labels.
     """
 
     def __init__(self, session: ReviewSession) -> None:

@@ -42,9 +42,6 @@ class LabelOrders:
     """The orders of a session's labels.
 
     The order by settled landmarks is computed on first use, and kept: it does not jump about while one decides.
-
-    Args:
-        session: Session with the labels.
     """
 
     def __init__(self, session: ReviewSession) -> None:

@@ -97,10 +97,6 @@ def require_landmark_counts(
 def require_nothing_lost(out: Path, lost: Sequence[Decision]) -> None:
     """Check that writing ``out`` loses no decision.
 
-    Args:
-        out: File of decisions that is about to be written.
-        lost: Decisions that only this file holds and that the new content does not have.
-
     Raises:
         ConfigurationError: Some decisions would be lost.
     """

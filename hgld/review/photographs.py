@@ -231,12 +231,7 @@ _TRIED = 2 * PER_LABEL
 
 @dataclass(frozen=True, eq=False)
 class MapPhotographs:
-    """Photographs of labels as ``data:`` URLs.
-
-    Args:
-        photographs: Photographs of all labels.
-        digests: SHA-256 of the files that decide which photographs are shown, by role.
-    """
+    """Photographs of labels as ``data:`` URLs."""
 
     photographs: LabelPhotographs
     digests: Mapping[str, str]

@@ -23,14 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReviewInputs:
-    """Paths of the input files.
-
-    Args:
-        clusters: ``clusters`` table.
-        clean: ``clean`` table, for the examples.
-        classes: ``classes`` tables, for the parents.
-        taxonomy: CSV file of the groups.
-    """
+    """Paths of the input files."""
 
     clusters: Path
     clean: Path
@@ -122,12 +115,7 @@ class LabelFacts:
 
 
 class FactBook:
-    """Facts about labels.
-
-    Args:
-        clean: ``clean`` table, with the landmarks of each label.
-        classes: ``classes`` tables; a class is looked up in the first table that has it.
-    """
+    """Facts about labels."""
 
     def __init__(self, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> None:
         self._classes = classes_by_item(classes)
@@ -174,13 +162,6 @@ def open_references(
     image_landmarks: Sequence[Path | tuple[str, Path]] = (),
 ) -> References:
     """Open the references of a review.
-
-    Args:
-        inputs: Paths of the input files.
-        clean: ``clean`` table.
-        classes: ``classes`` tables.
-        images: Table of ``hgld index-images``; None to show no photographs.
-        image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
 
     Raises:
         ConfigurationError: The landmarks of images are not known.

@@ -172,10 +172,6 @@ def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> 
 def surviving_group(values: Mapping[str, Any], key: str) -> str:
     """Return the key of the group that a group was merged into, directly or in several steps.
 
-    Args:
-        values: Value of every group field, by the key of the group.
-        key: Key of the group; returned as it is if the group was not merged.
-
     >>> surviving_group({"a": {"merged_into": "b"}, "b": {"merged_into": "c"}}, "a")
     'c'
     """
@@ -210,14 +206,7 @@ def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Dec
 
 
 def current_cluster(state: ReviewState, label_id: str, cluster: int, names: Mapping[int, str]) -> int:
-    """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``.
-
-    Args:
-        state: State of the review.
-        label_id: Id of the label.
-        cluster: Number of its cluster in the table.
-        names: Names of clusters in the table, by number.
-    """
+    """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``."""
     value = state.field("cluster", label_id).value
     return (
         int(value["cluster"]) if value is not None and names.get(value["cluster"]) == value["table_name"] else cluster

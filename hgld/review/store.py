@@ -53,12 +53,6 @@ class EventStore:
 
     Attributes:
         state: State of the review after all events in the store.
-
-    Args:
-        path: SQLite file.
-        annotator: Owner of the store.
-        state: State after the events in the file.
-        connection: Open connection to the file.
     """
 
     def __init__(self, path: Path, annotator: str, state: ReviewState, connection: sqlite3.Connection) -> None:

@@ -40,14 +40,7 @@ _REMEMBERED_REQUESTS = 1000
 def review_app(
     session: ReviewSession, references: References, keys: PageKeys, *, host_names: Collection[str] = ()
 ) -> Starlette:
-    """Return the web application of a session.
-
-    Args:
-        session: Session to show and to change.
-        references: What the page shows besides.
-        keys: Keys that admit a browser to the page.
-        host_names: Accepted host names; see :func:`hgld.pages.access.page_app`.
-    """
+    """Return the web application of a session."""
     lists = LabelLists(session)
     renderer = PageRenderer(lists, references)
     pages = _Endpoints(lists, renderer)

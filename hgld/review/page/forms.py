@@ -40,21 +40,18 @@ def label_action(form: FormFields) -> LabelAction:
     comment, before = form.get("comment", ""), form.get("comment_was", "")
     # A text field drops line breaks, which a comment from a sheet may have.
     unchanged = comment.translate(_NO_LINE_BREAKS) == before.translate(_NO_LINE_BREAKS)
-    return _label_action(form, None if unchanged else comment.strip())
-
-
-def _label_action(form: FormFields, comment: str | None) -> LabelAction:
+    new_comment = None if unchanged else comment.strip()
     kind, _, value = form.get("choose", "").partition(":")
     if kind == "take":
         number, _, label = value.partition("@")
         if label and form.get("focus", label).partition(":")[2] != label.partition(":")[2]:
-            comment = None
-        return LabelAction("take", candidate=parse_number(number) or 0, comment=comment)
+            new_comment = None
+        return LabelAction("take", candidate=parse_number(number) or 0, comment=new_comment)
     if kind == "enter":  # in the comment or another field
-        return LabelAction("comment", comment=comment)
+        return LabelAction("comment", comment=new_comment)
     if kind == "group":
-        return LabelAction("unsure" if form.get("guess") else "group", value, comment=comment)
-    return LabelAction(kind, comment=comment)
+        return LabelAction("unsure" if form.get("guess") else "group", value, comment=new_comment)
+    return LabelAction(kind, comment=new_comment)
 
 
 def int_field(form: FormFields, name: str) -> int:
@@ -94,33 +91,6 @@ def _move(session: ReviewSession, form: FormFields) -> int | None:
     return session.move(label_versions(form), cluster, form.get("name", ""))
 
 
-def _merge(session: ReviewSession, form: FormFields) -> int | None:
-    return session.merge(int_field(form, "cluster"), int_field(form, "into"))
-
-
-def _rename_cluster(session: ReviewSession, form: FormFields) -> int | None:
-    return session.rename_cluster(int_field(form, "cluster"), form.get("name", ""), int_field(form, "version"))
-
-
-def _propose_group(session: ReviewSession, form: FormFields) -> int | None:
-    return session.propose_group(form.get("name", ""), form.get("root", ""), form.get("guideline", ""))
-
-
-def _rename_group(session: ReviewSession, form: FormFields) -> int | None:
-    key, version = _group_version(form)
-    return session.rename_group(key, form.get("name", ""), version)
-
-
-def _merge_group(session: ReviewSession, form: FormFields) -> int | None:
-    key, version = _group_version(form)
-    return session.merge_group(key, form.get("into", ""), version)
-
-
-def _group_version(form: FormFields) -> tuple[str, int]:
-    version, _, key = form.get("group", "").partition(":")
-    return key, parse_number(version) or 0
-
-
 def _undo(session: ReviewSession, form: FormFields) -> int | None:
     step = int_field(form, "step") if form.get("step") else session.state.next_undo
     if step is None:
@@ -135,13 +105,32 @@ def _redo(session: ReviewSession, _: FormFields) -> int | None:
     return session.undo(step)
 
 
+def _group_version(form: FormFields) -> tuple[str, int]:
+    version, _, key = form.get("group", "").partition(":")
+    return key, parse_number(version) or 0
+
+
+def _rename_group(session: ReviewSession, form: FormFields) -> int | None:
+    key, version = _group_version(form)
+    return session.rename_group(key, form.get("name", ""), version)
+
+
+def _merge_group(session: ReviewSession, form: FormFields) -> int | None:
+    key, version = _group_version(form)
+    return session.merge_group(key, form.get("into", ""), version)
+
+
 #: Handlers of the forms, by path.
 HANDLERS: dict[str, Handler] = {
     "/decide": _decide,
     "/move": _move,
-    "/merge": _merge,
-    "/rename-cluster": _rename_cluster,
-    "/propose-group": _propose_group,
+    "/merge": lambda session, form: session.merge(int_field(form, "cluster"), int_field(form, "into")),
+    "/rename-cluster": lambda session, form: session.rename_cluster(
+        int_field(form, "cluster"), form.get("name", ""), int_field(form, "version")
+    ),
+    "/propose-group": lambda session, form: session.propose_group(
+        form.get("name", ""), form.get("root", ""), form.get("guideline", "")
+    ),
     "/rename-group": _rename_group,
     "/merge-group": _merge_group,
     "/undo": _undo,

@@ -34,12 +34,7 @@ _MAX_LISTED = 1500
 
 
 class ListRenderer:
-    """Renders lists of labels.
-
-    Args:
-        lists: Lists of the session.
-        environment: Environment with the templates.
-    """
+    """Renders lists of labels."""
 
     def __init__(self, lists: LabelLists, environment: Environment) -> None:
         self._lists = lists

@@ -14,12 +14,7 @@ from hgld.review.session import ReviewSession
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A view and a label in its list.
-
-    Args:
-        view: What the list shows.
-        label: Id of the label; empty if the list is.
-    """
+    """A view and a label in its list; the label is empty if the list is."""
 
     view: View
     label: str
@@ -33,10 +28,8 @@ class Position:
 def find_position(lists: LabelLists, fields: FormFields) -> Position:
     """Return the position that a request names, or the nearest one that exists.
 
-    Args:
-        lists: Lists of the session that the page shows.
-        fields: Fields of a form (``at_view``, ``at_label``), whose label the page showed in this view, or of an
-            address (those of a view, and ``label``).
+    A form names it by ``at_view`` and ``at_label``, whose label the page showed in this view; an address by fields
+    of a view and ``label``.
     """
     session = lists.session
     was_shown = "at_view" in fields

@@ -17,14 +17,7 @@ from hgld.review.session import ReviewSession
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """A step in the history.
-
-    Args:
-        step: Id of the step.
-        at: Time in UTC.
-        text: Description.
-        can_undo: Whether the step can be undone now.
-    """
+    """A step in the history."""
 
     step: int
     at: datetime

@@ -47,13 +47,7 @@ _PLACEHOLDER = (
 
 
 class ReadingPages:
-    """Endpoints of these pages.
-
-    Args:
-        session: Session with the labels.
-        references: Landmarks and photographs of the labels, and the guideline.
-        renderer: Renderer of the page.
-    """
+    """Endpoints of these pages."""
 
     def __init__(self, session: ReviewSession, references: References, renderer: PageRenderer) -> None:
         self._session, self._references, self._renderer = session, references, renderer

@@ -30,12 +30,7 @@ _VERSION_FIELDS = ("label", "focus", "since")
 
 
 class PageRenderer:
-    """Renders the page of a session.
-
-    Args:
-        lists: Lists of the session to show.
-        references: What the page shows besides.
-    """
+    """Renders the page of a session."""
 
     def __init__(self, lists: LabelLists, references: References) -> None:
         session = self._session = lists.session
@@ -48,14 +43,7 @@ class PageRenderer:
         self._lists = ListRenderer(lists, self._environment)
 
     def page(self, position: Position, search: str, theme: str, step: int | None = None) -> str:
-        """Return the whole page.
-
-        Args:
-            position: View and current label.
-            search: Text to find groups by, or empty.
-            theme: ``auto``, ``light`` or ``dark``.
-            step: Id of the step of the last form, which the page describes; None if there was none.
-        """
+        """Return the whole page."""
         session = self._session
         known = step if step in session.state.steps else None
         return self._environment.get_template("page.html").render(
@@ -78,12 +66,7 @@ class PageRenderer:
         )
 
     def changes(self, position: Position, since: int, *, everything: bool = False) -> dict[str, Any]:
-        """Return what has changed after the event ``since``, or everything if it is negative.
-
-        Args:
-            position: View and current label.
-            since: Id of the last event that the page shows.
-            everything: Whether the page shows another list, so that all parts of this one are needed.
+        """Return what has changed after the event ``since``, or everything if that is negative or the list another.
 
         Returns:
             ``last``, id of the last event; ``view`` and ``label``, the position; ``parts``, new HTML by id of the
@@ -127,13 +110,7 @@ class PageRenderer:
         return {"last": self._session.state.last_event, "rows": rows}
 
     def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
-        """Return both versions of labels that were changed in the meantime, with a form for either way to go on.
-
-        Args:
-            error: Labels that were changed.
-            path: Path of the refused form.
-            form: Fields of the refused form.
-        """
+        """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
         session = self._session
         groups = session.groups()
         rows = []

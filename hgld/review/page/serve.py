@@ -95,18 +95,7 @@ def serve_session(
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
-    Args:
-        labels: Labels in the order of the page.
-        groups: Groups of the taxonomy.
-        store: Event store of the annotator; created if it does not exist.
-        annotator: Name of the annotator.
-        config: Where to serve.
-        references: What the page shows besides.
-        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
-        decisions: Decisions to start from, for labels that were never touched in the store.
-        changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
-        group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
-        blind: Whether to hide suggestions and to record decisions as blind.
+    ``decisions`` and ``changed_groups`` count for labels and groups that were never touched in the store.
     """
     keys = PageKeys()
     with listen(config, store) as listener, open_store(store, annotator) as event_store:

@@ -185,16 +185,7 @@ def cluster_views(session: ReviewSession) -> list[ClusterView]:
 
 @dataclass(frozen=True, slots=True)
 class PhotographsView:
-    """Some photographs of a label, as the templates show them.
-
-    Args:
-        label_id: Id of the label.
-        label: Text of the label.
-        photographs: The photographs.
-        total: Number of photographs of the label.
-        landmarks: Number of landmarks that these show.
-        next_start: Number of the first photograph after these; None if there are no more.
-    """
+    """Some photographs of a label, as the templates show them."""
 
     label_id: str = ""
     label: str = ""

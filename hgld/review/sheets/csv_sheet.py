@@ -30,13 +30,7 @@ _CAUSE = "is the row cut off, or a value with a comma not in quotes?"
 
 
 def write_csv_sheet(path: Path, rows: Sequence[ReviewLabel], entries: Entries) -> None:
-    """Write a sheet as CSV, atomically.
-
-    Args:
-        path: File to write.
-        rows: Labels, in the order of the sheet.
-        entries: Earlier entries to fill in.
-    """
+    """Write a sheet as CSV, atomically."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerow(COLUMNS)

@@ -71,13 +71,7 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class _ExistingSheets:
-    """An annotator's files.
-
-    Args:
-        entries: Entries of both files.
-        provenance: Provenance of the workbook, if both files exist.
-        agree: Whether both files have the same entries, and a row for every label.
-    """
+    """An annotator's files."""
 
     entries: Entries = field(default_factory=dict)
     provenance: Provenance | None = None

@@ -88,8 +88,8 @@ def check_sheet(
             (problems if labels_are_safe or ids else warnings).append(row.problem("label", text))
     for row, entry in entries.values():
         problems += _entry_problems(row, entry, groups)
-    problems.sort(key=lambda problem: problem.number)
-    invalid = {problem.number for problem in problems}
+    problems.sort(key=lambda problem: problem[0])
+    invalid = {number for number, _ in problems}
     in_sheet = {row.label_id for row in rows}
     decisions = [
         Decision(
@@ -248,11 +248,12 @@ def import_sheet(
         now=now or datetime.now(timezone.utc),
         labels_are_safe=not is_text(sheet),
     )
-    problems = tuple(dict.fromkeys([*map(str, checked.problems), *_describe_missing(checked.missing, labels)]))
+    missing = _describe_missing(checked.missing, labels)
+    problems = tuple(dict.fromkeys([*(text for _, text in checked.problems), *missing]))
     if problems and not config.valid_rows_only:
         raise _rejected(sheet, problems)
     if checked.warnings:
-        warnings = indented_list([str(warning) for warning in checked.warnings])
+        warnings = indented_list([text for _, text in checked.warnings])
         log.warning("%s: labels that a spreadsheet program may have changed:\n%s", sheet, warnings)
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")

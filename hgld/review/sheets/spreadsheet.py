@@ -35,6 +35,11 @@ MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384
 MAX_CELLS, MAX_CHARACTERS, MAX_RANGES = 2_000_000, 100_000_000, 20_000
 
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+#: Names in files saved as "Strict Open XML Spreadsheet", and those that openpyxl knows.
+_STRICT_NAMES = {
+    b"http://purl.oclc.org/ooxml/spreadsheetml/main": b"http://schemas.openxmlformats.org/spreadsheetml/2006/main",
+    b"http://purl.oclc.org/ooxml/officeDocument/": b"http://schemas.openxmlformats.org/officeDocument/2006/",
+}
 _ENCRYPTED = "protected by a password; save it without one"
 _SAVE_AS = "save it as .xlsx or .csv"
 _HEADER_OF_MEMBER = b"PK\x01\x02"
@@ -134,7 +139,10 @@ def _unpack(path: Path) -> dict[str, bytes]:
     for member in members:
         with archive.open(member) as stream:
             # Without a size, and in ZipFile.read, everything is unpacked before it is cut to the stated size.
-            content = parts[member.filename] = stream.read(max(member.file_size, 1))
+            content = stream.read(max(member.file_size, 1))
+        for strict, usual in _STRICT_NAMES.items():
+            content = content.replace(strict, usual)
+        parts[member.filename] = content
         if b"<!DOCTYPE" in content:
             raise ValueError(f"{member.filename} has a document type")
         if content.count(b"<") > MAX_TAGS:

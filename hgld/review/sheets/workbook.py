@@ -63,17 +63,7 @@ def write_workbook(
     annotator: str,
     provenance: Provenance,
 ) -> None:
-    """Write a workbook, atomically.
-
-    Args:
-        path: File to write.
-        rows: Labels, ordered by cluster and sub-cluster.
-        entries: Earlier entries to fill in.
-        set_aside: Earlier entries for labels that are not among ``rows``; if any, they get a sheet of their own.
-        groups: Groups of the drop-down list.
-        annotator: Name of the annotator.
-        provenance: Provenance to keep in the file.
-    """
+    """Write a workbook, atomically."""
     book = Workbook()
     book.properties.creator = "hgld"
     book.properties.title = f"Labels to review, {annotator}"

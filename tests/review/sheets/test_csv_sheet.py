@@ -129,7 +129,7 @@ def test_files_of_spreadsheet_programs_are_read(tmp_path: Path, encoding: str, d
 
 def problems_of(path: Path, text: str) -> list[str]:
     path.write_text(text, encoding="utf-8", newline="")
-    return [str(problem) for problem in collect_entries(read_csv_sheet(path))[1]]
+    return [text for _, text in collect_entries(read_csv_sheet(path))[1]]
 
 
 def test_rows_cut_short_are_problems_with_their_lines(tmp_path: Path) -> None:

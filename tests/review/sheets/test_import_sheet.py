@@ -512,7 +512,7 @@ def test_row_is_imported_if_and_only_if_it_is_a_decision(rows: list[tuple[str, s
         whole = (keys.get(group, group), choice or "group", comment)
         sound = (group or choice) and decision_problem(whole[1], group or None, GROUPS) is None
         assert taken.get(key) == (whole if sound else None)
-    bad = {problem.number for problem in checked.problems}
+    bad = {number for number, _ in checked.problems}
     assert len(taken) + len(bad) == sum(any(entries) for entries in rows)
 
 
