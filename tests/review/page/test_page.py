@@ -229,8 +229,6 @@ def test_landmarks_and_guideline_are_read_in_front_of_the_labels(tab: Tab) -> No
     tab.wait_for_decisions(Q1="? unsure")  # "d" decided nothing while something was read
 
 
-
-
 def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
     other = Tab(tab.browser, server.address)
     other.press("d")
