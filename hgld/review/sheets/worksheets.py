@@ -218,11 +218,10 @@ def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entr
         entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
         links: list[tuple[str, str | None]] = [example_link(title) for title in row.examples]
         links += [("", None)] * (N_EXAMPLES - len(links))
-        cells: list[tuple[str | int, str | None]] = [
-            *((row.label_id, None), (row.label, None), (row.landmarks, None), (row.parents, None)),
-            *((row.cluster, None), (row.subcluster, None), *links, (row.suggested_group, None)),
-            *((entry.group, None), (entry.decision, None), (entry.comment, None)),
-        ]
+        values = (row.label_id, row.label, row.landmarks, row.parents, row.cluster, row.subcluster)
+        cells: list[tuple[str | int, str | None]] = [(value, None) for value in values]
+        cells += links
+        cells += [(text, None) for text in (row.suggested_group, entry.group, entry.decision, entry.comment)]
         for column, (name, (value, url)) in enumerate(zip(COLUMNS, cells, strict=True), 1):
             text = value if isinstance(value, int) else fit_for_cell(value)
             add_cell(number, column, text, ENTRY_STYLE if name in ENTRY_COLUMNS else style, url)
