@@ -18,13 +18,12 @@ import torch
 from measuring import peak_memory
 from numpy.typing import NDArray
 
-from hgld.cli.summaries.complete import format_accepted
+from hgld.cli.summaries.hierarchy import format_accepted
+from hgld.completion.classifier import References, vote
+from hgld.completion.config import CompleteConfig
+from hgld.completion.inputs import CompletionFiles, Photographs, Vectors, read_completion_inputs
+from hgld.completion.quality import hide_and_propose
 from hgld.figures.suggestions import SuggestionOutcomes
-from hgld.labels.completion_inputs import CompletionFiles, read_completion_inputs
-from hgld.labels.completion_quality import hide_and_propose
-from hgld.labels.group_votes import References, vote
-from hgld.labels.landmark_classifier import CompleteConfig
-from hgld.labels.photographs import Photographs, Vectors
 
 #: Seed of the split into the half that settings were chosen on and the other.
 _SEED = 12345

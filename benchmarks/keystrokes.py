@@ -24,7 +24,7 @@ from development_set import DevelopmentSet, read_development_set
 from numpy.typing import NDArray
 from report import table, write_section
 
-from hgld.labels.clustering import ClusterConfig, cluster_labels
+from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs, suggest_groups
 from hgld.resources import annotation_file
 from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, suggestion_candidates

@@ -161,7 +161,7 @@ print(json.dumps(outcomes))
 
 @pytest.mark.slow
 def test_full_disk_under_own_images(tmp_path: Path) -> None:
-    """From a table to an index, a page, a published model and a detector."""
+    """From embeddings to an index, a page, a published model and a detector; ``test_stage.py`` has tables."""
     from hgld.rejection import DetectorRecord, build_detector, save_detector
 
     disk = tmp_path / "disk"
@@ -169,7 +169,6 @@ def test_full_disk_under_own_images(tmp_path: Path) -> None:
     detector = build_detector("top1_cosine").fit(np.load(tmp_path / "all.npy"))
     save_detector(tmp_path / "detector", detector, DetectorRecord(n_images=6))
     commands = [
-        f"manifest table labels.csv --images images --levels class -o {disk}/x.parquet",
         f"push-model test_resnet --pretrained none -o {disk}/model",
         f"export-embeddings all.npy -o {disk}/x.parquet",
         f"export-embeddings all.npy --index flat -o {disk}/x.faiss",
@@ -239,10 +238,6 @@ print(number)
     ("before", "command"),
     [
         (
-            "manifest table labels.csv --images images --levels class -o out/x.parquet",
-            "manifest table more.csv --images images --levels class -o out/x.parquet",
-        ),
-        (
             "search images/0.jpg --embeddings all.npy --top 2 --out out/x.csv",
             "search images --embeddings all.npy --top 2 --out out/x.csv",
         ),
@@ -260,7 +255,7 @@ print(number)
             "export-embeddings few.npy --index flat -o out/x.faiss",
         ),
     ],
-    ids=["manifest table", "search", "push-model", "export-embeddings", "reject fit", "index"],
+    ids=["search", "push-model", "export-embeddings", "reject fit", "index"],
 )
 def test_killed_commands_leave_old_or_new_files(before: str, command: str, tmp_path: Path) -> None:
     if "faiss" in command:

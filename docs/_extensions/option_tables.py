@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -44,8 +45,9 @@ def summary(documented: Any) -> str:
 
 
 def parameter_meaning(function: Callable[..., Any], name: str) -> str:
-    """Return the meaning of a parameter; that of another class where the docstring refers to it."""
-    for parameter in parsed(function).params:
+    """Return the meaning of a parameter; that of a base or of another class where the docstring refers to it."""
+    documented = inspect.getmro(function) if inspect.isclass(function) else [function]
+    for parameter in itertools.chain.from_iterable(parsed(kind).params for kind in documented):
         if parameter.arg_name == name:
             text, inherited = parameter.description or "", ""
             if reference := _REFERENCE.match(text):

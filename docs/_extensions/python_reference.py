@@ -18,7 +18,7 @@ from hgld.tables import TableSpec
 _ROOMS: Mapping[str, Sequence[str]] = {
     "Measure and search": ("hierarchy", "evaluation", "inspection", "rejection", "search"),
     "Train": ("datasets", "losses", "models", "training", "benchmark"),
-    "Label": ("gldv2", "wikimedia", "labels", "taxonomy", "review", "release"),
+    "Label": ("gldv2", "wikimedia", "labels", "completion", "taxonomy", "review", "release"),
     "Files": ("tables",),
 }
 

@@ -29,13 +29,18 @@ from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Draw, SweepPoint
 from hgld.evaluation.metric_units import shown_value, with_unit
-from hgld.figures.class_means import ClassMeans, draw_class_means
-from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
-from hgld.figures.scores import ScoreDensities, draw_scores
-from hgld.figures.tsne import tsne_2d
-from hgld.inspection.curves import precision_recall
-from hgld.inspection.mean_embeddings import N_NEIGHBOURS, class_means, neighbour_agreement
-from hgld.inspection.score_distributions import count_scores
+from hgld.figures.comparisons import (
+    ClassMeans,
+    Line,
+    LineStyle,
+    Panel,
+    ScoreDensities,
+    draw_class_means,
+    draw_panels,
+    draw_scores,
+    tsne_2d,
+)
+from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
 from hgld.training.run_folder import RunFolder
 
 #: Recalls, one row for each interval whose mean precision is drawn.

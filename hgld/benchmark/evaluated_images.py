@@ -25,8 +25,15 @@ from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, main_labels
-from hgld.inspection.photos import Photo, PhotoSource, landmark_names_of, landmark_titles, manifest_photo
-from hgld.inspection.thumbnails import find_images, images_of_manifest
+from hgld.inspection.photos import (
+    Photo,
+    PhotoSource,
+    find_images,
+    images_of_manifest,
+    landmark_names_of,
+    landmark_titles,
+    manifest_photo,
+)
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
 from hgld.training.training_settings import DataSettings

@@ -14,9 +14,8 @@ from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.runs import describe_draw
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.method_differences import find_method_differences
-from hgld.inspection.method_differences_picture import draw_method_differences
-from hgld.inspection.query_pages import write_method_differences_page
+from hgld.inspection.queries import find_method_differences
+from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
 
 _METRIC = "H-AP"
 

@@ -12,7 +12,6 @@ from hgld.cli import (
     demo,
     review,
     hierarchy,
-    complete,
     release,
     data,
     manifest,
@@ -35,7 +34,6 @@ from hgld.cli.base import app
 __all__ = [
     "app",
     "benchmark",
-    "complete",
     "data",
     "demo",
     "diagnose",

@@ -1,4 +1,8 @@
-"""The application that commands register with, and what all commands share: options, errors, logs."""
+"""The application that commands register with, and what all commands share: options, errors, logs.
+
+A command takes the options that are fields of a settings class from that class, see :mod:`hgld.cli.options`. Errors
+need no handling in commands: every command runs in :func:`friendly_errors`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from hgld.cli.options import with_settings
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
@@ -43,8 +48,18 @@ class _Command(TyperCommand):
             if parameter.param_type_name == "argument" and parameter.metavar is None:
                 parameter.metavar = str(parameter.name).upper()
 
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """Parse the command line; a command of :func:`options_of` gets the options of its settings first."""
+        if not hasattr(self.callback, "settings"):
+            return super().make_context(info_name, args, parent, **extra)
+        single = App(add_completion=False, rich_markup_mode="markdown")
+        with friendly_errors():
+            single.command(self.name, cls=type(self), help=self.help)(with_settings(self.callback))
+        return typer.main.get_command(single).make_context(info_name, args, parent, **extra)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, and refuse repeated options of a single value: the last one alone would count."""
+        _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         with friendly_errors():
             for option, count in Counter(given).items():
@@ -52,14 +67,13 @@ class _Command(TyperCommand):
                     raise ConfigurationError(
                         f"{_typed_name(option)} is given {count} times, but takes one value; give it once"
                     )
-        return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with friendly_errors():
             self._require_single_task(ctx.params)
-        _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
-        return super().invoke(ctx)
+            return super().invoke(ctx)
 
     def _require_single_task(self, parameters: Mapping[str, Any]) -> None:
         """Refuse to do the same work in several tasks of SLURM, unless each may have a part of its own."""
@@ -209,6 +223,7 @@ FigureFormat = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Run although the output is up to date.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @contextmanager
@@ -260,10 +275,9 @@ def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
-            with friendly_errors():
-                check_writable_file(path)
-                if suffixes:
-                    require_suffix(path, *suffixes)
+            check_writable_file(path)
+            if suffixes:
+                require_suffix(path, *suffixes)
         return path
 
     return check
@@ -271,19 +285,37 @@ def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
 
 def writable_figure(path: Path | None) -> Path | None:
     """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
-    writable_file()(path)
     if path is not None:
-        with friendly_errors():
-            check_figure_format(path)
+        check_writable_file(path)
+        check_figure_format(path)
     return path
 
 
 def writable_folder(path: Path | None) -> Path | None:
     """Check, before any work, that files can be written in the folder of an option; see :func:`writable_file`."""
     if path is not None:
-        with friendly_errors():
-            check_writable_folder(path)
+        check_writable_folder(path)
     return path
+
+
+def out_file(description: str, *suffixes: str) -> Any:
+    """Return the option ``--out`` for a file in a format of these suffixes; see :func:`writable_file`."""
+    return typer.Option("--out", "-o", callback=writable_file(*suffixes), help=description)
+
+
+def out_folder(description: str) -> Any:
+    """Return the option ``--out`` for a folder."""
+    return typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help=description)
+
+
+def out_figure(description: str) -> Any:
+    """Return the option ``--out`` for an image file."""
+    return typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure, help=description)
+
+
+def flag(name: str, description: str) -> Any:
+    """Return a switch, without typer's ``--no-...``."""
+    return typer.Option(name, help=description)
 
 
 def with_options(message: str, options: Mapping[str, str] | None = None) -> str:

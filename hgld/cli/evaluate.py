@@ -205,12 +205,12 @@ def evaluate(
         from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
         from hgld.evaluation.evaluate_from_files import rejection_reports
         from hgld.evaluation.per_query_table import write_per_query
-        from hgld.inspection.evaluation_page import write_evaluation_page
         from hgld.inspection.label_table import (
             average_precision_per_label,
             write_label_table,
         )
-        from hgld.inspection.predictions import write_predictions as write_query_answers
+        from hgld.inspection.queries import write_predictions as write_query_answers
+        from hgld.inspection.query_pages import write_evaluation_page
         from hgld.progress import NoProgress, TerminalProgress
 
         if json and latex:
@@ -320,7 +320,7 @@ def rejection_from_options(
     from hgld.cli.reject import named_files, named_values
     from hgld.evaluation.rejection_config import RejectionConfig
     from hgld.rejection import DETECTORS, load_detector
-    from hgld.search.score_inputs import check_same_model
+    from hgld.search.detector_fit import check_same_model
     from hgld.tables.embeddings import read_embeddings
 
     chosen = dict(named_values(options or (), "reject_option"))

@@ -46,9 +46,8 @@ def export_embeddings(
     with friendly_errors(kind="--index"):
         from hgld.cli.summaries.search import format_index
         from hgld.errors import ConfigurationError
-        from hgld.search.export import export_gallery
         from hgld.search.faiss_index import build_index
-        from hgld.search.gallery import read_gallery
+        from hgld.search.gallery import export_gallery, read_gallery
         from hgld.tables import Provenance, input_digests
 
         if out.exists() and out.samefile(embeddings):

@@ -1,34 +1,64 @@
-"""The commands that build and inspect a hierarchy: build, why, compare, stats."""
+"""The commands that build, inspect and complete a hierarchy: build, why, compare, stats, complete."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from hgld.cli.base import (
     Decided,
     DecisionsOfHierarchy,
+    FigureFormat,
     Force,
+    Json,
     TaxonomyOfDecisions,
     TaxonomyOfHierarchy,
     app,
-    friendly_errors,
+    flag,
+    out_figure,
+    out_file,
     parse_images,
+    print_figure,
     print_summary,
-    writable_figure,
     writable_file,
     writable_folder,
 )
+from hgld.cli.options import options_of
 from hgld.errors import ConfigurationError
+from hgld.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from hgld.completion.config import CompleteConfig
+    from hgld.hierarchy.build import BuildConfig
+
+
+def parse_extra_levels(text: str) -> int:
+    """Return the number of levels in ``p279:N``.
+
+    Raises:
+        ConfigurationError: The text has another form, or N is 0.
+
+    >>> parse_extra_levels("p279:2")
+    2
+    """
+    match = re.fullmatch(r"p279:([1-9][0-9]?)", text)
+    if not match:
+        raise ConfigurationError(f'`extra_levels` is "{text}"; expected p279 and a number of levels, such as p279:2')
+    return int(match[1])
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of(
+    "hgld.hierarchy.build:BuildConfig",
+    extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
+)
 def build(
+    *,
     clean: Annotated[Path, typer.Argument(help="Table from hgld clean.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file(".parquet"), help="Hierarchy to write.")],
+    out: Annotated[Path, out_file("Hierarchy to write.", ".parquet")],
     decisions: Decided = None,
     taxonomy: TaxonomyOfDecisions = None,
     csv: Annotated[
@@ -39,16 +69,7 @@ def build(
             help="Also write the official CSV files of H-GLDv2 to this folder.",
         ),
     ] = None,
-    allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="Exclude landmarks whose label is undecided.")
-    ] = False,
-    extra_levels: Annotated[
-        str | None,
-        typer.Option(metavar="p279:N", help='Add N levels between group and root, from "subclass of" (P279).'),
-    ] = None,
-    multi: Annotated[
-        bool, typer.Option("--multi", help="Keep landmarks with several labels, with a list of all their groups.")
-    ] = False,
+    config: BuildConfig,
     classes: Annotated[
         list[Path] | None,
         typer.Option(help="Tables of classes, for --extra-levels.", show_default="*.classes.parquet beside CLEAN"),
@@ -70,9 +91,6 @@ def build(
             show_default="none",
         ),
     ] = None,
-    completed_above: Annotated[
-        float, typer.Option(help="Lowest score of the groups that are taken from --completed.")
-    ] = 0.8,
     force: Force = False,
 ) -> None:
     """Build the hierarchy of landmarks, groups and roots (natural, human-made).
@@ -83,44 +101,22 @@ def build(
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
     from hgld.cli.summaries.hierarchy import format_build
-    from hgld.hierarchy.build import BuildConfig, build_file
+    from hgld.hierarchy.build import build_file
 
-    with friendly_errors():
-        config = BuildConfig(
-            allow_undecided=allow_undecided,
-            extra_levels=parse_extra_levels(extra_levels) if extra_levels else 0,
-            multi=multi,
-            completed_above=completed_above,
-        )
-        summary = build_file(
-            clean,
-            out,
-            config,
-            decisions=decisions,
-            taxonomy=taxonomy,
-            csv=csv,
-            classes=classes,
-            scraped=scraped,
-            irrelevant=irrelevant,
-            completed=completed,
-            force=force,
-        )
-        print_summary(out, summary, format_build)
-
-
-def parse_extra_levels(text: str) -> int:
-    """Return the number of levels in ``p279:N``.
-
-    Raises:
-        ConfigurationError: The text has another form, or N is 0.
-
-    >>> parse_extra_levels("p279:2")
-    2
-    """
-    match = re.fullmatch(r"p279:([1-9][0-9]?)", text)
-    if not match:
-        raise ConfigurationError(f'`extra_levels` is "{text}"; expected p279 and a number of levels, such as p279:2')
-    return int(match[1])
+    summary = build_file(
+        clean,
+        out,
+        config,
+        decisions=decisions,
+        taxonomy=taxonomy,
+        csv=csv,
+        classes=classes,
+        scraped=scraped,
+        irrelevant=irrelevant,
+        completed=completed,
+        force=force,
+    )
+    print_summary(out, summary, format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -155,18 +151,17 @@ def why(
     from hgld.cli.summaries.hierarchy import format_traces
     from hgld.hierarchy.why import find_trace_sources, trace_landmark
 
-    with friendly_errors():
-        sources = find_trace_sources(
-            hierarchy,
-            scraped=scraped,
-            clean=clean,
-            removed=removed,
-            clusters=clusters,
-            completed=completed,
-            decisions=decisions,
-            taxonomy=taxonomy,
-        )
-        typer.echo(format_traces(trace_landmark(sources, landmark_id, split)))
+    sources = find_trace_sources(
+        hierarchy,
+        scraped=scraped,
+        clean=clean,
+        removed=removed,
+        clusters=clusters,
+        completed=completed,
+        decisions=decisions,
+        taxonomy=taxonomy,
+    )
+    typer.echo(format_traces(trace_landmark(sources, landmark_id, split)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -178,16 +173,7 @@ def compare(
         ),
     ],
     after: Annotated[str, typer.Argument(metavar="B", help="Second hierarchy, in any of these formats.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PICTURE",
-            callback=writable_figure,
-            help="Image file to write, of the flows between groups.",
-        ),
-    ] = None,
+    out: Annotated[Path | None, out_figure("Image file to write, of the flows between groups.")] = None,
     changes: Annotated[
         Path | None,
         typer.Option(
@@ -217,16 +203,15 @@ def compare(
     from hgld.cli.summaries.hierarchy import format_comparison
     from hgld.hierarchy.compare import compare_files
 
-    with friendly_errors():
-        comparison = compare_files(
-            before,
-            after,
-            before_tables=before_tables,
-            after_tables=after_tables,
-            picture=out,
-            changes=changes,
-        )
-        typer.echo(comparison.to_json() if json else format_comparison(comparison))
+    comparison = compare_files(
+        before,
+        after,
+        before_tables=before_tables,
+        after_tables=after_tables,
+        picture=out,
+        changes=changes,
+    )
+    typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -243,15 +228,11 @@ def stats(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PICTURE",
-            callback=writable_figure,
-            help="Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.",
+        out_figure(
+            "Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Json = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
@@ -260,7 +241,70 @@ def stats(
     from hgld.cli.summaries.hierarchy import format_stats
     from hgld.hierarchy.stats import stats_file
 
-    with friendly_errors():
-        tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
-        counts = stats_file(hierarchy, images=[parse_images(text) for text in images or ()], picture=out, tree=tree)
-        typer.echo(counts.to_json() if json else format_stats(counts))
+    tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
+    counts = stats_file(hierarchy, images=[parse_images(text) for text in images or ()], picture=out, tree=tree)
+    typer.echo(counts.to_json() if json else format_stats(counts))
+
+
+@app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.completion.config:CompleteConfig", k="-k", reasons="--reason", encoder={"metavar": "NAME"})
+def complete(
+    *,
+    hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
+    out: Annotated[Path, out_file("Table of proposals to write.", ".parquet")],
+    embeddings: Annotated[
+        list[Path],
+        typer.Option(help="Embeddings of photographs, such as from hgld embed-images; may be repeated."),
+    ],
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[SPLIT=]FILE",
+            help="Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.",
+            show_default="the landmark ids in EMBEDDINGS",
+        ),
+    ] = None,
+    config: CompleteConfig,
+    removed: Annotated[
+        Path | None,
+        typer.Option(help="Landmarks that hgld clean removed.", show_default="removed.parquet beside HIERARCHY"),
+    ] = None,
+    clean: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table from hgld clean, for --reason excluded.", show_default="clean.parquet beside HIERARCHY"
+        ),
+    ] = None,
+    evaluate: Annotated[
+        bool,
+        flag(
+            "--evaluate",
+            "Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled "
+            "landmarks whose group is hidden.",
+        ),
+    ] = False,
+    formats: FigureFormat = None,
+    force: Force = False,
+) -> None:
+    """Propose groups for landmarks without a label, from their photographs.
+
+    Every photograph votes for the groups of the photographs or texts nearest to it, and the landmark gets the group
+    with the most votes. The score is the probability that it is right. A proposal is never treated as a decision:
+    hgld build --completed takes those above a score, and marks them.
+
+    Example: hgld complete hierarchy.parquet --embeddings embeddings.parquet --images train.csv -o completed.parquet
+    """
+    from hgld.cli.summaries.hierarchy import format_complete, format_completion_quality
+    from hgld.completion.complete import complete_file
+    from hgld.completion.inputs import find_completion_files
+    from hgld.completion.quality import evaluate_completion
+
+    landmarks = [parse_images(text) for text in images or ()]
+    files = find_completion_files(hierarchy, embeddings, landmarks, config.reasons, removed=removed, clean=clean)
+    with TerminalProgress("complete", "photographs") as progress:
+        if evaluate:
+            picture = out.with_suffix(".coverage.png")
+            typer.echo(format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
+            print_figure(picture)
+        else:
+            print_summary(out, complete_file(files, out, config, force=force, progress=progress), format_complete)

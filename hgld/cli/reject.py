@@ -152,8 +152,7 @@ def fit(
     """
     with friendly_errors(again="run the same command again"):
         from hgld.cli.summaries.rejection import format_fit
-        from hgld.search.calibration import CalibrationFiles
-        from hgld.search.detector_fit import IndexFiles, fit_detector
+        from hgld.search.detector_fit import CalibrationFiles, IndexFiles, fit_detector
 
         calibration = None
         if queries is not None:

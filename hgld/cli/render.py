@@ -1,4 +1,4 @@
-"""Draw tables as text for the terminal."""
+"""Lay out summaries as text for the terminal: lines, counts and tables."""
 
 from __future__ import annotations
 
@@ -17,20 +17,46 @@ _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?%?|-?inf|nan")
 _WIDTH = 10_000
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+def lines(*parts: str | Sequence[str] | bool | None) -> str:
+    """Join the lines of a summary.
+
+    Args:
+        parts: Lines, sequences of lines such as tables, and None or False for lines that are left out.
+
+    >>> print(lines("3 labels", False, ["  church", "  sea"]))
+    3 labels
+      church
+      sea
+    """
+    texts = [[part] if isinstance(part, str) else part for part in parts if not isinstance(part, bool | None)]
+    return "\n".join(line for text in texts for line in text)
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Return counts with their names, separated by commas.
+
+    >>> listed({"train": 1200, "test": 3})
+    '1,200 train, 3 test'
+    """
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> list[str]:
     r"""Return the lines of a table with aligned columns: numbers to the right, texts to the left.
 
     Args:
         header: Title of each column.
         rows: Cells of each row. Integers get commas between thousands, floats four decimals; texts stay as they are,
-            and count as numbers if they are written as one, perhaps with a percent sign.
+            and count as numbers if they are written as one, perhaps with a percent sign. Rows may be shorter than the
+            header.
+        indent: Beginning of each line.
 
     >>> print("\n".join(aligned(["group", "landmarks"], [["church", 15204], ["sea", 7]])))
     group   landmarks
     church     15,204
     sea             7
     """
-    texts = [[_text(value) for value in row] for row in rows]
+    texts = [[*map(_text, row), *[""] * (len(header) - len(row))] for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column, title in enumerate(header):
         numeric = all(_NUMBER.fullmatch(row[column]) for row in texts)
@@ -40,7 +66,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str
     console = Console(file=StringIO(), width=_WIDTH, color_system=None)
     with console.capture() as captured:
         console.print(table)
-    return [line.rstrip() for line in captured.get().splitlines()]
+    return [f"{indent}{line}".rstrip() for line in captured.get().splitlines()]
 
 
 def wrapped_table(

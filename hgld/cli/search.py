@@ -95,11 +95,9 @@ def search(
         from hgld.pages.server import ServerConfig
         from hgld.progress import TerminalProgress
         from hgld.rejection.detector_files import DESCRIPTION
-        from hgld.search.answer_files import answers_to_json, write_answers
-        from hgld.search.answer_page import write_answer_page
+        from hgld.search.answers import answers_to_json, write_answer_page, write_answers
         from hgld.search.faiss_index import open_index
-        from hgld.search.gallery import read_gallery
-        from hgld.search.photographs import gallery_photographs
+        from hgld.search.gallery import gallery_photographs, read_gallery
         from hgld.search.query_model import load_query_model
         from hgld.search.rejection import open_rejector
         from hgld.search.searcher import Searcher

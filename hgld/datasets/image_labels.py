@@ -21,7 +21,6 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
 from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, single_labels, take_images
-from hgld.hierarchy.landmark_label_sets import landmark_label_sets
 from hgld.io.columns import column_names, preview
 from hgld.io.text_columns import read_text_columns
 from hgld.ragged import RaggedIndices
@@ -162,7 +161,7 @@ def labels_from_landmarks(
             "the hierarchy; is it that of another split or dataset?"
         )
     if hierarchy.hierarchical_labels is not None:
-        return ImageLabels(landmark_label_sets(hierarchy, landmark_ids, split), hierarchy.level_names, known)
+        return ImageLabels(hierarchy.label_sets_of(landmark_ids, split), hierarchy.level_names, known)
     labels = np.full((len(landmark_ids), hierarchy.n_levels), -1)
     labels[known] = hierarchy.labels_of(landmark_ids[known], split)
     return _image_labels(labels, hierarchy.level_names)

@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from hgld.datasets.image_folders import find_images_digest, is_tar
-from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
+from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
 from hgld.datasets.splits import split_for_rejection
-from hgld.errors import ConfigurationError, InputError
-from hgld.io.files import sha256_of
-from hgld.tables import Provenance, is_up_to_date
+from hgld.errors import InputError
+from hgld.stage import Stage
+from hgld.tables import MANIFEST
+
+MANIFEST_STAGE = Stage("manifest", (MANIFEST,))
+SPLIT_STAGE = Stage("reject split", (MANIFEST,), inputs={"manifest": MANIFEST})
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,15 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     # Files are identified by their content, so paths are no settings. The reader reports missing files.
     settings = {name: value for name, value in vars(reader).items() if not isinstance(value, Path)}
     files = {role: path for role, path in reader.files(root).items() if path.exists()}
-    if out.exists() and any(path.samefile(out) for path in files.values()):
-        raise ConfigurationError(f"{out}: `out` is a file to read; name another one")
-    digests = {role: _digest(path) for role, path in files.items()}
-    provenance = Provenance("manifest", {"layout": type(reader).__name__, **settings}, digests)
-    if not force and is_up_to_date(out, provenance):
-        return None
-    result = reader.read(root)
-    write_manifest(out, result.manifest, provenance)
-    return _summary(result)
+    folders = {role: path for role, path in files.items() if path.is_dir() or is_tar(path)}
+    return MANIFEST_STAGE.run(
+        {"out": out},
+        lambda: _with_summary(reader.read(root)),
+        inputs={role: path for role, path in files.items() if role not in folders},
+        digests={role: find_images_digest(path) for role, path in folders.items()},
+        parameters={"layout": type(reader).__name__, **settings},
+        force=force,
+    )
 
 
 def split_manifest(
@@ -90,17 +95,17 @@ def split_manifest(
         InputError: The manifest is malformed, or its images have several labels.
         ConfigurationError: A share is not between 0 and 1, or a split would have no images.
     """
-    settings = {"near_share": near_share, "query_share": query_share, "seed": seed}
-    provenance = Provenance("reject split", settings, {"manifest": sha256_of(path)})
-    if not force and is_up_to_date(out, provenance):
-        return None
-    manifest = split_for_rejection(read_manifest(path), near_share, query_share, seed)
-    write_manifest(out, manifest, provenance)
-    return _summary(ReaderResult(manifest))
+    return SPLIT_STAGE.run(
+        {"out": out},
+        lambda: _with_summary(ReaderResult(split_for_rejection(read_manifest(path), near_share, query_share, seed))),
+        inputs={"manifest": path},
+        parameters={"near_share": near_share, "query_share": query_share, "seed": seed},
+        force=force,
+    )
 
 
-def _digest(path: Path) -> str:
-    return find_images_digest(path) if path.is_dir() or is_tar(path) else sha256_of(path)
+def _with_summary(result: ReaderResult) -> tuple[Sequence[pa.Table], ManifestSummary]:
+    return [result.manifest.to_arrow()], _summary(result)
 
 
 def _summary(result: ReaderResult) -> ManifestSummary:

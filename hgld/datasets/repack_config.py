@@ -13,9 +13,9 @@ class RepackConfig:
     """Settings of writing images into tar files.
 
     Args:
-        size: Length of the shorter side of larger images, or of their boxes, in pixels. Default: all images are
-            stored as they are.
-        quality: Quality of JPEG of images that are reduced, 1 to 100.
+        size: Shorter side of reduced images in pixels, or of their boxes; smaller ones stay as they are.
+            Default: images are stored as they are.
+        quality: Quality of JPEG of reduced images, 1 to 100.
         split: Split of the manifest. Default: all images.
         shard_size: Number of images per tar file.
         workers: Number of processes that reduce images; 0 reduces them in this one.

@@ -13,8 +13,7 @@ from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import build_file
 from hgld.hierarchy.stats import draw_hierarchy
 from hgld.labels.clean import clean_file
-from hgld.labels.clustering import ClusterConfig
-from hgld.labels.clusters import cluster_file
+from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.encoders import has_minilm
 from hgld.labels.suggest import suggest_file

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,37 @@ def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
         )
         colours.append("#" + "".join(f"{part:02x}" for part in mixed))
     return [*colours, nothing]
+
+
+@dataclass(frozen=True)
+class LevelStyle:
+    """Display style of a level.
+
+    Args:
+        level: Number of the level; 0 for nothing shared.
+        meaning: Name of the level.
+        colour: Colour of frames, or background of dark text, ``#rrggbb``.
+    """
+
+    level: int
+    meaning: str
+    colour: str
+
+
+def level_styles(n_levels: int, names: Sequence[str] | None) -> list[LevelStyle]:
+    """Return the styles of all levels, finest first: blue to yellow, and red for nothing shared.
+
+    Args:
+        n_levels: Number of levels L.
+        names: Names of the L levels, finest first, such as :attr:`Hierarchy.level_names`.
+
+    >>> [(style.level, style.meaning, style.colour) for style in level_styles(2, ["landmark", "root"])]
+    [(2, 'landmark', '#5b9bff'), (1, 'root', '#f7e35a'), (0, 'nothing shared', '#ef6a5a')]
+    """
+    meanings = [name.replace("_", " ") for name in names] if names else [f"of {n_levels}"] * n_levels
+    levels = zip(range(n_levels, -1, -1), [*meanings, "nothing shared"], strict=True)
+    colours = level_colours(n_levels, background=True)
+    return [LevelStyle(*level, colour) for level, colour in zip(levels, colours, strict=True)]
 
 
 def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tuple[Figure, list[Axes]]:

@@ -22,7 +22,10 @@ from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import SUFFIXES
 from hgld.io.walk import files_below
 from hgld.progress import NoProgress, Progress
-from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
+from hgld.stage import Stage
+from hgld.tables import IMAGES, read_provenance, read_table, repeated_keys
+
+STAGE = Stage("index-images", (IMAGES,))
 
 #: First bytes of compressed files, and the program that unpacks them.
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -101,20 +104,20 @@ def index_images(
     if workers < 1:
         raise ConfigurationError(f"`workers` is {workers}; expected at least 1")
     stats = _shard_stats(folder)
-    provenance = Provenance("index-images", {"shards": stats})
-    if not force and is_up_to_date(out, provenance):
-        return None
-    indexed = {} if force else indexed_shards(out)
-    unchanged = [shard for shard, stat in stats.items() if indexed.get(shard) == stat]
-    to_read = [shard for shard in stats if shard not in unchanged]
-    tables, skipped = _read_shards(folder, to_read, workers, progress or NoProgress())
-    if unchanged:
-        previous = read_table(out, IMAGES)
-        tables.append(previous.filter(pc.is_in(previous["shard"], pa.array(unchanged))))
-    table = pa.concat_tables(tables).sort_by("id")
-    _check_ids(table, folder)
-    write_table(out, IMAGES, table, provenance)
-    return IndexSummary(len(table), len(stats), len(to_read), skipped, time.monotonic() - start)
+
+    def compute() -> tuple[Sequence[pa.Table], IndexSummary]:
+        indexed = {} if force else indexed_shards(out)
+        unchanged = [shard for shard, stat in stats.items() if indexed.get(shard) == stat]
+        to_read = [shard for shard in stats if shard not in unchanged]
+        tables, skipped = _read_shards(folder, to_read, workers, progress or NoProgress())
+        if unchanged:
+            previous = read_table(out, IMAGES)
+            tables.append(previous.filter(pc.is_in(previous["shard"], pa.array(unchanged))))
+        table = pa.concat_tables(tables).sort_by("id")
+        _check_ids(table, folder)
+        return [table], IndexSummary(len(table), len(stats), len(to_read), skipped, time.monotonic() - start)
+
+    return STAGE.run({"out": out}, compute, parameters={"shards": stats}, force=force)
 
 
 def indexed_shards(index: Path) -> ShardStats:

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.hierarchy.candidates import Candidate, cleaned_candidates, identity_of, with_all_labels
-from hgld.hierarchy.completed import Proposal, read_proposals
-from hgld.hierarchy.subclass_levels import subclass_levels
+from hgld.hierarchy.official import write_official
+from hgld.hierarchy.tree import Hierarchy
+from hgld.io.columns import preview
 from hgld.labels.class_graph import read_class_labels, read_superclasses
-from hgld.labels.clean import read_scraped
-from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
+from hgld.labels.clean import (
+    InstanceOf,
+    IrrelevantLabels,
+    instance_of_values,
+    read_irrelevant_labels,
+    read_scraped,
+    relevant_values,
+)
 from hgld.resources import annotation_file
+from hgld.stage import Stage
 from hgld.tables.column_values import LabelSource
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
+from hgld.taxonomy.label_identity import label_id
 
-if TYPE_CHECKING:
-    from hgld.hierarchy.tree import Hierarchy
+STAGE = Stage(
+    "build",
+    (tables.HIERARCHY,),
+    inputs={
+        "clean": tables.CLEAN,
+        "completed": tables.COMPLETED,
+        "classes": tables.CLASSES,
+        "scraped": tables.SCRAPED,
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -32,11 +50,10 @@ class BuildConfig:
     """Settings of the hierarchy.
 
     Args:
-        allow_undecided: Exclude landmarks whose label is undecided instead of raising an error.
-        extra_levels: Number of levels between group and root (:mod:`hgld.hierarchy.subclass_levels`).
-        multi: Keep all groups of landmarks with several labels, and include the landmarks that ``clean`` removed
-            because they have several.
-        completed_above: Lowest score of the proposals that are taken from a table ``completed``.
+        allow_undecided: Exclude landmarks whose label is undecided.
+        extra_levels: Add N levels between group and root, from "subclass of" (P279).
+        multi: Keep landmarks with several labels, with a list of all their groups.
+        completed_above: Lowest score of the groups that are taken from photographs.
     """
 
     allow_undecided: bool = False
@@ -153,43 +170,44 @@ def build_file(
     classes = _tables_for("extra_levels", bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
     irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
-    for path in filter(None, (clean, decisions, taxonomy, irrelevant, completed, *classes, *scraped)):
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
-    inputs = {"clean": clean, "decisions": decisions, "taxonomy": taxonomy, "irrelevant": irrelevant}
-    parameters = {
-        "allow_undecided": config.allow_undecided,
-        "extra_levels": config.extra_levels,
-        "multi": config.multi,
-        **({} if completed is None else {"completed_above": config.completed_above}),
-    }
-    digests = tables.input_digests(**inputs, completed=completed, classes=classes, scraped=scraped)
-    provenance = tables.Provenance("build", parameters, digests)
-    if not force and tables.is_up_to_date(out, provenance):
-        if csv is not None:
-            _write_csv(csv, tables.read_table(out, tables.HIERARCHY))
-        return None
+    parameters = {name: value for name, value in vars(config).items() if completed or name != "completed_above"}
 
-    groups = read_taxonomy(taxonomy)
-    index = DecisionIndex(read_named_decisions(decisions, groups))
-    candidates: Iterable[Candidate] = cleaned_candidates(tables.read_table(clean, tables.CLEAN))
-    if irrelevant is not None:
-        candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
-    hierarchy, summary = build(
-        candidates,
-        index,
-        groups,
-        config,
-        superclasses=read_superclasses(classes),
-        class_labels=read_class_labels(classes),
-        proposals=None
-        if completed is None
-        else read_proposals(completed, config.completed_above, {group.name for group in groups}),
+    def compute() -> tuple[Sequence[pa.Table], BuildSummary]:
+        groups = read_taxonomy(taxonomy)
+        index = DecisionIndex(read_named_decisions(decisions, groups))
+        candidates: Iterable[Candidate] = cleaned_candidates(tables.read_table(clean, tables.CLEAN))
+        if irrelevant is not None:
+            candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
+        hierarchy, summary = build(
+            candidates,
+            index,
+            groups,
+            config,
+            superclasses=read_superclasses(classes),
+            class_labels=read_class_labels(classes),
+            proposals=None
+            if completed is None
+            else read_proposals(completed, config.completed_above, {group.name for group in groups}),
+        )
+        return [hierarchy.to_arrow()], summary
+
+    summary = STAGE.run(
+        {"out": out},
+        compute,
+        inputs={
+            "clean": clean,
+            "decisions": decisions,
+            "taxonomy": taxonomy,
+            "irrelevant": irrelevant,
+            "completed": completed,
+            "classes": classes,
+            "scraped": scraped,
+        },
+        parameters=parameters,
+        force=force,
     )
-    table = hierarchy.to_arrow()
     if csv is not None:
-        _write_csv(csv, table)
-    tables.write_table(out, tables.HIERARCHY, table, provenance)
+        write_official(csv, tables.read_table(out, tables.HIERARCHY))
     return summary
 
 
@@ -199,12 +217,6 @@ def _undecided_message(undecided: Counter[str]) -> str:
     counts += " without a decision" + (f", {labels:,} labels in all" if labels > 1 else "")
     listed = indented_list(format_counts(_descending(undecided)))
     return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these landmarks"
-
-
-def _write_csv(folder: Path, table: pa.Table) -> None:
-    from hgld.hierarchy.official import write_official
-
-    write_official(folder, table)
 
 
 def build(
@@ -222,15 +234,6 @@ def build(
     A landmark without such a label is excluded, as undecided if any of its labels is undecided, else as dropped.
     Excluded landmarks that ``clean`` had already removed are not counted.
 
-    Args:
-        candidates: Landmarks with their labels.
-        decisions: Decisions on labels, with the names of groups.
-        groups: Groups of the taxonomy.
-        config: Settings of the hierarchy.
-        superclasses: Direct superclasses (P279) by class item, for extra levels.
-        class_labels: Labels by class item, for extra levels.
-        proposals: Groups of landmarks without a label that has one; None adds no column label_source.
-
     Raises:
         InputError: Labels are undecided but must not be, or no landmark is left.
     """
@@ -247,8 +250,6 @@ def build(
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
     levels = subclass_levels(groups, superclasses or {}, class_labels or {}, config.extra_levels)
-    from hgld.hierarchy.tree import Hierarchy
-
     hierarchy = Hierarchy.from_arrow(
         _hierarchy_table(rows, groups, levels, config, with_source=completed is not None)
     )
@@ -292,19 +293,24 @@ class _Assignment:
 
 
 def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) -> _Assignment:
-    cache: dict[InstanceOf, Decision | None] = {}
-
+    @cache
     def decision_on(label: InstanceOf) -> Decision | None:
-        if label not in cache:
-            cache[label] = decisions.find(identity_of(label), label.label)
-        return cache[label]
+        return decisions.find(identity_of(label), label.label)
 
     assignment = _Assignment()
     for candidate in candidates:
         assignment.landmarks += candidate.cleaned
         decided = [(label, decision_on(label)) for label in candidate.labels]
-        grouped = [(label, group) for label, decision in decided if (group := _group_of(decision))]
-        undecided = [_describe_undecided(label, decision) for label, decision in decided if _is_undecided(decision)]
+        grouped = [
+            (label, decision.group)
+            for label, decision in decided
+            if decision is not None and decision.decision == "group" and decision.group
+        ]
+        undecided = [
+            _describe_undecided(label, decision)
+            for label, decision in decided
+            if decision is None or decision.decision == "unsure"
+        ]
         if grouped:
             groups = list(dict.fromkeys(group for _, group in grouped))
             assignment.rows.append(_Row(candidate, grouped[0][0].label, groups))
@@ -328,14 +334,6 @@ def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> Completed
         mean_score=sum(proposal.score for proposal in taken) / len(taken) if taken else float("nan"),
         already_labelled=len(proposals) - len(taken),
     )
-
-
-def _group_of(decision: Decision | None) -> str | None:
-    return decision.group if decision is not None and decision.decision == "group" else None
-
-
-def _is_undecided(decision: Decision | None) -> bool:
-    return decision is None or decision.decision == "unsure"
 
 
 def _describe_undecided(label: InstanceOf, decision: Decision | None) -> str:
@@ -393,3 +391,173 @@ def format_counts(counts: Mapping[str, int]) -> list[str]:
     """Return one line per name, with its count right-aligned before it."""
     width = max((len(f"{count:,}") for count in counts.values()), default=0)
     return [f"{count:>{width},}  {name}" for name, count in counts.items()]
+
+
+class Candidate(NamedTuple):
+    """A landmark with its labels, the one chosen by ``clean`` first; ``cleaned`` is False if ``clean`` removed it."""
+
+    split: str
+    landmark_id: int
+    category: str
+    labels: Sequence[InstanceOf]
+    cleaned: bool
+
+
+def cleaned_candidates(clean: pa.Table) -> Iterator[Candidate]:
+    """Iterate over the landmarks of a ``clean`` table, with one label each."""
+    columns = (column.to_pylist() for column in clean.columns)
+    for split, landmark_id, category, label, item in zip(*columns, strict=True):
+        yield Candidate(split, landmark_id, category, [InstanceOf(item, label)], cleaned=True)
+
+
+def with_all_labels(
+    cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant: IrrelevantLabels
+) -> Iterator[Candidate]:
+    """Add all relevant labels of each landmark, and the landmarks that were removed for having several labels.
+
+    Raises:
+        InputError: Landmarks of the clean table are not in the scraped table.
+    """
+    pending = {(candidate.split, candidate.landmark_id): candidate for candidate in cleaned}
+    # The spelling that clean has chosen for each label.
+    unified = {identity_of(label): label for candidate in pending.values() for label in candidate.labels}
+    keys = (scraped[name].to_pylist() for name in ("split", "landmark_id", "category"))
+    for split, landmark_id, category, values in zip(*keys, instance_of_values(scraped), strict=True):
+        labels = [unified.get(identity_of(value), value) for value in relevant_values(values, irrelevant)]
+        candidate = pending.pop((split, landmark_id), None)
+        if candidate is not None:
+            yield candidate._replace(labels=list(dict.fromkeys([*candidate.labels, *labels])))
+        elif len(labels) > 1:
+            yield Candidate(split, landmark_id, category, labels, cleaned=False)
+    if pending:
+        first = ", ".join(f"{split} {landmark_id}" for split, landmark_id in list(pending)[:5])
+        raise InputError(
+            f"{len(pending):,} landmarks of the clean table are in no scraped table (first {first}); give the "
+            "tables that it was made from in `scraped`"
+        )
+
+
+def identity_of(label: InstanceOf) -> str:
+    """Return the label id, see :func:`hgld.taxonomy.label_identity.label_id`."""
+    return label_id(label.label, label.item)
+
+
+class Proposal(NamedTuple):
+    """A group proposed for a landmark, and the probability that it is right."""
+
+    split: str
+    landmark_id: int
+    category: str
+    group: str
+    score: float
+
+
+def read_proposals(path: Path, above: float, groups: Collection[str]) -> list[Proposal]:
+    """Read the proposals of at least a score from a table ``completed``, in the order of the table.
+
+    Raises:
+        InputError: The table cannot be read, or a group is not in the taxonomy.
+    """
+    table = tables.read_table(path, tables.COMPLETED)
+    # Scores are float32, and 0.8 in the table is meant to reach a threshold of 0.8.
+    reached = pc.greater_equal(table["score"], pc.cast(above, table["score"].type))
+    columns = table.filter(reached).select(Proposal._fields)
+    proposals = [
+        Proposal(*values) for values in zip(*(column.to_pylist() for column in columns.columns), strict=True)
+    ]
+    if unknown := sorted({proposal.group for proposal in proposals} - {*groups}):
+        raise InputError(
+            f"{path}: proposes groups that the taxonomy does not have: {preview(unknown)}; run hgld complete again "
+            "with a hierarchy of this taxonomy"
+        )
+    return proposals
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A group, or the class that groups are under at some level (``items`` is then that class)."""
+
+    name: str
+    root: str
+    items: tuple[str, ...]
+
+
+def subclass_levels(
+    groups: Sequence[Group],
+    superclasses: Mapping[str, Sequence[str]],
+    class_labels: Mapping[str, str],
+    n_levels: int,
+) -> dict[str, tuple[str, ...]]:
+    """Return the names above each group at extra levels, from the subclass relation of Wikidata (P279).
+
+    The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy. A node is put under
+    the nearest class that is also above another node of the same root; nodes under the same class become one node of
+    the next level. The distance is the smallest number of P279 steps from any class of the node; it is 0 if another
+    node is below one of these classes (mountain, with volcano below it). Among equally near classes the one above the
+    fewest nodes is taken, then the first by item. A node that shares no class with other nodes stays alone under its
+    own name. So levels are nested and never cross roots, whatever cycles and errors P279 has.
+
+    Returns:
+        ``n_levels`` names by group, finest first, without the root. Names of a level are unique: a class that occurs
+        under both roots is followed by the root, and classes with the same label by their items.
+
+    >>> groups = [
+    ...     Group("volcano", "natural", "", ("Q8072",)),
+    ...     Group("mountain", "natural", "", ("Q8502",)),
+    ...     Group("lake", "natural", "", ("Q23397",)),
+    ... ]
+    >>> superclasses = {"Q8072": ["Q8502"], "Q8502": ["Q271669"], "Q23397": ["Q15324"]}
+    >>> subclass_levels(groups, superclasses, {"Q8502": "mountain"}, 1)
+    {'volcano': ('mountain',), 'mountain': ('mountain',), 'lake': ('lake',)}
+    """
+    ancestors: dict[str, tuple[str, ...]] = {group.name: () for group in groups}
+    current = {group.name: _Node(group.name, group.root, group.items) for group in groups}
+    for _ in range(n_levels):
+        parents = _parent_nodes(dict.fromkeys(current.values()), superclasses, class_labels)
+        current = {group: parents[node] for group, node in current.items()}
+        names = _unique_names(dict.fromkeys(current.values()))
+        ancestors = {group: (*ancestors[group], names[node]) for group, node in current.items()}
+    return ancestors
+
+
+def _parent_nodes(
+    nodes: Iterable[_Node], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str]
+) -> dict[_Node, _Node]:
+    steps_by_node = {node: _steps_to_superclasses(node.items, superclasses) for node in nodes}
+    n_below = Counter((node.root, item) for node, steps in steps_by_node.items() for item in steps)
+    parents = {}
+    for node, steps in steps_by_node.items():
+        shared = [item for item in steps if n_below[node.root, item] > 1]
+        if shared:
+            # Items of equal length are sorted like their numbers.
+            item = min(shared, key=lambda item: (steps[item], n_below[node.root, item], len(item), item))
+            parents[node] = _Node(class_labels.get(item, item), node.root, (item,))
+        else:
+            parents[node] = node
+    return parents
+
+
+def _steps_to_superclasses(items: Sequence[str], superclasses: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the smallest number of steps to each class at or above ``items``."""
+    steps = dict.fromkeys(items, 0)
+    queue = list(items)
+    for item in queue:  # breadth first: the queue grows while it is read
+        for parent in superclasses.get(item, ()):
+            if parent not in steps:
+                steps[parent] = steps[item] + 1
+                queue.append(parent)
+    return steps
+
+
+def _unique_names(nodes: Iterable[_Node]) -> dict[_Node, str]:
+    by_name: defaultdict[str, list[_Node]] = defaultdict(list)
+    for node in nodes:
+        by_name[node.name].append(node)
+    names = {}
+    for name, same_name in by_name.items():
+        per_root = Counter(node.root for node in same_name)
+        for node in same_name:
+            qualifiers = [node.root] if len(per_root) > 1 else []
+            qualifiers += node.items if per_root[node.root] > 1 else ()
+            names[node] = f"{name} ({', '.join(qualifiers)})" if qualifiers else name
+    return names

@@ -46,10 +46,6 @@ class BuildInputs:
 def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> BuildInputs:
     """Read the tables that a hierarchy was made from, as far as they are found (:func:`find_input_tables`).
 
-    Args:
-        hierarchy: Path or name of the hierarchy, as for :func:`hgld.hierarchy.load_hierarchy`.
-        folder: Folder of the tables; that of the hierarchy by default.
-
     Raises:
         InputError: ``folder`` is given and is no folder, or a table in it cannot be read.
     """
@@ -76,14 +72,7 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
 
 @dataclass(frozen=True)
 class InputTables:
-    """Paths of the tables that a hierarchy was made from, as far as they are found.
-
-    Args:
-        clean: Table of the labels that ``clean`` kept.
-        removed: Table of the landmarks that ``clean`` removed.
-        scraped: All ``scraped`` tables; none unless all of them are found.
-        missing: Names of the kinds of tables that a provenance names and that were not found.
-    """
+    """Paths of the tables that a hierarchy was made from, as far as they are found."""
 
     clean: Path | None = None
     removed: Path | None = None
@@ -95,10 +84,6 @@ def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTable
     """Find the tables that a hierarchy was made from.
 
     A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
-
-    Args:
-        hierarchy: Table from ``hgld build``.
-        folder: Folder of the tables; that of the hierarchy by default.
 
     Raises:
         InputError: The hierarchy has no provenance.
@@ -139,10 +124,6 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
 
     Files are compared by the SHA-256 that the hierarchy records: those that come with hgld, and the CSV files of a
     folder and of the folder ``decisions`` in it.
-
-    Args:
-        hierarchy: A table; nothing is found if it does not exist, or is not from ``hgld build``.
-        folder: Folder to search; that of the hierarchy by default.
 
     Returns:
         Paths by role: ``decisions``, ``taxonomy``.

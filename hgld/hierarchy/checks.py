@@ -58,12 +58,6 @@ def check_unique_landmarks(
 ) -> None:
     """Check that no landmark occurs twice.
 
-    Args:
-        splits: str, shape (n,); splits of the landmarks, sorted together with their ids.
-        landmark_ids: int64, shape (n,).
-        rows: int64, shape (n,); original row of each landmark.
-        describe_row: Returns the name of a row.
-
     Raises:
         InputError: Landmarks occur twice.
     """
@@ -98,11 +92,6 @@ def check_tree(
     describe_row: DescribeRow,
 ) -> None:
     """Check that every name has one parent.
-
-    Args:
-        level_names: Names of the levels, finest first.
-        encoded: Codes and names of each level, as :func:`encode_names` returns them.
-        describe_row: Returns the name of a row.
 
     Raises:
         InputError: Names have several parents.

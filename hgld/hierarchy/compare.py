@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from hgld.figures.flows import draw_flows
+from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import find_build_inputs
-from hgld.hierarchy.causes import Explanation, explain_changes
-from hgld.hierarchy.changes import list_changes, names, rows_in_both, write_changes
-from hgld.hierarchy.checks import GROUP, ROOT
+from hgld.hierarchy.changes import Explanation, explain_changes, join_hierarchies, list_changes, write_changes
+from hgld.hierarchy.checks import GROUP
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.tables import SPLITS
@@ -22,17 +21,7 @@ from hgld.tables import SPLITS
 
 @dataclass(frozen=True)
 class SplitChange:
-    """Numbers of landmarks of one split before and after.
-
-    Args:
-        split: Name of the split.
-        before: Landmarks in the first hierarchy.
-        after: Landmarks in the second hierarchy.
-        added: Landmarks in the second hierarchy only.
-        lost: Landmarks in the first hierarchy only.
-        moved: Landmarks in both, but in another group.
-        other_root: Landmarks in both, but below another root.
-    """
+    """Numbers of landmarks of one split before and after."""
 
     split: str
     before: int
@@ -145,29 +134,28 @@ def compare(
     before: Hierarchy, after: Hierarchy, *, before_name: str = "before", after_name: str = "after"
 ) -> Comparison:
     """Compare two hierarchies at the levels that both have."""
-    in_before, in_after = rows_in_both(before, after)
-    levels = [name for name in before.level_names[1:] if name in after.level_names]
-    agreement = {
-        name: partition_agreement(_codes(before, name)[in_before], _codes(after, name)[in_after])
-        for name in levels
-        if len(in_before)
-    }
-    moved, other_root = (names(before, level, in_before) != names(after, level, in_after) for level in (GROUP, ROOT))
-    common_splits = before.splits[in_before]
+    joined = join_hierarchies(before, after)
     splits = []
-    for split in SPLITS:
-        n_before, n_after = int(np.sum(before.splits == split)), int(np.sum(after.splits == split))
-        in_both = common_splits == split
-        if n_before or n_after:
-            added, lost = n_after - int(in_both.sum()), n_before - int(in_both.sum())
-            counts = (int(moved[in_both].sum()), int(other_root[in_both].sum()))
-            splits.append(SplitChange(split, n_before, n_after, added, lost, *counts))
+    for split, rows in joined.groupby("split"):
+        counts = rows["change"].value_counts()
+        added, lost, moved = (int(counts.get(kind, 0)) for kind in ("added", "lost", "moved"))
+        other_root = int((rows["root_before"] != rows["root_after"]).sum()) - added - lost
+        splits.append(SplitChange(str(split), len(rows) - added, len(rows) - lost, added, lost, moved, other_root))
+    both = joined[~joined["change"].isin(["added", "lost"])]
+    rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in ("before", "after"))
+    agreement = {
+        name: partition_agreement(
+            before.labels[rows_before, before.column(name)], after.labels[rows_after, after.column(name)]
+        )
+        for name in before.level_names[1:]
+        if name in after.level_names and len(both)
+    }
     return Comparison(
         before=before_name,
         after=after_name,
-        splits=tuple(splits),
-        common=len(in_before),
-        flows=_flows(before, after, in_before, in_after),
+        splits=tuple(sorted(splits, key=lambda change: SPLITS.index(change.split))),
+        common=len(both),
+        flows=_flows(before, after, both),
         agreement=agreement,
     )
 
@@ -185,10 +173,6 @@ def partition_agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> 
       Hirschberg 2007);
     - ``purity_after``: sum over j of max over i of n_ij, divided by n: the share of items in the majority part before
       of their part after; ``purity_before``: the same with i and j exchanged.
-
-    Args:
-        before: int64, shape (n,), n at least 1; part of each item.
-        after: int64, shape (n,).
 
     >>> partition_agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 7, 7])).ari
     1.0
@@ -209,21 +193,19 @@ def partition_agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> 
     )
 
 
-def _codes(hierarchy: Hierarchy, level: str) -> NDArray[np.int64]:
-    return hierarchy.labels[:, hierarchy.column(level)]
-
-
-def _flows(
-    before: Hierarchy, after: Hierarchy, in_before: NDArray[np.int64], in_after: NDArray[np.int64]
-) -> tuple[GroupFlow, ...]:
-    sources, targets = names(before, GROUP, in_before), names(after, GROUP, in_after)
-    source_sizes, target_sizes = Counter(sources), Counter(targets)
-    removed = set(before.names(GROUP)) - set(after.names(GROUP))
-    new = set(after.names(GROUP)) - set(before.names(GROUP))
-    flows = []
-    for (source, target), count in Counter(zip(sources, targets, strict=True)).items():
-        if source != target:
-            is_whole = source_sizes[source] == target_sizes[target] == count
-            renamed = source in removed and target in new and is_whole
-            flows.append(GroupFlow(source, target, count, renamed))
+def _flows(before: Hierarchy, after: Hierarchy, both: pd.DataFrame) -> tuple[GroupFlow, ...]:
+    source_sizes, target_sizes = both["group_before"].value_counts(), both["group_after"].value_counts()
+    removed, new = {*before.names(GROUP)} - {*after.names(GROUP)}, {*after.names(GROUP)} - {*before.names(GROUP)}
+    moved = both.loc[both["change"] == "moved", ["group_before", "group_after"]].value_counts()
+    flows = [
+        GroupFlow(
+            source,
+            target,
+            count,
+            renamed=source in removed
+            and target in new
+            and bool(source_sizes[source] == target_sizes[target] == count),
+        )
+        for (source, target), count in moved.to_dict().items()
+    ]
     return tuple(sorted(flows, key=lambda flow: (-flow.landmarks, flow.source, flow.target)))

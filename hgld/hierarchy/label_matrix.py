@@ -39,9 +39,6 @@ def column_of(level: int, n_levels: int) -> int:
 def labelled_rows(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
     """Return which images have labels: bool, shape (N,); unlabelled ones have -1 at every level.
 
-    Args:
-        labels: int64, shape (N, L).
-
     Raises:
         InputError: A label is negative, and the image has others, or it is below -1.
 

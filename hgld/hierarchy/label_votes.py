@@ -54,13 +54,7 @@ def labelled_neighbours(cosines: Floats, labels: npt.NDArray[np.int64]) -> npt.N
 
 
 def softmax_weights(cosines: Floats, voters: npt.NDArray[np.bool_], temperature: float) -> npt.NDArray[np.float64]:
-    """Return exp(cosine / temperature), scaled to add up to 1 over the voters of each query: float64, shape (n, k).
-
-    Args:
-        cosines: float, shape (n, k).
-        voters: bool, shape (n, k); other neighbours have weight 0.
-        temperature: Difference of cosines that changes a weight by the factor e.
-    """
+    """Return exp(cosine / temperature), adding up to 1 over the voters of each query: float64, shape (n, k)."""
     wide = np.where(voters, cosines, -np.inf).astype(np.float64)
     best = np.where(voters.any(axis=1), wide.max(axis=1, initial=-np.inf), 0.0)
     weights: npt.NDArray[np.float64] = np.exp((wide - best[:, None]) / temperature)
@@ -94,14 +88,7 @@ def elect(weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np
 def winning_weights(
     weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_], winner: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the sum of the weights that agree with the winner at each level: float64, shape (n, L); 0 without one.
-
-    Args:
-        weights: float, shape (n, k).
-        labels: int64, shape (n, k, L).
-        voters: bool, shape (n, k).
-        winner: int64, shape (n,); see :func:`elect`.
-    """
+    """Return the sum of the weights that agree with the winner at each level: float64, shape (n, L)."""
     agreeing = voters[..., None] & (labels == labels_of_winners(labels, winner)[:, None])
     sums: npt.NDArray[np.float64] = np.where(agreeing, weights[..., None], 0.0).sum(axis=1, dtype=np.float64)
     return sums

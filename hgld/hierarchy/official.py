@@ -41,10 +41,6 @@ def split_from_name(path: Path) -> str | None:
 def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
     """Read a CSV file in the released format; category and supercategory may be missing.
 
-    Args:
-        path: CSV file.
-        split: Split of its landmarks.
-
     Returns:
         A table in the order of the file (split, landmark_id, category and supercategory if present,
         hierarchical_label, natural_or_human_made; without whitespace around texts), and the line of each row.
@@ -79,10 +75,6 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
     """Write the released CSV files of the splits that occur, each atomically.
 
     Landmarks whose group comes from photographs are left out, as no column of these files would tell them apart.
-
-    Args:
-        folder: Folder to write to.
-        hierarchy: Table with the columns split and ``OFFICIAL_COLUMNS``; category and supercategory may be missing.
 
     Returns:
         The files, in the order of splits.

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError
 from hgld.figures.groups import GroupSize, draw_groups
-from hgld.figures.tree import build_nodes, draw_tree
-from hgld.figures.tree_page import write_tree_page
+from hgld.figures.tree import build_nodes, draw_tree, write_tree_page
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
-from hgld.io.columns import read_columns
 from hgld.tables import SPLITS
-from hgld.tables.image_landmarks import split_and_path
+from hgld.tables.image_landmarks import read_image_landmarks, split_and_path
 
 
 @dataclass(frozen=True)
 class GroupCount:
-    """Size of one group.
-
-    Args:
-        group: Name of the group.
-        root: Name of its root.
-        landmarks: Number of landmarks.
-        images: Number of images of its landmarks; None if no images were given.
-    """
+    """Size of one group."""
 
     group: str
     root: str
@@ -118,12 +108,7 @@ def stats_file(
 
 
 def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None = None) -> HierarchyStats:
-    """Count landmarks and images by split, root and group.
-
-    Args:
-        hierarchy: Hierarchy to count.
-        images: Number of images by split and landmark id.
-    """
+    """Count landmarks and images by split, root and group."""
     images = images or {}
     images_per_landmark = np.zeros(len(hierarchy), np.int64)
     elsewhere = 0
@@ -147,11 +132,13 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
     if images and n_images.any():
         imbalances["images"] = imbalance(names, n_images)
     ones = np.ones(len(hierarchy), np.int64)
+    sources = hierarchy.label_sources
+    from_photographs = Counter([] if sources is None else hierarchy.splits[sources == "photographs"].tolist())
     return HierarchyStats(
         landmarks=_sum_by_split_and_root(hierarchy, ones, SPLITS),
         images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
         images_elsewhere=elsewhere,
-        from_photographs=_count_from_photographs(hierarchy),
+        from_photographs={split: count for split in SPLITS if (count := from_photographs[split])},
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
         imbalance=imbalances,
     )
@@ -187,55 +174,23 @@ def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
 
 
 def count_images(path: Path) -> dict[int, int]:
-    """Return the number of images of each landmark id.
-
-    Args:
-        path: CSV or Parquet file with the column ``landmark_id`` and one row per image, such as GLDv2's ``train.csv``
-            and ``index_image_to_landmark.csv``; or with one row per landmark and the ids of its images, separated by
-            spaces, in the column ``images``, such as ``train_clean.csv``.
+    """Return the number of images of each landmark id in a file of :func:`read_image_landmarks`.
 
     Raises:
         InputError: The file is missing or has another format.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected the landmark_id of each image, e.g. GLDv2's train.csv")
-    table = read_columns(path, ("landmark_id", "images"), {"images": pa.string()})
-    if "landmark_id" not in table.column_names:
-        raise InputError(f"{path}: no column landmark_id; expected e.g. GLDv2's train.csv or train_clean.csv")
-    landmark_ids = table["landmark_id"]
-    if not pa.types.is_integer(landmark_ids.type) or landmark_ids.null_count:
-        raise InputError(
-            f"{path}: landmark_id is {landmark_ids.type}, {landmark_ids.null_count:,} empty; expected whole numbers"
-        )
-    if "images" in table.column_names:
-        per_row = pc.list_value_length(pc.split_pattern(pc.utf8_trim_whitespace(table["images"]), " "))
-        table = pa.table({"landmark_id": landmark_ids, "n": per_row})
-    else:
-        table = pa.table({"landmark_id": landmark_ids, "n": np.ones(len(landmark_ids), np.int64)})
-    sums = table.group_by("landmark_id").aggregate([("n", "sum")])
-    return dict(zip(sums["landmark_id"].to_pylist(), sums["n_sum"].to_pylist(), strict=True))
+    numbers, counts = np.unique(read_image_landmarks(path)[1], return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
-    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks.
-
-    Args:
-        path: Image file to write; the page beside it (.html) tells the name of every area.
-        hierarchy: Hierarchy to draw.
-    """
+    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks."""
     table = hierarchy.to_arrow()
     levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
     draw_tree(path, roots)
     write_tree_page(path.with_suffix(".html"), roots)
-
-
-def _count_from_photographs(hierarchy: Hierarchy) -> dict[str, int]:
-    if hierarchy.label_sources is None:
-        return {}
-    chosen = hierarchy.splits[hierarchy.label_sources == "photographs"]
-    return {split: count for split in SPLITS if (count := int(np.sum(chosen == split)))}
 
 
 def _sum_by_split_and_root(

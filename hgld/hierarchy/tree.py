@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy import edits
 from hgld.hierarchy.checks import (
     GROUP,
     ROOT,
@@ -25,11 +25,13 @@ from hgld.hierarchy.checks import (
     flatten_lists,
     group_lists,
 )
-from hgld.hierarchy.graph import hierarchy_graph
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
+from hgld.hierarchy.label_sets import LabelSets
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger(__name__)
 
 #: A level by its number (1: coarsest) or by its name.
 Level = int | str
@@ -150,8 +152,11 @@ class Hierarchy:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        ours, theirs = vars(self), vars(other)
-        return all(_equal(ours[name], theirs[name]) for name in ours)
+        return all(
+            type(value) is type(theirs)
+            and (np.array_equal(value, theirs) if isinstance(value, np.ndarray) else value == theirs)
+            for value, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
+        )
 
     __hash__ = None  # type: ignore[assignment]  # equality is by value, and values are large
 
@@ -160,9 +165,9 @@ class Hierarchy:
         lines = [f"Hierarchy of {len(self):,} landmarks ({splits}) in {self.n_levels} levels"]
         width = max(map(len, self.level_names))
         for level, name in zip(range(self.n_levels, 0, -1), self.level_names, strict=True):
-            line = f"  {level}  {name:<{width}}  {self._n_nodes(level):>7,}"
+            counts = list(self.counts(level).items())
+            line = f"  {level}  {name:<{width}}  {len(counts):>7,}"
             if level < self.n_levels:
-                counts = list(self.counts(level).items())
                 largest = ", ".join(f"{node} {count:,}" for node, count in counts[:4])
                 line += f"  {largest}{', …' if len(counts) > 4 else ''}"
             lines.append(line)
@@ -266,6 +271,38 @@ class Hierarchy:
             )
         return self.labels[rows]
 
+    def label_sets_of(self, landmark_ids: npt.NDArray[np.int64], split: str | None = None) -> LabelSets:
+        """Return a label for each group of each landmark: the landmark, the group and the levels above it.
+
+        A further group that is the first one of no landmark is excluded with a warning: the table of a hierarchy says
+        what is above the first groups only.
+
+        Args:
+            landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per image.
+            split: Split of the landmarks; may be omitted if the hierarchy has only one.
+
+        Returns:
+            Label sets of n images; empty for landmarks that are not in the hierarchy.
+        """
+        assert self.hierarchical_labels is not None
+        column = self.column(GROUP)
+        _, first = np.unique(self.labels[:, column], return_index=True)
+        above = dict(zip(self.names_by_row(GROUP, first), self.labels[first, column:].tolist(), strict=True))
+        rows, known = self._find(landmark_ids, split)
+        used = np.unique(rows[known]).tolist()
+        if unknown := {group for row in used for group in self.hierarchical_labels[row]} - above.keys():
+            log.warning(
+                "%d groups are excluded from the labels, as they are the first group of no landmark: %s",
+                len(unknown),
+                ", ".join(sorted(unknown)),
+            )
+        by_row = {
+            row: [[row, *above[group]] for group in self.hierarchical_labels[row] if group in above] for row in used
+        }
+        images = [by_row[row] if exists else [] for row, exists in zip(rows.tolist(), known.tolist(), strict=True)]
+        labels = np.array([label for image in images for label in image], np.int64).reshape(-1, self.n_levels)
+        return LabelSets.from_rows(labels, np.array([len(image) for image in images]))
+
     def lowest_common_level(
         self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None
     ) -> npt.NDArray[np.int64]:
@@ -303,16 +340,28 @@ class Hierarchy:
         Raises:
             ConfigurationError: There is no such group, root, split or label source, or no landmark is left.
         """
-        return Hierarchy.from_arrow(
-            edits.filter_landmarks(
-                self,
-                groups=groups,
-                roots=roots,
-                splits=splits,
-                label_sources=label_sources,
-                min_landmarks=min_landmarks,
-            )
-        )
+        keep = np.ones(len(self), bool)
+        for names, level in ((groups, GROUP), (roots, ROOT)):
+            if names is not None:
+                codes = [self.code(name, level) for name in _as_names(names)]
+                keep &= np.isin(self.labels[:, self.column(level)], codes)
+        if splits is not None:
+            if unknown := set(_as_names(splits)).difference(self.splits.tolist()):
+                raise ConfigurationError(f"there is no split {', '.join(sorted(unknown))} in the hierarchy")
+            keep &= np.isin(self.splits, _as_names(splits))
+        if label_sources is not None:
+            if unknown := set(_as_names(label_sources)).difference(tables.LABEL_SOURCES):
+                raise ConfigurationError(
+                    f"there is no label source {', '.join(sorted(unknown))}; expected "
+                    f"{' or '.join(tables.LABEL_SOURCES)}"
+                )
+            sources = np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
+            keep &= np.isin(sources, _as_names(label_sources))
+        group = self.labels[:, self.column(GROUP)]
+        keep &= np.bincount(group[keep], minlength=len(self.names(GROUP)))[group] >= min_landmarks
+        if not keep.any():
+            raise ConfigurationError("no landmark is left; filter less strictly")
+        return Hierarchy.from_arrow(self.to_arrow().filter(pa.array(keep)))
 
     def split(self, group: str, parts: Mapping[str, Iterable[str]]) -> Hierarchy:
         """Move super-categories of a group into new groups.
@@ -328,7 +377,25 @@ class Hierarchy:
             ConfigurationError: Super-categories are unknown, there is no such group, it has no such super-category,
                 one is in two parts, or a new name is that of another group.
         """
-        return Hierarchy.from_arrow(edits.split_group(self, group, parts))
+        in_group = self.labels[:, self.column(GROUP)] == self.code(group, GROUP)
+        if self.supercategories is None:
+            raise ConfigurationError(
+                "the super-categories of this hierarchy are unknown, so its groups cannot be split"
+            )
+        new_groups: dict[str, str] = {}
+        for name, supercategories in parts.items():
+            if name != group and name in self.names(GROUP):
+                raise ConfigurationError(f'there is a group "{name}" already')
+            for supercategory in _as_names(supercategories):
+                if supercategory in new_groups:
+                    raise ConfigurationError(f'"{supercategory}" is named twice')
+                new_groups[supercategory] = name
+        if unknown := set(new_groups).difference(self.supercategories[in_group].tolist()):
+            raise ConfigurationError(f'"{group}" has no super-category {", ".join(sorted(unknown))}')
+        names = self.names_by_row(GROUP)
+        for row in np.flatnonzero(in_group):
+            names[row] = new_groups.get(self.supercategories[row], group)
+        return self._with_groups(names, rename_further=lambda further: further)
 
     def merge(self, groups: Iterable[str], name: str) -> Hierarchy:
         """Merge groups into one.
@@ -337,7 +404,30 @@ class Hierarchy:
             ConfigurationError: There is no such group, the groups have different ancestors, or the new name is that
                 of another group.
         """
-        return Hierarchy.from_arrow(edits.merge_groups(self, groups, name))
+        ancestors = {group: self.ancestors(group, GROUP) for group in _as_names(groups)}
+        if len(set(ancestors.values())) > 1:
+            parents = "; ".join(f'"{group}" is below {" / ".join(names)}' for group, names in ancestors.items())
+            raise ConfigurationError(f"the groups have different ancestors: {parents}")
+        if name not in ancestors and name in self.names(GROUP):
+            raise ConfigurationError(f'there is a group "{name}" already; merge it too')
+
+        def rename(group: str) -> str:
+            return name if group in ancestors else group
+
+        return self._with_groups(list(map(rename, self.names_by_row(GROUP))), rename_further=rename)
+
+    def _with_groups(self, names: list[str], *, rename_further: Callable[[str], str]) -> Hierarchy:
+        """Return a copy with another group for each landmark, and with its further groups renamed."""
+        table = self.to_arrow()
+        table = table.set_column(table.column_names.index(GROUP), GROUP, pa.array(names))
+        if self.hierarchical_labels is not None:
+            lists = [
+                list(dict.fromkeys([name, *map(rename_further, groups[1:])]))
+                for name, groups in zip(names, self.hierarchical_labels, strict=True)
+            ]
+            column = table.column_names.index("hierarchical_labels")
+            table = table.set_column(column, "hierarchical_labels", pa.array(lists))
+        return Hierarchy.from_arrow(table)
 
     # Export
 
@@ -376,13 +466,27 @@ class Hierarchy:
         Raises:
             ConfigurationError: networkx is not installed.
         """
-        return hierarchy_graph(self, landmarks=landmarks)
+        try:
+            import networkx as nx
+        except ImportError as error:
+            raise ConfigurationError(
+                "networkx is not installed; type pip install '.[networkx]' in a clone of hgld"
+            ) from error
+        graph = nx.DiGraph()
+        graph.add_node((0, "all"), level=0, level_name="all", name="all", n_landmarks=len(self))
+        for level in range(1, self.n_levels + landmarks):
+            column = self.column(level)
+            names = self.names(level)
+            first_rows = np.unique(self.labels[:, column], return_index=True)[1]
+            parents = self.names_by_row(level - 1, first_rows) if level > 1 else ["all"] * len(names)
+            counts = np.bincount(self.labels[:, column]).tolist()
+            for name, parent, count in zip(names, parents, counts, strict=True):
+                level_name = self.level_names[column]
+                graph.add_node((level, name), level=level, level_name=level_name, name=name, n_landmarks=count)
+                graph.add_edge((level - 1, parent), (level, name))
+        return graph
 
     # Lookup
-
-    def _n_nodes(self, level: int) -> int:
-        column = self.column(level)
-        return len(self.nodes[column - 1]) if column else len(self)
 
     def _landmark_name(self, row: int) -> str:
         return f"{self.splits[row]}/{self.landmark_ids[row]}"
@@ -416,7 +520,6 @@ def _object_column(table: pa.Table, name: str, order: pa.Array) -> npt.NDArray[n
     return values
 
 
-def _equal(value: object, other: object) -> bool:
-    if isinstance(value, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(value, other)
-    return type(value) is type(other) and value == other
+def _as_names(names: Iterable[str]) -> list[str]:
+    """Return the names; a single string is one name, not an iterable of letters."""
+    return [names] if isinstance(names, str) else list(names)

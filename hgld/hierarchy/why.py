@@ -28,19 +28,7 @@ _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
 
 @dataclass(frozen=True)
 class TraceSources:
-    """The files of all stages; a table that is None or an empty sequence is not available.
-
-    Args:
-        folder: Default folder of the tables.
-        hierarchy: Table from ``hgld build``.
-        scraped: Tables from ``hgld scrape``.
-        clean: Table from ``hgld clean``.
-        removed: Landmarks that ``hgld clean`` removed.
-        clusters: Table from ``hgld cluster``.
-        completed: Groups that ``hgld complete`` proposes.
-        decisions: Decisions on labels.
-        taxonomy: CSV file of groups.
-    """
+    """The files of all stages; a table that is None or an empty sequence is not available."""
 
     folder: Path
     hierarchy: Path | None
@@ -108,11 +96,6 @@ _Row = Mapping[str, Any]
 
 def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = None) -> list[Trace]:
     """Trace a landmark through the stages.
-
-    Args:
-        sources: Files of all stages.
-        landmark_id: Id of the landmark.
-        split: Split of the landmark; both by default.
 
     Returns:
         A trace for each split with such a landmark.

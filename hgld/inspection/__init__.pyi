@@ -1,10 +1,10 @@
-from .curves import precision_recall as precision_recall
-from .mean_embeddings import class_means as class_means
-from .mean_embeddings import neighbour_agreement as neighbour_agreement
-from .method_differences import find_method_differences as find_method_differences
+from .figure_data import class_means as class_means
+from .figure_data import count_scores as count_scores
+from .figure_data import neighbour_agreement as neighbour_agreement
+from .figure_data import precision_recall as precision_recall
 from .photos import Photo as Photo
 from .photos import PhotoSource as PhotoSource
+from .queries import find_method_differences as find_method_differences
+from .queries import find_worst_queries as find_worst_queries
 from .query_pages import write_method_differences_page as write_method_differences_page
 from .query_pages import write_worst_queries_page as write_worst_queries_page
-from .score_distributions import count_scores as count_scores
-from .worst_queries import find_worst_queries as find_worst_queries

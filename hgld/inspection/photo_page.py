@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.inspection.level_styles import LevelStyle
-from hgld.inspection.photos import Photo, PhotoSource
-from hgld.inspection.thumbnails import FindImage, thumbnail_url
-from hgld.inspection.top_k import TopK
+from hgld.figures.style import LevelStyle
+from hgld.inspection.photos import FindImage, Photo, PhotoSource, thumbnail_url
+from hgld.inspection.queries import TopK
 from hgld.io.files import atomic_write
 from hgld.pages.templates import page_templates
 

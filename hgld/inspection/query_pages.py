@@ -1,15 +1,32 @@
-"""Photo pages of the worst queries of an evaluation, and of the queries that two methods rank most differently."""
+"""Pages and pictures of queries: the worst ones, and those that two methods rank most differently."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hgld.inspection.level_styles import level_styles
-from hgld.inspection.method_differences import MethodDifferences, percentage_points
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hgld.errors import ConfigurationError
+from hgld.evaluation.evaluate_from_files import Evaluation
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.retrieval_task import Ids
+from hgld.figures.photographs import Strip, StripPhoto, StripQuery, draw_strips
+from hgld.figures.style import level_styles
+from hgld.hierarchy.label_sets import Labelling
 from hgld.inspection.photo_page import PageQuery, PageRanking, level_counts, query_metrics, write_photo_page
-from hgld.inspection.photos import PhotoSource
-from hgld.inspection.worst_queries import WorstQueries
+from hgld.inspection.photos import FindImage, Photo, PhotoSource, find_images, landmark_names_of, shrink
+from hgld.inspection.queries import (
+    MethodDifferences,
+    MethodRankings,
+    WorstQueries,
+    find_worst_queries,
+    percentage_points,
+)
+from hgld.io.columns import column_names, read_columns
 
 
 def write_worst_queries_page(
@@ -101,3 +118,98 @@ def _summary(differences: MethodDifferences) -> str:
         f"{differences.total_improved:,} and a lower one for {differences.total_degraded:,}; the mean difference "
         f"from {differences.baseline.name} is {percentage_points(differences.mean_difference)}."
     )
+
+
+_PIXELS = 240
+
+
+def draw_method_differences(
+    path: Path, differences: MethodDifferences, photos: PhotoSource, *, max_queries: int = 3
+) -> None:
+    """Draw queries, each beside two strips of its top results: the baseline's above, the method's below.
+
+    Args:
+        path: Picture to write.
+        differences: Queries that differ most.
+        photos: Descriptions and photographs of the images; images without a photograph are shown by their ids.
+        max_queries: Maximum number of queries that the method improves, and of those that it degrades.
+    """
+
+    def strip_photo(photo: Photo, find: FindImage = photos.image) -> StripPhoto:
+        return StripPhoto(photo.id, shrink(find(photo.id), _PIXELS))
+
+    def strip(side: MethodRankings, row: int) -> Strip:
+        items = zip(side.top_k.positions[row].tolist(), side.top_k.levels[row].tolist(), strict=True)
+        results = [(strip_photo(photos.gallery(item)), level) for item, level in items if item >= 0]
+        score = f"{differences.metric} {100 * side.per_query[differences.metric].iloc[row]:.1f}"
+        return Strip(side.name, score, results)
+
+    def strip_query(row: int) -> StripQuery:
+        photo = photos.query(int(differences.queries[row]))
+        return StripQuery(
+            title=" · ".join(photo.names) or photo.id,
+            note=f"{differences.metric} {percentage_points(differences.differences[row])}",
+            photo=strip_photo(photo, photos.query_image or photos.image),
+            strips=(strip(differences.baseline, row), strip(differences.method, row)),
+        )
+
+    levels = level_styles(differences.n_levels, differences.level_names)
+    sections = differences.sections(max_queries)
+    draw_strips(path, {heading: [strip_query(row) for row in rows] for heading, rows in sections.items()}, levels)
+
+
+def write_evaluation_page(
+    evaluation: Evaluation, out: Path, n: int, *, images: Path | None, sources: Path | None, config: RankingConfig
+) -> None:
+    """Write a page of the n queries with the lowest H-AP and their top-k items.
+
+    Args:
+        evaluation: The evaluation.
+        out: HTML file to write or replace.
+        n: Number of queries.
+        images: Folder of photographs or of tar files, such a tar file, or a manifest or the table from ``hgld
+            index-images`` in the folder of the images; without it the page shows ids.
+        sources: Table with the columns id and url, such as GLDv2's ``train.csv``, whose URLs the photographs link
+            to; there are no links if it lacks these columns.
+        config: Ranking configuration of the evaluation.
+
+    Raises:
+        ConfigurationError: The evaluation does not rank by labels, or lacks H-AP.
+        InputError: ``images`` is none of these.
+    """
+    task, hierarchy = evaluation.tasks[0], evaluation.hierarchy
+    if task.query_labels is None:
+        raise ConfigurationError("this evaluation does not rank by labels of several levels, so it has no H-AP")
+    worst = find_worst_queries(evaluation.results[0], task, n=n, config=config)
+    shown = worst.top_k.positions[worst.top_k.positions >= 0]
+    links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, shown)})
+
+    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
+        def photo(position: int) -> Photo:
+            (image_id,) = _ids(ids, np.array([position]))
+            names: tuple[str, ...] = ()
+            if hierarchy is not None and labels is not None:
+                names = landmark_names_of(hierarchy, labels, position)
+            return Photo(image_id, names, links.get(image_id))
+
+        return photo
+
+    source = PhotoSource(
+        query=photos(task.query_ids, task.query_labels),
+        gallery=photos(task.gallery_ids, task.gallery_labels),
+        image=(lambda _: None) if images is None else find_images(images),
+    )
+    write_worst_queries_page(worst, out, source, level_names=task.level_names)
+
+
+def _ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
+    return [f"row {position}" for position in positions] if ids is None else [str(name) for name in ids[positions]]
+
+
+def _links(path: Path | None, ids: set[str]) -> dict[str, str]:
+    """Return the URLs of images by id, where a table has them."""
+    if path is None or path.suffix not in (".csv", ".parquet") or not {"id", "url"} <= set(column_names(path)):
+        return {}
+    table = read_columns(path, ("id", "url"), {"id": pa.string(), "url": pa.string()})
+    table = table.filter(pc.is_in(table["id"], pa.array(sorted(ids), pa.string())))
+    return dict(zip(table["id"].to_pylist(), table["url"].to_pylist(), strict=True))

@@ -1,15 +1,10 @@
 from .clean import CleanConfig as CleanConfig
 from .clean import clean_file as clean_file
-from .clustering import ClusterConfig as ClusterConfig
+from .clusters import ClusterConfig as ClusterConfig
 from .clusters import cluster_file as cluster_file
-from .complete import complete_file as complete_file
-from .completion_inputs import CompletionFiles as CompletionFiles
-from .completion_inputs import find_completion_files as find_completion_files
-from .completion_quality import evaluate_completion as evaluate_completion
 from .embed import EmbedConfig as EmbedConfig
 from .embed import embed_file as embed_file
 from .encoders import TextEncoder as TextEncoder
 from .encoders import load_encoder as load_encoder
-from .landmark_classifier import CompleteConfig as CompleteConfig
 from .suggest import suggest_file as suggest_file
 from .suggestion_quality import evaluate_suggestions as evaluate_suggestions

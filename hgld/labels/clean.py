@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal, NamedTuple, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.class_graph import read_superclasses
-from hgld.labels.label_choice import (
-    InstanceOf,
-    IrrelevantLabels,
-    KeepMultiple,
-    choose_label,
-    read_irrelevant_labels,
-)
+from hgld.io.csv_files import read_rows
+from hgld.labels.class_graph import ancestors, read_superclasses
 from hgld.resources import annotation_file
+from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason
-from hgld.taxonomy.label_identity import label_id, unify_labels
+from hgld.taxonomy.label_identity import ITEM_ID, label_id, normalise_label, unify_labels
 
 log = logging.getLogger(__name__)
+
+STAGE = Stage("clean", (tables.REMOVED, tables.CLEAN), inputs={"scraped": tables.SCRAPED, "classes": tables.CLASSES})
+KeepMultiple = Literal["first", "most-specific"]
 
 _MOST_FREQUENT = 20
 
@@ -36,10 +34,9 @@ class CleanConfig:
     """Settings of the stage ``clean``: which landmarks are kept.
 
     Args:
-        keep_multiple: Treatment of landmarks with several relevant labels: None removes them, as the paper does;
-            ``first`` keeps the first label; ``most-specific`` drops every label that is an ancestor (P279) of
-            another, and removes the landmark if several are left.
-        allow_errors: Treat landmarks with the status ``error`` as unlabelled instead of raising an error.
+        keep_multiple: Keep landmarks with several labels, with the first label, or with the most specific one: the
+            only one that is no ancestor (P279) of another. Default: remove them, as the paper does.
+        allow_errors: Treat landmarks whose scrape failed as unlabelled.
     """
 
     keep_multiple: KeepMultiple | None = None
@@ -110,28 +107,23 @@ def clean_file(
     config = config or CleanConfig()
     removed = removed or out.with_name("removed.parquet")
     irrelevant = irrelevant or annotation_file("irrelevant_labels.csv")
-    if removed.absolute() == out.absolute():
-        raise ConfigurationError(f"{out}: the landmarks kept and those removed cannot go to the same file")
-    class_tables = _class_tables(scraped, config, classes)
-    for path in (*scraped, irrelevant, *class_tables):
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
-    provenance = tables.Provenance(
-        "clean",
-        {"keep_multiple": config.keep_multiple, "allow_errors": config.allow_errors},
-        tables.input_digests(scraped=scraped, irrelevant=irrelevant, classes=class_tables),
-    )
-    if not force and all(tables.is_up_to_date(path, provenance) for path in (out, removed)):
-        return None
+    classes = _class_tables(scraped, config, classes)
 
-    table = read_scraped(scraped)
-    _check_errors(table, scraped, config)
-    kept_table, removed_table, summary = clean_table(
-        table, read_irrelevant_labels(irrelevant), config.keep_multiple, read_superclasses(class_tables)
+    def compute() -> tuple[Sequence[pa.Table], CleanSummary]:
+        table = read_scraped(scraped)
+        _check_errors(table, scraped, config)
+        kept_table, removed_table, summary = clean_table(
+            table, read_irrelevant_labels(irrelevant), config.keep_multiple, read_superclasses(classes)
+        )
+        return [removed_table, kept_table], summary
+
+    return STAGE.run(
+        {"removed": removed, "out": out},
+        compute,
+        inputs={"scraped": scraped, "irrelevant": irrelevant, "classes": classes},
+        parameters=vars(config),
+        force=force,
     )
-    tables.write_table(removed, tables.REMOVED, removed_table, provenance)
-    tables.write_table(out, tables.CLEAN, kept_table, provenance)
-    return summary
 
 
 def clean_table(
@@ -228,20 +220,24 @@ def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequenc
     return existing
 
 
-def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
-    reasons = Counter(zip(removed["split"].to_pylist(), removed["reason"].to_pylist(), strict=True))
+def count_labels(clean: pa.Table) -> tuple[dict[str, str], dict[str, Counter[str]]]:
+    """Return the label of each label id in a ``clean`` table, and by split the number of landmarks by label id."""
     names: dict[str, str] = {}
-    per_split: dict[str, Counter[str]] = {}
-    for split, label, item in zip(
-        *(kept[name].to_pylist() for name in ("split", "supercategory", "class_item")), strict=True
-    ):
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    columns = (clean[name].to_pylist() for name in ("split", "supercategory", "class_item"))
+    for split, label, item in zip(*columns, strict=True):
         identity = label_id(label, item)
         names[identity] = label
-        per_split.setdefault(split, Counter())[identity] += 1
-    splits = dict.fromkeys([*per_split, *(split for split, _ in reasons)])
+        counts[split][identity] += 1
+    return names, counts
+
+
+def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
+    reasons = Counter(zip(removed["split"].to_pylist(), removed["reason"].to_pylist(), strict=True))
+    names, per_split = count_labels(kept)
     summaries = []
-    for split in splits:
-        counts = per_split.get(split, Counter())
+    for split in dict.fromkeys([*per_split, *(split for split, _ in reasons)]):
+        counts = per_split[split]
         by_reason = {reason: reasons[split, reason] for reason in get_args(RemovalReason)}
         summaries.append(
             SplitSummary(
@@ -254,3 +250,94 @@ def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
             )
         )
     return CleanSummary(summaries, len(names))
+
+
+class InstanceOf(NamedTuple):
+    """An "instance of" value of a landmark: the class item (None where the source does not show it) and its label."""
+
+    item: str | None
+    label: str
+
+
+@dataclass(frozen=True)
+class IrrelevantLabels:
+    """Labels that do not describe a landmark, by class item and by normalised label."""
+
+    items: frozenset[str]
+    labels: frozenset[str]
+
+    def __contains__(self, value: InstanceOf) -> bool:
+        return value.item in self.items or normalise_label(value.label) in self.labels
+
+
+def read_irrelevant_labels(path: Path) -> IrrelevantLabels:
+    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty.
+
+    Raises:
+        InputError: The columns are others, or a row has no label, no reason or an invalid item.
+    """
+
+    def parse(_: int, row: Mapping[str, str]) -> InstanceOf:
+        item = row["item"].strip()
+        if item and not ITEM_ID.fullmatch(item):
+            raise ValueError(f'the item is "{item}"; expected one such as Q4167836')
+        if not row["label"].strip() or not row["reason"].strip():
+            raise ValueError("expected a label and a reason")
+        return InstanceOf(item or None, row["label"])
+
+    values = read_rows(path, ("item", "label", "reason"), parse)
+    return IrrelevantLabels(
+        frozenset(value.item for value in values if value.item),
+        frozenset(normalise_label(value.label) for value in values),
+    )
+
+
+def choose_label(
+    values: Sequence[InstanceOf],
+    irrelevant: IrrelevantLabels,
+    keep_multiple: KeepMultiple | None = None,
+    superclasses: Mapping[str, Sequence[str]] | None = None,
+) -> InstanceOf | RemovalReason:
+    """Return the value that says what a landmark is, or the reason why there is none."""
+    relevant = relevant_values(values, irrelevant)
+    if not relevant:
+        return "irrelevant" if any(value in irrelevant for value in values) else "unlabelled"
+    if keep_multiple == "first":
+        return relevant[0]
+    if keep_multiple == "most-specific" and len(relevant) > 1:
+        relevant = most_specific(relevant, superclasses or {})
+    return relevant[0] if len(relevant) == 1 else "multiple"
+
+
+def relevant_values(values: Sequence[InstanceOf], irrelevant: IrrelevantLabels) -> list[InstanceOf]:
+    """Return the values that are neither irrelevant, nor without a label, nor duplicates, in their order.
+
+    A value whose label is only its item id has no label. Values with the same item or the same normalised label are
+    duplicates; the first one is kept.
+    """
+    relevant: list[InstanceOf] = []
+    items, labels = set[str | None](), {""}
+    for value in values:
+        label = normalise_label(value.label)
+        duplicate = value.item in items or label in labels
+        if value not in irrelevant and not duplicate and not ITEM_ID.fullmatch(value.label):
+            relevant.append(value)
+            items |= {value.item} - {None}
+            labels.add(label)
+    return relevant
+
+
+def most_specific(values: Sequence[InstanceOf], superclasses: Mapping[str, Sequence[str]]) -> list[InstanceOf]:
+    """Return the values that are not an ancestor of another value.
+
+    P279 has cycles: of two classes that are each other's ancestors, neither is more specific, and both are kept. A
+    value without an item has no known ancestors.
+    """
+    above = [ancestors(value.item, superclasses) if value.item else set[str]() for value in values]
+
+    def is_above(upper: int, lower: int) -> bool:
+        return values[upper].item in above[lower] and values[lower].item not in above[upper]
+
+    return [
+        value for row, value in enumerate(values) if not any(is_above(row, other) for other in range(len(values)))
+    ]

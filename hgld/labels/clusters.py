@@ -1,28 +1,85 @@
-"""The stage ``cluster``: a table of clusters of labels, a picture and an interactive page of them.
+"""The stage ``cluster``: clusters of labels as a table, a picture and an interactive page.
 
-The result depends on the labels, their embeddings and the seed only, not on the order of rows: these are sorted by
-label first.
+K-means groups all labels, and agglomerative clustering those of each cluster. The result depends on the labels, their
+embeddings and the seed only, not on the order of rows: these are sorted by label first. Vectors are float64 and a
+single thread is used: with several, floating-point sums depend on the order in which threads finish.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.errors import InputError
+from hgld.compute.threads import one_thread
+from hgld.errors import ConfigurationError, InputError
+from hgld.figures.comparisons import tsne_2d
+from hgld.figures.label_map import (
+    LabelMap,
+    MapPhotograph,
+    SweepPoint,
+    draw_label_map,
+    draw_sweep,
+    write_label_page,
+)
 from hgld.figures.style import figure_files
-from hgld.labels.clustering import ClusterConfig, Clusters, cluster_labels
 from hgld.labels.embed import embedding_matrix
+from hgld.progress import NoProgress, Progress
+from hgld.stage import Stage
 
-if TYPE_CHECKING:
-    from hgld.figures.label_map import LabelMap, MapPhotograph
+log = logging.getLogger(__name__)
+
+STAGE = Stage("cluster", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS})
+DEFAULT_CLUSTERS = 12
+DEFAULT_SUBCLUSTERS = 78
+_N_INIT = 10
+_LABELS_PER_NAME = 3
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Settings of the clustering.
+
+    Args:
+        n_clusters: Number of clusters.
+        n_subclusters: Total number of sub-clusters. Default: 78.
+        distance_threshold: Cosine distance (average linkage) up to which sub-clusters are merged; replaces their
+            number.
+        seed: Random seed.
+    """
+
+    n_clusters: int = DEFAULT_CLUSTERS
+    n_subclusters: int | None = None
+    distance_threshold: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_clusters < 1:
+            raise ConfigurationError(f"`n_clusters` is {self.n_clusters}; expected 1 or more")
+        if self.distance_threshold is None:
+            if self.n_subclusters is None:
+                # A number of clusters above the default number of sub-clusters is no error.
+                object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
+            elif self.n_subclusters < self.n_clusters:
+                raise ConfigurationError(
+                    f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every "
+                    "cluster has at least one sub-cluster"
+                )
+        elif self.n_subclusters is not None:
+            raise ConfigurationError("give either `n_subclusters` or `distance_threshold`, not both")
+        elif not 0 < self.distance_threshold <= 2:
+            raise ConfigurationError(
+                f"`distance_threshold` is {self.distance_threshold}; expected a cosine distance above 0, at most 2"
+            )
+        if not 0 <= self.seed < 2**32:
+            raise ConfigurationError(f"`seed` is {self.seed}; expected 0 or more, below 2^32")
 
 
 @dataclass(frozen=True)
@@ -78,33 +135,34 @@ def cluster_file(
         InputError: ``embeddings`` is no such table, or has fewer different labels than clusters.
     """
     config = config or ClusterConfig()
-    if not embeddings.is_file():
-        raise InputError(f"{embeddings}: no such file; hgld embed writes it")
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
-    shown = [*figure_files(picture), page]
-    inputs = {**tables.input_digests(embeddings=embeddings), **(photographs.digests if photographs else {})}
-    provenance = tables.Provenance("cluster", vars(config), inputs)
-    if not force and tables.is_up_to_date(out, provenance) and all(map(Path.is_file, shown)):
-        return None
-    from hgld.figures.label_map import LabelMap, draw_label_map, write_label_page
-    from hgld.figures.tsne import tsne_2d
 
-    table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
-    landmarks = _landmark_counts(table)
-    labels = table["label"].to_pylist()
-    clusters = cluster_labels(vectors, landmarks, labels, config)
-    label_map = LabelMap(
-        positions=tsne_2d(vectors, config.seed),
-        labels=labels,
-        landmarks=landmarks,
-        cluster=clusters.cluster,
-        subcluster=clusters.subcluster,
-        names=clusters.names,
+    def compute() -> tuple[Sequence[pa.Table], ClusterSummary]:
+        table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
+        landmarks = table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy()
+        labels = table["label"].to_pylist()
+        clusters = cluster_labels(vectors, landmarks, labels, config)
+        label_map = LabelMap(
+            positions=tsne_2d(vectors, config.seed),
+            labels=labels,
+            landmarks=landmarks,
+            cluster=clusters.cluster,
+            subcluster=clusters.subcluster,
+            names=clusters.names,
+        )
+        draw_label_map(picture, label_map)
+        write_label_page(page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map))
+        return [_clusters_table(table, landmarks, clusters)], _summarise(clusters, landmarks)
+
+    return STAGE.run(
+        {"out": out},
+        compute,
+        inputs={"embeddings": embeddings},
+        digests=photographs.digests if photographs else None,
+        parameters=vars(config),
+        further_files=[*figure_files(picture), page],
+        force=force,
     )
-    draw_label_map(picture, label_map)
-    write_label_page(page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map))
-    tables.write_table(out, tables.CLUSTERS, _clusters_table(table, landmarks, clusters), provenance)
-    return _summarise(clusters, landmarks)
 
 
 def _photographs(
@@ -144,11 +202,6 @@ def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table
     return table, vectors
 
 
-def _landmark_counts(table: pa.Table) -> NDArray[np.int64]:
-    train, index = (table[f"landmarks_{split}"].to_numpy() for split in ("train", "index"))
-    return np.asarray(train + index, np.int64)
-
-
 def _clusters_table(table: pa.Table, landmarks: NDArray[np.int64], clusters: Clusters) -> pa.Table:
     n = len(table)
     columns = {name: table[name] for name in ("label_id", "label", "landmarks_train", "landmarks_index")}
@@ -179,3 +232,155 @@ def _summarise(clusters: Clusters, landmarks: NDArray[np.int64]) -> ClusterSumma
             )
         )
     return ClusterSummary(rows)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of n labels, in the order of the labels given.
+
+    Args:
+        cluster: int32, shape (n,); numbers from 1, the cluster with the most landmarks first.
+        subcluster: int32, shape (n,); numbers from 1 within each cluster, in the same order.
+        distance: float64, shape (n,); distance of each label to the centroid of its cluster.
+        names: Name of each cluster, by its number.
+    """
+
+    cluster: NDArray[np.int32]
+    subcluster: NDArray[np.int32]
+    distance: NDArray[np.float64]
+    names: dict[int, str]
+
+
+def cluster_labels(
+    vectors: NDArray[np.float64], landmarks: NDArray[np.int64], labels: Sequence[str], config: ClusterConfig
+) -> Clusters:
+    """Group labels into clusters and sub-clusters.
+
+    A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
+    distance of a label to the centroid and d_max the largest in the cluster: labels that are frequent and central.
+    """
+    with one_thread():
+        assignment, _, distance = k_means(vectors, config.n_clusters, config.seed)
+        cluster = _number_by_landmarks(assignment, landmarks)
+        members = [np.flatnonzero(cluster == number) for number in range(1, config.n_clusters + 1)]
+        inertia = np.array([np.sum(distance[rows] ** 2) for rows in members])
+        n_distinct = np.array([len(np.unique(vectors[rows], axis=0)) for rows in members])
+        subclusters = _subclusters_per_cluster(inertia, n_distinct, config)
+        subcluster = np.zeros(len(vectors), np.int32)
+        for rows, n_subclusters in zip(members, subclusters, strict=True):
+            assignment = _agglomerate(vectors[rows], n_subclusters, config.distance_threshold)
+            subcluster[rows] = _number_by_landmarks(assignment, landmarks[rows])
+    names = {
+        number: _cluster_name([labels[int(row)] for row in rows], landmarks[rows], distance[rows])
+        for number, rows in enumerate(members, 1)
+    }
+    return Clusters(cluster, subcluster, distance, names)
+
+
+def k_means(
+    vectors: NDArray[np.float64], n_clusters: int, seed: int
+) -> tuple[NDArray[np.int32], float, NDArray[np.float64]]:
+    """Run k-means; return the cluster of each vector (from 0), the inertia, and the distances to the centroids."""
+    from sklearn.cluster import KMeans
+
+    model = KMeans(n_clusters=n_clusters, n_init=_N_INIT, random_state=seed).fit(vectors)
+    distance = np.linalg.norm(vectors - model.cluster_centers_[model.labels_], axis=1)
+    return model.labels_, float(model.inertia_), distance
+
+
+def allocate_subclusters(total: int, inertia: NDArray[np.float64], max_subclusters: NDArray[np.int64]) -> list[int]:
+    """Distribute sub-clusters over clusters.
+
+    Every cluster gets one. Each further one goes to the cluster with the largest inertia per sub-cluster among those
+    below their maximum, on ties to the first. Fewer than ``total`` are allocated if all clusters reach their maximum.
+
+    >>> allocate_subclusters(6, np.array([9.0, 3.0, 0.0]), np.array([10, 10, 1]))
+    [4, 1, 1]
+    """
+    counts = np.ones(len(inertia), np.int64)
+    for _ in range(min(total, int(max_subclusters.sum())) - len(inertia)):
+        counts[np.argmax(np.where(counts < max_subclusters, inertia / counts, -1.0))] += 1
+    return [int(count) for count in counts]
+
+
+def _subclusters_per_cluster(
+    inertia: NDArray[np.float64], n_distinct: NDArray[np.int64], config: ClusterConfig
+) -> Sequence[int | None]:
+    """Return the number of sub-clusters of each cluster, or None for all if the distance threshold decides."""
+    if config.n_subclusters is None:
+        return [None] * len(inertia)
+    counts = allocate_subclusters(config.n_subclusters, inertia, n_distinct)
+    if sum(counts) < config.n_subclusters:
+        log.warning(
+            "%d different labels make %d sub-clusters at most, not %d",
+            *(sum(counts), sum(counts), config.n_subclusters),
+        )
+    return counts
+
+
+def _agglomerate(
+    vectors: NDArray[np.float64], n_subclusters: int | None, threshold: float | None
+) -> NDArray[np.int32]:
+    """Return the sub-cluster of each vector of one cluster, from 0."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    if n_subclusters == 1 or len(vectors) == 1:
+        return np.zeros(len(vectors), np.int32)
+    model = AgglomerativeClustering(
+        n_clusters=n_subclusters, distance_threshold=threshold, metric="cosine", linkage="average"
+    )
+    assignment: NDArray[np.int32] = model.fit_predict(vectors)
+    return assignment
+
+
+def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Renumber clusters from 1 by number of landmarks, then number of labels (most first), then first row."""
+    clusters, first_row = np.unique(assignment, return_index=True)
+    sizes = [(landmarks[assignment == cluster].sum(), (assignment == cluster).sum()) for cluster in clusters]
+    order = sorted(range(len(clusters)), key=lambda i: (-sizes[i][0], -sizes[i][1], first_row[i]))
+    numbers = np.empty(int(clusters.max()) + 1, np.int32)
+    numbers[clusters[order]] = np.arange(1, len(clusters) + 1)
+    return numbers[assignment]
+
+
+def _cluster_name(labels: Sequence[str], landmarks: NDArray[np.int64], distance: NDArray[np.float64]) -> str:
+    d_max = distance.max()
+    centrality = 1 - distance / d_max if d_max > 0 else np.ones_like(distance)
+    order = np.argsort(-np.log1p(landmarks) * centrality, kind="stable")
+    # Two classes may have the same label.
+    return " / ".join(list(dict.fromkeys(labels[int(row)] for row in order))[:_LABELS_PER_NAME])
+
+
+def sweep_file(
+    embeddings: Path, picture: Path, ks: Sequence[int], seed: int = 0, *, progress: Progress | None = None
+) -> list[SweepPoint]:
+    """Compute inertia and silhouette of k-means for each k, and plot them.
+
+    Raises:
+        InputError: ``embeddings`` is no such table, or has too few different labels.
+        ConfigurationError: A k is below 2.
+    """
+    if min(ks) < 2:
+        raise ConfigurationError(f"`ks` begins at {min(ks)}; the silhouette needs 2 clusters or more")
+    # The silhouette is undefined if every label is a cluster of its own.
+    _, vectors = read_label_vectors(embeddings, min_distinct=max(ks) + 1)
+    points = sweep(vectors, ks, seed, progress)
+    draw_sweep(picture, points)
+    return points
+
+
+def sweep(
+    vectors: NDArray[np.float64], ks: Sequence[int], seed: int = 0, progress: Progress | None = None
+) -> list[SweepPoint]:
+    """Compute inertia and silhouette (cosine) of k-means for each k, from 2 to one less than there are vectors."""
+    from sklearn.metrics import silhouette_score
+
+    progress = progress or NoProgress()
+    progress.start(len(ks))
+    points = []
+    with one_thread():
+        for k in ks:
+            cluster, inertia, _ = k_means(vectors, k, seed)
+            points.append(SweepPoint(k, inertia, float(silhouette_score(vectors, cluster, metric="cosine"))))
+            progress.advance()
+    return points

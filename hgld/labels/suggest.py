@@ -1,16 +1,26 @@
 """The stage ``suggest``: the groups that annotators most likely choose for every label, with a score and a reason.
 
 A suggestion is never used as a decision. Suggestions improve with the decisions on other labels.
+
+Scores are those of a multinomial logistic model over the ladder of evidence: the logit of a group is the weighted sum
+of its evidence. Weaker kinds (what labels end in, what they are similar to) and "no group" have two weights each: one
+for labels of which no stronger kind knows anything, and one for those of which a stronger kind is certain; between
+them they are weighted by how certain it is. So a score means the same with and without superclasses.
+
+Kinds of evidence that agree are not independent, and annotators do not always follow them, so the model promises more
+than it keeps. The scores of a label are therefore multiplied by ``RELIABILITY`` of the evidence for its first
+suggestion. For terms and similarity it is a cap instead, since the lower scores that they give alone are not too
+high.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,23 +29,58 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import InputError, indented_list
 from hgld.labels.embed import embed_labels, embedding_matrix
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import LoadEncoder
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbedTexts, Evidence, find_evidence
+from hgld.labels.examples import EmbeddedLabels
 from hgld.progress import Progress
 from hgld.resources import annotation_file
+from hgld.stage import Stage
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions
-from hgld.taxonomy.groups import Group, read_taxonomy
-from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
+from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 
-if TYPE_CHECKING:
-    from hgld.labels.evidence import EmbedTexts, Evidence
-    from hgld.labels.examples import EmbeddedLabels
-
+STAGE = Stage(
+    "suggest", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS, "classes": tables.CLASSES}
+)
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
 LIKELY_SCORE = 0.9
 
 _SUGGESTION_COLUMNS = ("suggested_group", "suggestion_score", "suggestions")
+#: Weights of what :func:`features` returns.
+#:
+#: Fitted by ``benchmarks/suggestion_weights.py`` to one half of the development set in ``annotations/development``,
+#: whose labels are from all over the world. They are not fitted again as decisions come in: scores stay comparable,
+#: and the decision on a label cannot influence its own suggestions.
+WEIGHTS: Mapping[str, float] = {
+    "term": 1.45,
+    "superclass": 2.06,
+    "farther_superclass": 1.90,
+    "ending": 1.25,
+    "ending_beside_stronger": 0.99,
+    "similar": 1.26,
+    "similar_beside_stronger": 0.55,
+    "no_group": 1.66,
+    "no_group_beside_stronger": 1.66,
+}
+#: By kind of evidence, what first suggestions to which the model gives 0.9 or more keep of their scores: the share
+#: that is right, at the lower end of its 95 % Wilson interval, divided by the mean score.
+#:
+#: Measured by ``benchmarks/suggestion_weights.py`` on labels that the weights were not fitted to: by cross-validation
+#: within the same half, and on the names of released landmarks, whose groups are independent of the vocabulary. Too
+#: few suggestions by similarity have such scores to measure more than that.
+RELIABILITY: Mapping[str, float] = {
+    "term": 0.953,
+    "superclass": 0.949,
+    "farther_superclass": 0.667,
+    "ending": 0.927,
+    "similar": 0.9,
+}
+#: Kinds for which the reliability is a cap on scores, not a factor.
+_CAPPED = ("term", "similar")
+#: Share that counts as hardly any.
+_SMALL_SHARE = 0.05
+#: Share from which a kind of evidence is the reason for a suggestion.
+_REASON_SHARE = 0.25
 
 
 class Suggestion(NamedTuple):
@@ -59,17 +104,7 @@ class SuggestionFiles:
 
 @dataclass(frozen=True)
 class SuggestionInputs:
-    """The contents of :class:`SuggestionFiles`.
-
-    Args:
-        clusters: ``clusters`` table.
-        labels: Its labels, in the order of its rows.
-        landmarks: int64, shape (n_labels,); number of landmarks with each label.
-        groups: Groups of the taxonomy.
-        vocabulary: Terms of the vocabulary.
-        classes: ``classes`` tables.
-        embed: Encoder and templates that the vectors of the labels were made with.
-    """
+    """The contents of :class:`SuggestionFiles`."""
 
     clusters: pa.Table
     labels: EmbeddedLabels
@@ -81,8 +116,6 @@ class SuggestionInputs:
 
     def evidence(self, decisions: Iterable[Decision] = ()) -> list[Evidence]:
         """Collect the evidence for all labels, including decisions on other labels."""
-        from hgld.labels.evidence import find_evidence
-
         return find_evidence(self.labels, self.groups, self.vocabulary, decisions, self.classes, self.embed)
 
 
@@ -133,57 +166,37 @@ def suggest_file(
         SourceError: The weights of the encoder cannot be downloaded.
     """
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-    if not force and out == clusters and _has_suggestions(files, decisions):
-        return None
-    inputs = read_suggestion_inputs(files, progress=progress, load=load)
-    latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
-    bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
+    bare = tables.read_table(clusters, tables.CLUSTERS).drop_columns(list(_SUGGESTION_COLUMNS))
     previous = tables.read_provenance(clusters)
-    provenance = tables.Provenance(
-        "suggest",
-        inputs={"clusters": _digest(bare), **_digests(files, decisions)},
-        before=previous.before if previous.command == "suggest" else previous,
-    )
-    if not force and tables.is_up_to_date(out, provenance):
-        return None
 
-    suggestions = suggest_groups(inputs, latest.values())
-    tables.write_table(out, tables.CLUSTERS, _with_suggestions(bare, suggestions), provenance)
-    likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
-    return SuggestSummary(
-        labels=len(bare),
-        landmarks=int(inputs.landmarks.sum()),
-        likely_labels=int(likely.sum()),
-        likely_landmarks=int(inputs.landmarks[likely].sum()),
-        decisions=sum(row.decision != "unsure" for row in latest.values()),
-    )
+    def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
+        inputs = read_suggestion_inputs(files, progress=progress, load=load)
+        latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
+        suggestions = suggest_groups(inputs, latest.values())
+        likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
+        summary = SuggestSummary(
+            labels=len(bare),
+            landmarks=int(inputs.landmarks.sum()),
+            likely_labels=int(likely.sum()),
+            likely_landmarks=int(inputs.landmarks[likely].sum()),
+            decisions=sum(row.decision != "unsure" for row in latest.values()),
+        )
+        return [_with_suggestions(bare, suggestions)], summary
 
-
-def _has_suggestions(files: SuggestionFiles, decisions: Sequence[Path]) -> bool:
-    """Return whether the clusters have suggestions from these files, without reading them.
-
-    The digest of the clusters is the one that was written with the suggestions: a stage that changes the clusters
-    writes another provenance.
-    """
-    paths = (files.clusters, files.embeddings, *files.classes, files.taxonomy, *files.vocabulary, *decisions)
-    if not all(path.is_file() for path in paths):
-        return False
-    try:
-        made = tables.read_provenance(files.clusters)
-    except InputError:
-        return False
-    inputs = {"clusters": made.inputs.get("clusters"), **_digests(files, decisions)}
-    return made.command == "suggest" and made.inputs == inputs
-
-
-def _digests(files: SuggestionFiles, decisions: Sequence[Path]) -> dict[str, str]:
-    """Return the SHA-256 of all files but the clusters, by role."""
-    return tables.input_digests(
-        embeddings=files.embeddings,
-        classes=files.classes,
-        taxonomy=files.taxonomy,
-        vocabulary=files.vocabulary,
-        decisions=decisions,
+    return STAGE.run(
+        {"out": out},
+        compute,
+        inputs={
+            "embeddings": files.embeddings,
+            "classes": files.classes,
+            "taxonomy": files.taxonomy,
+            "vocabulary": files.vocabulary,
+            "decisions": decisions,
+        },
+        # Of the values alone, since the table may be replaced by the same one with suggestions.
+        digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
+        before=previous.before if previous.command == STAGE.name else previous,
+        force=force,
     )
 
 
@@ -194,23 +207,14 @@ def find_suggestion_files(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
-    """Return the files, with defaults in place of None.
-
-    Raises:
-        InputError: There are no clusters or no label embeddings.
-    """
-    files = SuggestionFiles(
+    """Return the files, with defaults in place of None."""
+    return SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
         sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes,
         annotation_file("taxonomy.csv") if taxonomy is None else taxonomy,
         [annotation_file("vocabulary.csv")] if vocabulary is None else vocabulary,
     )
-    if not clusters.is_file():
-        raise InputError(f"{clusters}: no such file; hgld cluster writes it")
-    if not files.embeddings.is_file():
-        raise InputError(f"{files.embeddings}: no such file; give the table of hgld embed in `embeddings`")
-    return files
 
 
 def read_suggestion_inputs(
@@ -221,8 +225,6 @@ def read_suggestion_inputs(
     Raises:
         InputError: A file is invalid, or a label has no embedding.
     """
-    from hgld.labels.examples import EmbeddedLabels
-
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
     embeddings = tables.read_table(files.embeddings, tables.LABEL_EMBEDDINGS)
     ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
@@ -253,14 +255,7 @@ def read_suggestion_inputs(
 def _cached_encoder(
     embeddings: Path, vectors: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
 ) -> EmbedTexts:
-    """Return a function that embeds texts as the label embeddings were, and loads the encoder on the first new text.
-
-    Args:
-        embeddings: ``label_embeddings`` table, whose provenance names the encoder and the templates.
-        vectors: Cache of vectors by text; new ones are added.
-        progress: Reports each batch of new texts.
-        load: Returns the encoder for a name and a device.
-    """
+    """Return a function that embeds texts as the labels were, and loads the encoder for the first new text."""
     settings = tables.read_provenance(embeddings).parameters
     if not {"encoder", "templates"} <= settings.keys():
         raise InputError(f"{embeddings}: does not say which encoder made it; hgld embed writes a table that does")
@@ -279,12 +274,8 @@ def _cached_encoder(
 def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ()) -> list[list[Suggestion]]:
     """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the most likely one first.
 
-    Args:
-        inputs: Labels, groups and classes.
-        decisions: Decisions on labels; the decision on a label itself does not change its suggestions.
+    The decision on a label itself does not change its suggestions.
     """
-    from hgld.labels.suggestion_scores import find_rungs, score_groups
-
     evidence = inputs.evidence(decisions)
     scores, rungs = score_groups(evidence), find_rungs(evidence)
     has_evidence = np.any([part.values[:, :-1] > 0 for part in evidence], axis=0)
@@ -312,6 +303,70 @@ def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]
     return bare
 
 
-def _digest(table: pa.Table) -> str:
-    """Return the SHA-256 (hex) of the values of a table, independent of its file."""
-    return hashlib.sha256(json.dumps(table.to_pydict()).encode()).hexdigest()
+def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+    """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
+
+    The scores are a softmax over the logits of the groups and of none, reduced by ``RELIABILITY``, so the scores of a
+    label add up to less than 1, and to little without evidence.
+    """
+    logits = np.sum([WEIGHTS[name] * values for name, values in features(evidence).items()], axis=0)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scores = exponentials[:, :-1] / exponentials.sum(axis=1, keepdims=True)
+    first = scores.argmax(axis=1)[:, None]
+    rungs = np.take_along_axis(find_rungs(evidence), first, axis=1)
+    factors = np.array([RELIABILITY[kind] for kind in EVIDENCE_KINDS])[rungs]
+    is_capped = np.isin(rungs, [EVIDENCE_KINDS.index(kind) for kind in _CAPPED])
+    capped = np.minimum(factors / np.take_along_axis(scores, first, axis=1), 1)
+    return np.asarray(scores * np.where(is_capped, capped, factors))
+
+
+def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
+    """Return what the weights multiply.
+
+    Shares count by their logarithm, as in a product of probabilities. A kind of evidence is as certain as its shares
+    sum to.
+
+    Returns:
+        For each of ``WEIGHTS``, float64, shape (n_labels, n_groups + 1).
+    """
+    values = {kind: part.values for kind, part in zip(EVIDENCE_KINDS, evidence, strict=True)}
+    superclass = values["superclass"] + values["farther_superclass"]
+    term = values["term"].sum(axis=1, keepdims=True)
+    known = np.maximum(term, superclass.sum(axis=1, keepdims=True))
+    logs = {kind: np.log1p(value / _SMALL_SHARE) for kind, value in values.items() if kind != "similar"}
+    # A term of a group is in that group, however many labels below the same superclass were dropped.
+    for kind in ("superclass", "farther_superclass"):
+        logs[kind][:, -1:] *= 1 - term
+    no_group = np.zeros_like(values["term"])
+    no_group[:, -1] = 1
+    known_or_ending = np.maximum(known, values["ending"].sum(axis=1, keepdims=True))
+    return {
+        "term": logs["term"],
+        "superclass": logs["superclass"],
+        "farther_superclass": logs["farther_superclass"],
+        "ending": logs["ending"] * (1 - known),
+        "ending_beside_stronger": logs["ending"] * known,
+        # The cosine of a text with itself would say the same once more, in a unit that depends on the encoder.
+        "similar": values["similar"] * (1 - known),
+        "similar_beside_stronger": values["similar"] * known * (1 - term),
+        "no_group": no_group * (1 - known_or_ending),
+        "no_group_beside_stronger": no_group * known_or_ending,
+    }
+
+
+def find_rungs(evidence: Sequence[Evidence]) -> NDArray[np.int64]:
+    """Return the kind of evidence behind each suggestion, as an index into ``EVIDENCE_KINDS``.
+
+    It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one with the largest
+    weighted value.
+
+    Returns:
+        int64, shape (n_labels, n_groups).
+    """
+    weighted = {name: WEIGHTS[name] * values[:, :-1] for name, values in features(evidence).items()}
+    weighted["ending"] += weighted["ending_beside_stronger"]
+    # Beside a term of another group, similarity adds nothing to the logit, but is the only evidence to name.
+    weighted["similar"] = WEIGHTS["similar"] * evidence[-1].values[:, :-1]
+    most = np.argmax([weighted[kind] for kind in EVIDENCE_KINDS], axis=0)
+    is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:-1]])
+    return np.asarray(np.where(is_reason.any(axis=0), is_reason.argmax(axis=0), most), np.int64)

@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 
 from hgld.errors import InputError
 from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import LoadEncoder
+from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS
-from hgld.labels.suggest import MAX_SUGGESTIONS, SuggestionInputs, find_suggestion_files, read_suggestion_inputs
-from hgld.labels.suggestion_scores import find_rungs, score_groups
+from hgld.labels.suggest import (
+    MAX_SUGGESTIONS,
+    SuggestionInputs,
+    find_rungs,
+    find_suggestion_files,
+    read_suggestion_inputs,
+    score_groups,
+)
 from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_surviving_decisions
 
@@ -49,14 +54,7 @@ class ScoredLabels:
 
 
 class Rung(NamedTuple):
-    """First suggestions with the same kind of evidence.
-
-    Args:
-        kind: One of ``EVIDENCE_KINDS``.
-        labels: Number of labels.
-        precision: Share of labels that were decided for the suggested group.
-        mean_score: Mean score of the suggestions.
-    """
+    """First suggestions with the same kind of evidence."""
 
     kind: str
     labels: int
@@ -178,12 +176,6 @@ def cross_validate(
 ) -> ScoredLabels:
     """Score the groups of each decided label from the decisions in the other folds.
 
-    Args:
-        inputs: Labels, groups and classes.
-        decisions: All decisions.
-        truth: Decision on each label, or None.
-        n_folds: Number of folds; the assignment of labels to folds is random with a fixed seed.
-
     Returns:
         Scores and rungs; both are 0 for labels without a decision.
     """
@@ -202,14 +194,7 @@ def cross_validate(
 def measure_agreement(
     title: str, inputs: SuggestionInputs, scored: ScoredLabels, truth: Sequence[Decision | None]
 ) -> SuggestionAgreement:
-    """Compare scores with decisions.
-
-    Args:
-        title: Name of the scores.
-        inputs: Labels and groups.
-        scored: Scores of the labels.
-        truth: Decision on each label, for a group or to drop it; labels with None are ignored.
-    """
+    """Compare scores with decisions."""
     group_numbers = {group.key: number for number, group in enumerate(inputs.groups)}
     decided = [(row, decision) for row, decision in enumerate(truth) if decision is not None]
     rows = np.array([row for row, _ in decided], np.int64)

@@ -24,7 +24,7 @@ class EmbedImagesConfig:
             was not trained for retrieval share a large, uninformative component. Not for queries and a gallery in
             separate files, which would lose different means.
         with_std: Whether to write standard deviations of the feature maps too, which
-            :func:`hgld.tables.deviations.read_deviations` reads; at one scale only.
+            :func:`hgld.tables.embeddings.read_deviations` reads; at one scale only.
         device: A torch device.
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.

@@ -3,7 +3,7 @@
 Beside the embeddings, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` holds
 the provenance and where images and model were, with the size and modification time of the embeddings that it
 describes. ``hgld search`` finds the model and the photographs by it. Standard deviations of feature maps, if they
-were asked for, are in a file of their own; see :mod:`hgld.tables.deviations`.
+were asked for, are in a file of their own; see :mod:`hgld.tables.embeddings`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.embedding_shards import EmbeddingShard
 from hgld.models.image_embedder import ModelSource
 from hgld.tables import Provenance
-from hgld.tables.deviations import deviations_path, remove_deviations
-from hgld.tables.embeddings import write_embeddings
+from hgld.tables.embeddings import deviations_path, remove_deviations, write_embeddings
 
 
 @dataclass(frozen=True)

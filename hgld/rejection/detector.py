@@ -1,16 +1,18 @@
 """The interface of all rejection scores: fitted on the images of an index, they say how unlike them other images are.
 
-To add a score, write a :class:`Detector` in a file of its own in :mod:`hgld.rejection.scores` and enter it in
-:mod:`hgld.rejection.registry`. :class:`Detector` checks inputs and divides them into blocks; a score implements
-``_fit``, ``_score``, ``state`` and ``_restore``.
+To add a score, write a :class:`Detector` in a module of :mod:`hgld.rejection.scores` and enter it in
+:mod:`hgld.rejection.registry`. A score is a dataclass: its fields are its options, and those that are :func:`fitted`
+are what is saved of it. :class:`Detector` checks inputs and divides them into blocks; a score implements ``_fit`` and
+``_score``.
 """
 
 from __future__ import annotations
 
-import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,41 @@ _BLOCK = 8192
 Self = TypeVar("Self", bound="Detector")
 
 
+class Range(NamedTuple):
+    """Values that an option may have: as messages say it, and the test."""
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+
+AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
+ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
+AT_LEAST_0 = Range("a number of 0 or more", lambda value: 0 <= value < math.inf)
+SHARE = Range("a share from 0 to less than 1", lambda value: 0 <= value < 1)
+
+
+def option(default: Any, allowed: Range) -> Any:
+    """Declare an option with a range; None is allowed where it is the default."""
+    return field(default=default, metadata={"range": allowed})
+
+
+def choice(default: str, literal: Any) -> Any:
+    """Declare an option that is one of the values of a ``Literal`` type."""
+    values = get_args(literal)
+    return option(default, Range(f"one of {', '.join(values)}", values.__contains__))
+
+
+def fitted(kind: type | None = None, prefix: str = "") -> Mapping[str, Any]:
+    """Return the metadata of a field that fitting sets and that is saved with the score.
+
+    Args:
+        kind: Dataclass of tensors that the field holds; a tensor by default.
+        prefix: Prefix of the names of the tensors of ``kind`` in the state.
+    """
+    return {"kind": kind, "prefix": prefix}
+
+
+@dataclass(eq=False)
 class Detector(ABC):
     """A score of how unlike the images of an index an image is: higher for what is less like the index.
 
@@ -51,8 +88,15 @@ class Detector(ABC):
     name: ClassVar[str]
     requires: ClassVar[frozenset[Input]] = frozenset()
     uses: ClassVar[frozenset[Input]] = frozenset()
-    dim: int = 0
-    n_levels: int = 1
+    dim: int = field(init=False, repr=False, default=0)
+    n_levels: int = field(init=False, repr=False, default=1)
+
+    def __post_init__(self) -> None:
+        for declared in fields(self):
+            allowed: Range | None = declared.metadata.get("range")
+            value = getattr(self, declared.name, None)
+            if allowed is not None and value is not None and not allowed.holds(value):
+                raise ConfigurationError(f"`{declared.name}` is {value}; expected {allowed.expected}")
 
     def fit(
         self: Self,
@@ -124,11 +168,18 @@ class Detector(ABC):
 
     def options(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {declared.name: getattr(self, declared.name) for declared in fields(self) if declared.init}
 
-    @abstractmethod
     def state(self) -> dict[str, torch.Tensor]:
         """Return what was fitted, as tensors by name."""
+        state: dict[str, torch.Tensor] = {}
+        for name, kind, prefix in _fitted_fields(self):
+            value = getattr(self, name)
+            if kind is None:
+                state[name] = value
+            else:
+                state |= {prefix + part.name: getattr(value, part.name) for part in fields(kind)}
+        return state
 
     def restore(self: Self, dim: int, state: Mapping[str, torch.Tensor], *, n_levels: int = 1) -> Self:
         """Restore what :meth:`state` returned, after which images can be scored.
@@ -175,11 +226,23 @@ class Detector(ABC):
     def _score(self, images: DetectorInputs) -> Scores:
         """Return the scores of a block of images."""
 
-    @abstractmethod
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the attributes that :meth:`state` returns."""
+        for name, kind, prefix in _fitted_fields(self):
+            if kind is None:
+                setattr(self, name, state[name])
+            else:
+                setattr(self, name, kind(**{part.name: state[prefix + part.name] for part in fields(kind)}))
 
 
+def _fitted_fields(detector: Detector) -> Iterator[tuple[str, Any, str]]:
+    """Yield the name, the dataclass (None for a tensor) and the prefix of each :func:`fitted` attribute."""
+    for declared in fields(detector):
+        if "kind" in declared.metadata:
+            yield declared.name, declared.metadata["kind"], declared.metadata["prefix"]
+
+
+@dataclass(eq=False)
 class NeighbourDetector(Detector):
     """A score made from the nearest images of the index, which ranking a gallery finds anyway.
 
@@ -191,13 +254,14 @@ class NeighbourDetector(Detector):
         labels: int64, shape (N, L): their labels, finest first; None if there are none.
     """
 
-    index: torch.Tensor
-    labels: LabelMatrix | None = None
+    index: torch.Tensor = field(init=False, repr=False, metadata=fitted())
+    labels: LabelMatrix | None = field(init=False, repr=False, default=None)
 
     @property
-    @abstractmethod
     def n_neighbours(self) -> int:
-        """Number of nearest images that :meth:`score_neighbours` needs."""
+        """Number of nearest images that :meth:`score_neighbours` needs: the option ``k``, or 1 without it."""
+        k: int = getattr(self, "k", 1)
+        return k
 
     @abstractmethod
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
@@ -250,8 +314,7 @@ class NeighbourDetector(Detector):
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the embeddings and labels of the index."""
-        labels = {} if self.labels is None else {"labels": as_tensor(self.labels)}
-        return {"index": self.index} | labels
+        return super().state() | ({} if self.labels is None else {"labels": as_tensor(self.labels)})
 
     def _fit(self, images: DetectorInputs) -> None:
         self.index, self.labels = images.embeddings, images.labels
@@ -263,7 +326,7 @@ class NeighbourDetector(Detector):
         return self.score_neighbour_levels(*self._neighbours(images.embeddings), images.embeddings)
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        self.index = state["index"]
+        super()._restore(state)
         if "labels" in self.requires or "labels" in state:
             self.labels = state["labels"].numpy()
             self.n_levels = self.labels.shape[1]

@@ -9,8 +9,8 @@ ones, which are computed for a block of images and a block of classes at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -106,15 +106,6 @@ class ClassGaussians:
             log_determinant=(self.log_determinant.double() + eigenvalues.log().sum()).to(dtype),
             shrinkage=self.shrinkage,
         )
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensors by name; ``ClassGaussians(**tensors)`` builds it again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ClassGaussians:
-        """Build it from a mapping that has its :meth:`tensors` among others."""
-        return cls(**{field.name: tensors[field.name] for field in fields(cls)})
 
     def _distance_blocks(self, embeddings: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield squared distances to blocks of classes, shapes (n, c)."""

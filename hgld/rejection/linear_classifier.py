@@ -6,30 +6,27 @@ on the embeddings and labels of the index. Logits are computed in blocks of imag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from scipy.optimize import minimize
 
 from hgld.compute.dtypes import at_least_float32
 from hgld.errors import InputError
 from hgld.rejection.gaussians import fit_gaussians
 from hgld.rejection.inputs import number_classes
-from hgld.rejection.option_checks import check_above_0
 
 _LOGITS = 2**24  # logits computed at once
 _ROWS = 8192  # images per block at most
 #: L-BFGS keeps about 25 copies of the weights in float64: 6.7 GB.
 _MAX_WEIGHTS = 2**25
-_ITERATIONS = 300
-_KEPT = 2**26  # numbers of standardised embeddings kept between iterations; more are computed each time
+_ITERATIONS, _TOLERANCE = 300, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,61 +100,53 @@ def load_classifier(path: Path) -> LinearClassifier:
         raise InputError(f"{path}: {error}") from error
 
 
-def fit_linear_classifier(
-    embeddings: torch.Tensor, labels: npt.NDArray[np.int64], *, penalty: float | None = None
-) -> LinearClassifier:
-    """Fit softmax regression: minimise the mean cross-entropy plus ``penalty / 2`` times the squared weights.
+def fit_linear_classifier(embeddings: torch.Tensor, labels: npt.NDArray[np.int64]) -> LinearClassifier:
+    """Fit softmax regression by scikit-learn's ``LogisticRegression`` with its default ``C = 1``.
 
     Embeddings are centred and divided by one number, so that their features have a variance of 1 on average and the
-    penalty means the same for embeddings of any length. L-BFGS of SciPy starts from zeros and ends after 300
-    iterations at most; cross-entropies and gradients are summed in float64 over blocks of images. Weights and biases
+    penalty means the same for embeddings of any length. L-BFGS ends after 300 iterations at most. Weights and biases
     sum to 0 over the classes. An iteration costs about 6 n C d operations.
 
     Args:
         embeddings: float, shape (n, d); may be memory-mapped.
         labels: int64, shape (n,); the classes are the sorted labels; images with negative ones are excluded.
-        penalty: Weight of the penalty, which excludes biases. Default: ``1 / n``, which is scikit-learn's ``C = 1``.
 
     Raises:
-        ConfigurationError: The penalty is not positive.
         InputError: There are fewer than two classes, too many for this method, or the embeddings are identical.
 
     >>> embeddings = torch.tensor([[0.0, 1.0], [0.0, 2.0], [1.0, 0.0], [2.0, 0.0]])
     >>> fit_linear_classifier(embeddings, np.array([4, 4, 9, 9])).logits(embeddings).argmax(dim=1).tolist()
     [0, 0, 1, 1]
     """
-    check_above_0(penalty=penalty)
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     indices, counts = _at_least_two_classes(labels)
-    n, n_classes, dim = int(counts.sum()), len(counts), embeddings.shape[1]
+    n_classes, dim = len(counts), embeddings.shape[1]
     if n_classes * dim > _MAX_WEIGHTS:
         raise InputError(
             f"softmax regression of {n_classes:,} classes in {dim:,} dimensions would take "
             f"{n_classes * dim * 200 / 1e9:.0f} GB; choose the `classifier` lda, give `logits`, or choose a score "
             "without a classifier"
         )
-    origin, scale = _standardisation(embeddings, indices)
-    dtype = at_least_float32(embeddings[:0]).dtype
-
-    def standardised() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for rows in row_blocks(len(embeddings), n_classes):
-            labelled = indices[rows] >= 0
-            features = (embeddings[rows][labelled].double() - origin) / scale
-            yield features.to(dtype), indices[rows][labelled]
-
-    kept = list(standardised()) if embeddings.numel() <= _KEPT else None
-
-    def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-        parameters = torch.from_numpy(flat).view(n_classes, dim + 1)
-        loss, gradient = _cross_entropy(parameters, kept or standardised(), dtype)
-        weights = parameters[:, :dim]
-        strength = 1 / n if penalty is None else penalty
-        gradient /= n
-        gradient[:, :dim] += strength * weights
-        return loss / n + strength / 2 * weights.square().sum().item(), gradient.flatten().numpy()
-
-    parameters = torch.from_numpy(_minimised(objective, n_classes * (dim + 1))).view(n_classes, dim + 1)
-    weight = parameters[:, :dim] / scale
-    return LinearClassifier(weight.to(dtype), (parameters[:, dim] - weight @ origin).to(dtype))
+    labelled = indices >= 0
+    features = at_least_float32(embeddings[labelled])
+    origin = features.mean(dim=0, dtype=torch.float64)
+    features = features - origin.to(features.dtype)
+    scale = features.square().mean(dtype=torch.float64).sqrt()
+    if scale <= 1e-6 * origin.square().mean().sqrt() or not scale:
+        raise InputError(f"all {len(features):,} embeddings are identical; no classifier can be fitted")
+    # scikit-learn fits one vector of two classes, whose penalty is twice that of softmax regression.
+    model = LogisticRegression(C=2.0 if n_classes == 2 else 1.0, tol=_TOLERANCE, max_iter=_ITERATIONS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((features / scale).numpy(), indices[labelled].numpy())
+    weight, bias = (torch.from_numpy(np.asarray(part, np.float64)) for part in (model.coef_, model.intercept_))
+    if n_classes == 2:
+        weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
+    weight, bias = (weight - weight.mean(dim=0)) / scale, bias - bias.mean()
+    # Contiguous, as it is once it was saved.
+    return LinearClassifier(weight.to(features.dtype).contiguous(), (bias - weight @ origin).to(features.dtype))
 
 
 def gaussian_classifier(
@@ -182,49 +171,6 @@ def gaussian_classifier(
     weight = fitted.means @ fitted.whitening.T
     bias = fitted.log_frequencies - fitted.means.square().sum(dim=1) / 2 - weight @ fitted.origin
     return LinearClassifier(weight - weight.mean(dim=0), bias - bias.mean())
-
-
-def _minimised(
-    objective: Callable[[npt.NDArray[np.float64]], tuple[float, npt.NDArray[np.float64]]], n_parameters: int
-) -> npt.NDArray[np.float64]:
-    options: dict[str, Any] = {"maxiter": _ITERATIONS, "gtol": 1e-6, "ftol": 1e-8}
-    result = minimize(objective, np.zeros(n_parameters), jac=True, method="L-BFGS-B", options=options)
-    solution: npt.NDArray[np.float64] = result.x
-    return solution
-
-
-def _cross_entropy(
-    parameters: torch.Tensor, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], dtype: torch.dtype
-) -> tuple[float, torch.Tensor]:
-    """Return the sum of cross-entropies and its gradient, float64, shape (C, d + 1).
-
-    Args:
-        parameters: Weights, and biases as the last column, float64, shape (C, d + 1).
-        batches: Features, shape (m, d), and numbers of the classes, int64, shape (m,), of blocks of images.
-        dtype: Type of the features.
-    """
-    weight, bias = parameters[:, :-1].to(dtype), parameters[:, -1].to(dtype)
-    loss, gradient = 0.0, torch.zeros_like(parameters)
-    for features, own in batches:
-        log_probabilities = torch.addmm(bias, features, weight.T).log_softmax(dim=1)
-        picked = log_probabilities.gather(1, own[:, None])
-        loss -= picked.double().sum().item()
-        errors = log_probabilities.exp_()
-        errors[torch.arange(len(own)), own] -= 1
-        gradient[:, :-1] += (errors.T @ features).double()
-        gradient[:, -1] += errors.double().sum(dim=0)
-    return loss, gradient
-
-
-def _standardisation(embeddings: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Return the mean of labelled embeddings, float64, shape (d,), and the root of the mean variance of features."""
-    n = int((indices >= 0).sum())
-    blocks = list(row_blocks(len(embeddings), 1))
-    origin = sum(embeddings[rows][indices[rows] >= 0].double().sum(dim=0) for rows in blocks) / n
-    squares = sum((embeddings[rows][indices[rows] >= 0].double() - origin).square().sum().item() for rows in blocks)
-    if squares <= 1e-12 * n * torch.as_tensor(origin).square().sum().item() or not squares:
-        raise InputError(f"all {n:,} embeddings are identical; no classifier can be fitted")
-    return torch.as_tensor(origin), (squares / n / embeddings.shape[1]) ** 0.5
 
 
 def _at_least_two_classes(labels: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:

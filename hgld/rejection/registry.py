@@ -12,29 +12,20 @@ from pydantic import ValidationError, create_model
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
 from hgld.rejection.detector import Detector
-from hgld.rejection.scores.ash import Ash
-from hgld.rejection.scores.class_means import ClassMeans
-from hgld.rejection.scores.dice import Dice
-from hgld.rejection.scores.distractor_penalty import DistractorPenalty
-from hgld.rejection.scores.energy import Energy
-from hgld.rejection.scores.entropy import Entropy
-from hgld.rejection.scores.gmm import Gmm
+from hgld.rejection.scores.classifiers import Ash, Dice, Energy, Entropy, MaxLogit, Msp, Odin, React
+from hgld.rejection.scores.gaussians import Gmm, Mahalanobis, RelativeMahalanobis, SsdPlus
 from hgld.rejection.scores.heat import Heat
-from hgld.rejection.scores.knn import Knn
-from hgld.rejection.scores.knn_raw import KnnRaw
-from hgld.rejection.scores.level_agreement import LevelAgreement
-from hgld.rejection.scores.mahalanobis import Mahalanobis
-from hgld.rejection.scores.margin import Margin
-from hgld.rejection.scores.max_logit import MaxLogit
-from hgld.rejection.scores.msp import Msp
-from hgld.rejection.scores.odin import Odin
-from hgld.rejection.scores.react import React
-from hgld.rejection.scores.relative_mahalanobis import RelativeMahalanobis
-from hgld.rejection.scores.residual import Residual
-from hgld.rejection.scores.soft_vote import SoftVote
-from hgld.rejection.scores.ssd_plus import SsdPlus
-from hgld.rejection.scores.top1_cosine import Top1Cosine
-from hgld.rejection.scores.vim import Vim
+from hgld.rejection.scores.neighbours import (
+    ClassMeans,
+    DistractorPenalty,
+    Knn,
+    KnnRaw,
+    LevelAgreement,
+    Margin,
+    SoftVote,
+    Top1Cosine,
+)
+from hgld.rejection.scores.subspaces import Residual, Vim
 
 #: The class of each score.
 DETECTORS: Mapping[str, type[Detector]] = {

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.agreement import Confusion, draw_confusion
+from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.label_map import MapPhotograph
-from hgld.figures.thumbnails import make_thumbnail
+from hgld.figures.photographs import make_thumbnail
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.columns import preview
 from hgld.review.labels import landmark_link

@@ -1,4 +1,4 @@
-from .calibration import CalibrationFiles as CalibrationFiles
+from .detector_fit import CalibrationFiles as CalibrationFiles
 from .detector_fit import IndexFiles as IndexFiles
 from .detector_fit import fit_detector as fit_detector
 from .gallery import Gallery as Gallery

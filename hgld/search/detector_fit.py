@@ -1,29 +1,363 @@
-"""``hgld reject fit``: fit a rejection score on the files of an index, and write its folder."""
+"""Fit a rejection score on the files of an index, and its thresholds on calibration images (``hgld reject fit``).
+
+Calibration queries are *known* where the index has their landmark, *near* where it lacks it, and *unlabelled* where
+they show none; files of further images that show no landmark of the index have names of their own. An answer is the
+label that the nearest images vote for, as in ``hgld search``. At a coarser level than the landmark, the answer to a
+near query may be right; those to unlabelled and further images never are.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.image_labels import ImageLabels
-from hgld.errors import ConfigurationError
-from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.rejection import Detector, DetectorRecord, build_detector, save_detector
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.open_set import rank_answers
+from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.hierarchy.label_votes import vote
+from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.rejection import Detector, DetectorModel, DetectorRecord, build_detector, save_detector
+from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, check_replaceable_folder
-from hgld.search.calibration import CalibrationFiles, calibrate
+from hgld.rejection.detector_record import Calibration, Figure
+from hgld.rejection.thresholds import level_thresholds
 from hgld.search.gallery import gallery_labels
-from hgld.search.score_inputs import (
-    FILE_INPUTS,
-    ScoreInputs,
-    check_same_model,
-    file_errors,
-    read_score_inputs,
-    recorded_model,
-)
 from hgld.tables import Provenance, input_digests
+from hgld.tables.embeddings import Embeddings, read_embeddings
+
+#: Inputs beside embeddings that have files of their own.
+FILE_INPUTS = ("logits", "deviations")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreInputs:
+    """What a score is computed from, for n images.
+
+    Args:
+        embeddings: Embeddings of the images.
+        further: Logits and deviations by name, float, shape (n, c), where a score uses them.
+        files: Files of ``further``, by name.
+    """
+
+    embeddings: Embeddings
+    further: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def ids(self) -> list[str]:
+        """Return the ids of the images; their rows if the file has none."""
+        ids = self.embeddings.ids
+        return list(map(str, range(len(self.embeddings)))) if ids is None else ids.tolist()
+
+    def score(self, detector: Detector) -> Any:
+        """Return the scores of the images at each level, shape (n, L); (n, 1) for a score without levels.
+
+        Raises:
+            InputError: The images do not fit the score; see :meth:`hgld.rejection.Detector.score`.
+        """
+        with file_errors(self.embeddings.path):
+            return detector.score_levels(self.embeddings.vectors, **self.further)
+
+
+def read_score_inputs(path: Path, inputs: Collection[str], files: Mapping[str, Path | None]) -> ScoreInputs:
+    """Read embeddings, and what else a score uses.
+
+    Args:
+        path: File of the embeddings.
+        inputs: Names of the inputs that the score uses.
+        files: Files of logits and deviations by name; None or absent for those beside the embeddings.
+
+    Raises:
+        InputError: A file is missing or malformed, or is that of other images.
+    """
+    embeddings = read_embeddings(path)
+    paths = {name: files.get(name) or beside(path, name) for name in FILE_INPUTS if name in inputs}
+    further = {name: _read_further(file, name, embeddings) for name, file in paths.items()}
+    return ScoreInputs(embeddings, further, paths)
+
+
+def beside(embeddings: Path, name: str) -> Path:
+    """Return the path of the logits or deviations beside a file of embeddings.
+
+    >>> beside(Path("data/q.npy"), "logits").as_posix()
+    'data/q.logits.npy'
+    """
+    return embeddings.with_suffix(f".{name}{embeddings.suffix}")
+
+
+def recorded_model(embeddings: Path) -> DetectorModel | None:
+    """Return the model that made embeddings, with what else they depend on; None if it is not recorded.
+
+    Embeddings from which different means were subtracted (``hgld embed-images --center``) do not compare, so the mean
+    is one of its settings, as a digest.
+    """
+    record = read_embedding_record(embeddings)
+    if record is None or "weights" not in record.provenance.inputs:
+        return None
+    parameters = record.provenance.parameters
+    settings = {name: parameters[name] for name in ("image", "scales", "half") if name in parameters}
+    mean = None if record.mean is None else hashlib.sha256(np.array(record.mean).tobytes()).hexdigest()[:12]
+    return DetectorModel(
+        name=_model_name(record),
+        weights_sha256=record.provenance.inputs["weights"],
+        settings=settings | {"center": mean or "off"},
+    )
+
+
+def check_same_model(fitted_on: DetectorModel | None, embeddings: Path, description: str) -> None:
+    """Check that embeddings were made as those that a score was fitted on, as far as both are recorded.
+
+    Args:
+        fitted_on: The model of the embeddings that the score was fitted on.
+        embeddings: File of other embeddings.
+        description: The score in error messages, such as the path of its folder.
+
+    Raises:
+        ConfigurationError: They were made by another model, or with other settings.
+    """
+    model = recorded_model(embeddings)
+    if fitted_on is None or model is None:
+        return
+    if model.weights_sha256 != fitted_on.weights_sha256:
+        raise ConfigurationError(
+            f"{embeddings}: made by the model {model.name}, and {description} was fitted on embeddings of another, "
+            f"{fitted_on.name}; embed the images with that one, or fit the score again"
+        )
+    for name, value in model.settings.items():
+        if value != fitted_on.settings.get(name, value):
+            raise ConfigurationError(
+                f"{embeddings}: made with the setting {name} {value}, and {description} was fitted on embeddings "
+                f"made with {fitted_on.settings[name]}; embed the images alike, or fit the score again"
+            )
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Begin the messages of errors with the file of the embeddings that they are about."""
+    try:
+        yield
+    except (InputError, ConfigurationError) as error:
+        message = str(error).replace("`embeddings`", "the embeddings")
+        raise type(error)(message if str(path) in message else f"{path}: {message}") from error
+
+
+def _read_further(path: Path, name: str, embeddings: Embeddings) -> torch.Tensor:
+    if not path.is_file():
+        raise InputError(
+            f"{path}: no such file; expected the {name} of the images of {embeddings.path}, which the score needs"
+        )
+    values = read_embeddings(path)
+    if len(values) != len(embeddings):
+        raise InputError(
+            f"{path}: {len(values):,} rows of {name}, and {embeddings.path} has {len(embeddings):,} embeddings; "
+            "expected a row for each, in the same order"
+        )
+    if values.ids is not None and embeddings.ids is not None and (values.ids != embeddings.ids).any():
+        row = int(np.argmax(values.ids != embeddings.ids))
+        raise InputError(
+            f"{path}: has {values.ids[row]} in row {row:,}, where {embeddings.path} has {embeddings.ids[row]}; "
+            "expected the same images in the same order"
+        )
+    return values.vectors
+
+
+def _model_name(record: EmbeddingRecord) -> str:
+    """Return the name of a model without the folders of this machine."""
+    source = record.sources.model
+    if source is None:
+        return str(dict(record.provenance.parameters.get("model") or {}).get("backbone", "unnamed"))
+    path = Path(source.model)
+    if not path.is_absolute():
+        return source.model
+    return f"{path.parent.name}/{path.name}" if path.suffix else path.name
+
+
+#: Number of nearest images that vote on an answer, as in ``hgld search``.
+N_VOTES = 10
+KNOWN, NEAR, UNLABELLED = "known", "near", "unlabelled"
+
+
+@dataclass(frozen=True)
+class CalibrationFiles:
+    """Files of the images that thresholds are fitted on.
+
+    Args:
+        queries: Embeddings of queries, of landmarks that the index has and of others.
+        query_labels: Their labels; by default as for the index.
+        unknown: Embeddings of further images that show no landmark of the index, by name.
+        precision: Wanted share of right answers among the accepted ones.
+        conservative: Whether it is to be reached with a confidence of 95 %; see :mod:`hgld.rejection.thresholds`.
+
+    Raises:
+        ConfigurationError: Further images are called known, or the precision is not a share.
+    """
+
+    queries: Path
+    query_labels: Path | None = None
+    unknown: Mapping[str, Path] = field(default_factory=dict)
+    precision: float = 0.9
+    conservative: bool = False
+
+    def __post_init__(self) -> None:
+        if KNOWN in self.unknown:
+            raise ConfigurationError(f"`unknown` names images {KNOWN}; choose another name, such as far")
+        if not 0 < self.precision <= 1:
+            raise ConfigurationError(f"`precision` is {self.precision:g}; expected more than 0 and at most 1")
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationImages:
+    """Scores of calibration images, and answers to them.
+
+    Args:
+        groups: ``known``, ``near``, ``unlabelled``, or the name of further images, shape (n,).
+        scores: Scores at each level, float32 or float64, shape (n, L).
+        right: Whether the answer at each level is right, bool, shape (n, L).
+    """
+
+    groups: npt.NDArray[np.str_]
+    scores: npt.NDArray[Any]
+    right: npt.NDArray[np.bool_]
+
+
+def calibrate(
+    detector: Detector,
+    index: ScoreInputs,
+    labels: ImageLabels,
+    files: CalibrationFiles,
+    *,
+    query_labels: Path | None = None,
+    hierarchy: Hierarchy | None = None,
+    split: str | None = None,
+) -> Calibration:
+    """Fit the thresholds of a score, one for each level, and measure it on the same images.
+
+    Args:
+        detector: The fitted score.
+        index: The images that it was fitted on.
+        labels: Their labels.
+        files: Files of the calibration images.
+        query_labels: Labels of the queries, if ``files`` names none; by default those recorded with the embeddings.
+        hierarchy: Levels above landmarks.
+        split: Split of the landmark ids.
+
+    Raises:
+        ConfigurationError: No query is known or none is unknown, it is not stated what the queries show, or a
+            calibration image is an image of the index.
+        InputError: A file is malformed or does not fit the index.
+    """
+    queries = read_score_inputs(files.queries, index.further, {})
+    own = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
+    parts = [_answered_queries(detector, index, labels, queries, _labels_like_index(own, labels, files))]
+    further: list[ScoreInputs] = []
+    for name, path in files.unknown.items():
+        further.append(read_score_inputs(path, index.further, {}))
+        scores = further[-1].score(detector)
+        parts.append(CalibrationImages(np.full(len(scores), name), scores, np.zeros(scores.shape, np.bool_)))
+    columns = ("groups", "scores", "right")
+    images = CalibrationImages(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+    _require_known_and_unknown(images, files)
+    for given in (queries, *further):
+        _require_not_of_index(given, index)
+    return measure(images, files.precision, conservative=files.conservative)
+
+
+def measure(images: CalibrationImages, precision: float, *, conservative: bool = False) -> Calibration:
+    """Return thresholds and figures of calibration images; see :func:`calibrate`."""
+    finest, groups = images.scores[:, 0].astype(np.float64), images.groups
+    known = groups == KNOWN
+    result = rank_answers("calibration", finest, images.right[:, 0] & known, known)
+    unknown = {name: finest[groups == name] for name in dict.fromkeys(groups[~known].tolist())}
+    return Calibration(
+        n_images={KNOWN: int(known.sum())} | {name: len(scores) for name, scores in unknown.items()},
+        thresholds=level_thresholds(images.scores, images.right, precision, conservative=conservative),
+        gap=Figure(value=result.means["gap"], interval=result.intervals()["gap"]),
+        detection={name: detection_figures(finest[known], scores) for name, scores in unknown.items()},
+        n_votes=N_VOTES,
+    )
+
+
+def detection_figures(known: npt.NDArray[Any], unknown: npt.NDArray[Any]) -> dict[str, Figure]:
+    """Return the metrics of :func:`hgld.rejection.detection_metrics.detection_metrics` with their intervals.
+
+    Args:
+        known: Scores of known images, float, shape (n,).
+        unknown: Scores of unknown images of one kind, float, shape (m,).
+    """
+    intervals = detection_intervals(known, unknown)
+    return {
+        name: Figure(value=value, interval=intervals[name])
+        for name, value in detection_metrics(known, unknown).items()
+    }
+
+
+def _answered_queries(
+    detector: Detector, index: ScoreInputs, labels: ImageLabels, queries: ScoreInputs, own: LabelMatrix
+) -> CalibrationImages:
+    """Answer queries by the vote of their nearest images, and score them."""
+    scores = queries.score(detector)
+    with file_errors(queries.embeddings.path):
+        cosines, positions = nearest_neighbours(queries.embeddings.vectors, index.embeddings.vectors, N_VOTES)
+    of_index = labels.labels
+    answers, _ = vote(cosines, np.where(positions[..., None] >= 0, of_index[positions], -1))
+    is_known = np.isin(own[:, 0], of_index[:, 0])
+    groups = np.where(own[:, 0] < 0, UNLABELLED, np.where(is_known, KNOWN, NEAR))
+    return CalibrationImages(groups, scores, (answers == own) & (own >= 0))
+
+
+def _labels_like_index(own: ImageLabels | None, labels: ImageLabels, files: CalibrationFiles) -> LabelMatrix:
+    if own is None:
+        raise ConfigurationError(
+            f"{files.queries} does not say which landmark an image shows; give the labels of the queries as "
+            "`query_labels`"
+        )
+    if own.level_names != labels.level_names:
+        raise ConfigurationError(
+            f"the queries have the levels {', '.join(own.level_names)}, and the index "
+            f"{', '.join(labels.level_names)}; give `query_labels` with the same levels"
+        )
+    return own.labels
+
+
+def _require_not_of_index(images: ScoreInputs, index: ScoreInputs) -> None:
+    """Refuse images of the index, which find themselves: thresholds fitted on them do not hold for others.
+
+    Equal ids may be chance, such as numbers that count the images of two folders; equal embeddings with them are not.
+    """
+    ids, rows, of_index = np.intersect1d(images.ids(), index.ids(), return_indices=True)
+    ours, theirs = images.embeddings.vectors, index.embeddings.vectors
+    if not len(ids) or ours.shape[1] != theirs.shape[1]:
+        return
+    same = (ours[torch.from_numpy(rows)] == theirs[torch.from_numpy(of_index)]).all(dim=1)
+    if same.any():
+        n, first = int(same.sum()), ids[int(same.int().argmax())]
+        raise ConfigurationError(
+            f"{images.embeddings.path}: {n:,} of {len(images.embeddings):,} images are in the index, too, such as "
+            f"{first}; calibrate on other images, or leave these out of the index"
+        )
+
+
+def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFiles) -> None:
+    n, n_known = len(images.groups), int((images.groups == KNOWN).sum())
+    if n_known == n:
+        raise ConfigurationError(
+            f"{files.queries}: all {n:,} images show landmarks of the index, and a threshold needs others, too; add "
+            "images that show none as `unknown`, or queries of other landmarks"
+        )
+    if not n_known:
+        raise InputError(
+            f"{files.queries}: no image shows a landmark of the index; are these labels of another index or split?"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +422,7 @@ def fit_detector(
     Raises:
         ConfigurationError: There is no such score or option, or an input is missing that the score needs or given
             that it does not use, or the folder holds something else; or see
-            :func:`hgld.search.calibration.calibrate`.
+            :func:`hgld.search.detector_fit.calibrate`.
         InputError: A file is malformed or does not fit the others, or the score cannot be fitted on it.
         BusyError: Another run is writing the folder.
     """

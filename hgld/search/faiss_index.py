@@ -22,8 +22,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write
 from hgld.ragged import RaggedIndices
-from hgld.search.embedding_blocks import unit_blocks
-from hgld.search.gallery import Gallery
+from hgld.search.gallery import Gallery, unit_blocks
 
 #: Kinds of index by name; other names are descriptions for faiss's ``index_factory``.
 KINDS = ("flat", "ivf", "hnsw")

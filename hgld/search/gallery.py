@@ -1,24 +1,54 @@
-"""The gallery of a search: embeddings of images with their ids and labels."""
+"""The gallery of a search: embeddings of images with their ids, labels and photographs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.datasets.image_sources import read_images
-from hgld.errors import ConfigurationError, HgldError
+from hgld.datasets.label_columns import label_columns
+from hgld.errors import ConfigurationError, HgldError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.inspection.photos import label_name
+from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
+from hgld.inspection.photos import FindImage, images_of_manifest, label_name
+from hgld.io.files import atomic_write
 from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.tables import Provenance, with_provenance
 from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.tables.schemas import TEXTS
+
+_BLOCK = 8192
+
+
+def unit_blocks(
+    vectors: torch.Tensor, rows: npt.NDArray[np.int64] | None = None
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield vectors of length 1, float32, a block of rows at a time.
+
+    Args:
+        vectors: float, shape (N, d).
+        rows: int64, shape (n,); rows to yield. Default: all.
+
+    Raises:
+        InputError: A vector is not finite, or only zeros.
+    """
+    n = len(vectors) if rows is None else len(rows)
+    for start in range(0, n, _BLOCK):
+        chosen = slice(start, start + _BLOCK)
+        block = vectors[chosen] if rows is None else vectors[torch.from_numpy(rows[chosen])]
+        lengths = torch.linalg.vector_norm(block.float(), dim=1, keepdim=True)
+        if not lengths.isfinite().all() or not lengths.all():
+            raise InputError("an embedding has NaN, infinite or huge values, or only zeros; embed the images again")
+        yield (block.float() / lengths).numpy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,3 +225,65 @@ def _embedded_manifest(record: EmbeddingRecord | None) -> Path | None:
         return record.sources.images if read_images(record.sources.images).level_names else None
     except HgldError:  # it is another file by now
         return None
+
+
+def export_gallery(gallery: Gallery, out: Path, provenance: Provenance) -> None:
+    """Write a gallery with the columns ``id``, a text for each level, finest first, and ``embedding``.
+
+    Images with several labels have lists of texts, whose k-th entries make up a label.
+
+    Embeddings are of length 1, float32, in lists of fixed size, and written in blocks. Labels of unlabelled images
+    are null.
+
+    Args:
+        gallery: The gallery.
+        out: Parquet file to write or replace.
+        provenance: Command, parameters and inputs.
+
+    Raises:
+        ConfigurationError: A level has the name of another column.
+    """
+    if reserved := {"id", "embedding"} & set(gallery.level_names):
+        raise ConfigurationError(f"a level is called {reserved.pop()}, as another column is; rename it in `labels`")
+    kind = TEXTS if isinstance(gallery.labels, LabelSets) else pa.string()
+    fields = [("id", pa.string()), *((name, kind) for name in gallery.level_names)]
+    plain = pa.schema([*fields, ("embedding", pa.list_(pa.float32(), gallery.dim))])
+    schema = with_provenance(plain, "exported_embeddings/1", provenance)
+    start = 0
+    with atomic_write(out) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        for block in unit_blocks(gallery.vectors):
+            rows = slice(start, start + len(block))
+            columns = [pa.array(gallery.ids[rows].tolist(), pa.string())]
+            columns += label_columns(
+                take_images(gallery.labels, np.arange(start, start + len(block))),
+                gallery.level_names,
+                gallery.class_names,
+            ).values()
+            values = pa.array(np.ascontiguousarray(block).ravel(), pa.float32())
+            columns.append(pa.FixedSizeListArray.from_arrays(values, gallery.dim))
+            writer.write_table(pa.table(columns, schema=schema))
+            start += len(block)
+
+
+def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path | None = None) -> FindImage:
+    """Find the photographs of a gallery by id.
+
+    Args:
+        embeddings: File of the embeddings of the gallery.
+        images: Manifest, table of ``hgld index-images``, or folder of the images. Default: what ``hgld embed-images``
+            embedded; without it, there are no photographs.
+        root: Folder that paths in a table are relative to. Default: the folder of the table, or the one that was
+            recorded.
+
+    Raises:
+        InputError: ``images`` is none of these.
+    """
+    if images is not None:
+        return images_of_manifest(read_images(images), root or (images if images.is_dir() else images.parent))
+    record = read_embedding_record(embeddings)
+    try:
+        if record is not None:
+            return images_of_manifest(read_images(record.sources.images), root or record.sources.root)
+    except HgldError:  # the images are no longer there
+        pass
+    return lambda _: None

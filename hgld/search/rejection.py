@@ -14,8 +14,8 @@ from hgld.errors import ConfigurationError
 from hgld.io.files import sha256_of
 from hgld.rejection import Detector, load_detector
 from hgld.rejection.detector_record import Calibration, DetectorRecord
+from hgld.search.detector_fit import check_same_model
 from hgld.search.gallery import Gallery
-from hgld.search.score_inputs import check_same_model
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,7 @@ from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write, require_suffix
 from hgld.rejection import SavedDetector, load_detector
 from hgld.rejection.detector_record import Figure
-from hgld.search.calibration import detection_figures
-from hgld.search.score_inputs import FILE_INPUTS, check_same_model, read_score_inputs
+from hgld.search.detector_fit import FILE_INPUTS, check_same_model, detection_figures, read_score_inputs
 from hgld.tables import Provenance, with_provenance
 from hgld.version import __version__
 

@@ -16,7 +16,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
-from hgld.inspection.top_k import TopK
+from hgld.inspection.queries import TopK
 from hgld.search.gallery import Gallery
 from hgld.search.rejection import Rejections, Rejector
 

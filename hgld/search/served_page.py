@@ -17,14 +17,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from hgld.figures.thumbnails import MAX_PIXELS
-from hgld.inspection.thumbnails import FindImage, shrink
+from hgld.figures.photographs import MAX_PIXELS
+from hgld.inspection.photos import FindImage, shrink
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.pages.access import PageKeys, page_app
 from hgld.pages.requests import read_upload
 from hgld.pages.server import ServerConfig, listen, serve_page
 from hgld.pages.templates import page_templates
-from hgld.search.answer_page import answer_levels, explanation_of, gallery_photo, rejection_sentence
+from hgld.search.answers import answer_levels, explanation_of, gallery_photo, rejection_sentence
 from hgld.search.query_model import QueryModel
 from hgld.search.searcher import Answers, Searcher
 

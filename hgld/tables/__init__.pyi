@@ -1,5 +1,5 @@
-from .locations import classes_path as classes_path
-from .locations import find_scraped_tables as find_scraped_tables
+from .parquet import classes_path as classes_path
+from .parquet import find_scraped_tables as find_scraped_tables
 from .parquet import read_table as read_table
 from .parquet import repeated_keys as repeated_keys
 from .parquet import write_table as write_table

@@ -14,6 +14,9 @@ The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8, or in ``q.ids.
 
 The first two formats are memory-mapped: pages are read on use, and the system may drop them again. Parquet is decoded
 into an array as large as the embeddings, so it does not suit galleries of hundreds of thousands.
+
+``hgld embed-images --with-std`` writes the standard deviations of feature maps beside embeddings: those of ``q.npy``
+are in ``q.deviations.npy``, a file in the format of embeddings with the same ids in the same order.
 """
 
 from __future__ import annotations
@@ -108,11 +111,6 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
 
 def rows_of(embeddings: Embeddings, ids: Sequence[str] | NDArray[np.str_], description: str) -> NDArray[np.int64]:
     """Return the rows of images among embeddings.
-
-    Args:
-        embeddings: Embeddings with ids.
-        ids: Ids of the images to look up.
-        description: Description of these images in the plural, for messages.
 
     Raises:
         InputError: The embeddings have no ids, or some of the images are not among them.
@@ -222,10 +220,6 @@ def _read_npy(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 def load_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     """Read the array of a ``.npy`` file.
-
-    Args:
-        path: File to read.
-        mapped: Whether to map it into memory; writing to the array does not change the file.
 
     Raises:
         InputError: The file is truncated, not of this format, or holds Python objects.
@@ -392,3 +386,49 @@ _READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, pa.Array]]
     ".safetensors": _read_safetensors,
     ".parquet": _read_parquet,
 }
+
+
+# Standard deviations
+
+
+def deviations_path(embeddings: Path) -> Path:
+    """Return the path of the deviations that belong to a file of embeddings.
+
+    >>> deviations_path(Path("data/photographs.npy")).as_posix()
+    'data/photographs.deviations.npy'
+    """
+    return embeddings.with_suffix(f".deviations{embeddings.suffix}")
+
+
+def read_deviations(embeddings: Path, ids: Sequence[str] | NDArray[np.str_] | None = None) -> torch.Tensor:
+    """Read the standard deviations of feature maps that belong to a file of embeddings.
+
+    Args:
+        embeddings: File of the embeddings.
+        ids: Ids of the images to look up. Default: all, in the order of the file, which is that of the embeddings.
+
+    Returns:
+        float32, shape (n, c), a row for each image; memory-mapped where the format is and all are read.
+
+    Raises:
+        InputError: There are no deviations beside the embeddings, or none of some of the images.
+    """
+    path = deviations_path(embeddings)
+    if not path.is_file():
+        raise InputError(
+            f"{embeddings}: has no standard deviations of feature maps beside it ({path.name}); embed the images "
+            "again with hgld embed-images --with-std"
+        )
+    deviations = read_embeddings(path)
+    if ids is None or (deviations.ids is not None and np.array_equal(deviations.ids, ids)):
+        return deviations.vectors
+    return deviations.vectors[torch.from_numpy(rows_of(deviations, ids, "images"))]
+
+
+def remove_deviations(embeddings: Path) -> None:
+    """Remove the deviations that belong to a file of embeddings, with their ids, if there are any."""
+    path = deviations_path(embeddings)
+    ids = find_ids_file(path)
+    for file in (path, ids):
+        if file is not None:
+            file.unlink(missing_ok=True)

@@ -46,11 +46,6 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[np.int64]]:
 def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers of landmarks by id, -1 for unknown ones.
 
-    Args:
-        landmarks: Columns split and landmark_id; the number of a landmark is its row.
-        split: Split of the ids.
-        landmark_ids: int64, shape (n,).
-
     Returns:
         int64, shape (n,).
     """

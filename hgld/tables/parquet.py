@@ -1,4 +1,4 @@
-"""Read and write tables: validated against their schema, and written atomically."""
+"""Read, write and find tables: validated against their schema, and written atomically."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def write_table(
             written.
     """
     require_suffix(path, ".parquet")
-    schema = spec.schema
+    schema, parts = spec.schema, rows
     if isinstance(rows, pa.Table):
         _check_columns(rows, spec, path)
         # Types come from the rows, where embeddings have a length; nullability comes from the spec.
-        schema = pa.schema(
-            [field.with_type(rows.schema.field(field.name).type) for field in _layout(rows.schema, spec)]
-        )
+        schema = pa.schema([field.with_type(rows.field(field.name).type) for field in _layout(rows.schema, spec)])
+        parts = [rows]
     schema = with_provenance(schema, spec.schema_id, provenance)
     keys = [schema.empty_table().select(spec.key)]
     with atomic_write(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for part in [rows] if isinstance(rows, pa.Table) else map(_as_table, rows):
-                _check_columns(part, spec, path)
-                checked = pa.Table.from_arrays(part.columns, schema=schema)
+            for part in parts:
+                table = part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
+                _check_columns(table, spec, path)
+                checked = pa.Table.from_arrays(table.columns, schema=schema)
                 keys.append(checked.select(spec.key))
                 writer.write_table(checked)
         _check_key(pa.concat_tables(keys), spec, path)
@@ -58,6 +58,8 @@ def read_table(path: Path, spec: TableSpec) -> pa.Table:
     Raises:
         InputError: There is no such file, it is not Parquet, it is another table, or its columns do not fit ``spec``.
     """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; {spec.command} writes it")
     schema_id = read_metadata(path).get(TABLE_KEY, b"").decode()
     if schema_id != spec.schema_id:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
@@ -73,10 +75,6 @@ def repeated_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
     keys = list(spec.key)
     groups = table.select(keys).group_by(keys, use_threads=False).aggregate([([], "count_all")])
     return groups.filter(pc.greater(groups["count_all"], 1))
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
 
 
 def _layout(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
@@ -128,3 +126,14 @@ def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(expected) and pa.types.is_fixed_size_list(actual):
         return bool(actual.value_type == expected.value_type)
     return bool(actual == expected)
+
+
+def classes_path(scraped: Path) -> Path:
+    """Return where the table ``classes`` of a scrape is: ``x.classes.parquet`` beside ``x.parquet``."""
+    return scraped.with_suffix(".classes.parquet")
+
+
+def find_scraped_tables(path: Path) -> list[Path]:
+    """Return the scraped tables in the folder of ``path`` with usual names, such as ``scraped_train.parquet``."""
+    candidates = sorted(path.parent.glob("scraped*.parquet"))
+    return [table for table in candidates if table.suffixes[-2:] != [".classes", ".parquet"]]

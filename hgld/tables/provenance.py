@@ -71,7 +71,9 @@ def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
         if not isinstance(paths, Path):
             files |= {f"{role}.{n}": path for n, path in enumerate(paths or ())}
         elif paths.is_dir():
-            files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in _tables_in(paths)}
+            patterns = ("*.csv", "*.parquet", "data/*.parquet")  # the last one is that of a release
+            tables = sorted(path for pattern in patterns for path in paths.glob(pattern))
+            files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in tables}
         else:
             files[role] = paths
     return {role: sha256_of(path) for role, path in files.items()}
@@ -118,8 +120,3 @@ def read_metadata(path: Path) -> dict[bytes, bytes]:
         return pq.read_schema(path).metadata or {}
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: not a Parquet file ({error})") from error
-
-
-def _tables_in(folder: Path) -> list[Path]:
-    """Return the tables in a folder, and in the data folder of a release."""
-    return sorted(path for pattern in ("*.csv", "*.parquet", "data/*.parquet") for path in folder.glob(pattern))

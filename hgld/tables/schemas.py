@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -26,50 +27,33 @@ SPLITS: tuple[str, ...] = tuple(SPLIT_MEANINGS)
 #: Where the group of a landmark comes from: a decision on what it is an instance of, or its photographs.
 LABEL_SOURCES: tuple[str, ...] = tuple(LABEL_SOURCE_MEANINGS)
 
+_TEXT, _INTEGER, _REAL, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("ms", tz="UTC")
+
+
+def _list_of(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))
+
+
 #: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
 #: not show it, ``language`` where it is unknown or where the label is the bare item id.
-INSTANCE_OF = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("item", pa.string()),
-                pa.field("label", pa.string(), nullable=False),
-                pa.field("language", pa.string()),
-            ]
-        ),
-        nullable=False,
-    )
+INSTANCE_OF = _list_of(
+    pa.struct([pa.field("item", _TEXT), pa.field("label", _TEXT, nullable=False), pa.field("language", _TEXT)])
 )
-TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+TEXTS = _list_of(_TEXT)
 #: Groups that a label may belong to, best first: the group, the calibrated probability that an annotator chooses it
 #: (0 to 1) and the reason in words.
-SUGGESTIONS = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("group", pa.string(), nullable=False),
-                pa.field("score", pa.float32(), nullable=False),
-                pa.field("reason", pa.string(), nullable=False),
-            ]
-        ),
-        nullable=False,
+SUGGESTIONS = _list_of(
+    pa.struct(
+        pa.field(name, kind, nullable=False)
+        for name, kind in (("group", _TEXT), ("score", pa.float32()), ("reason", _TEXT))
     )
 )
 #: Labelled landmarks, as in ``train/161``, or labels that are most similar to a landmark's photographs, best first:
 #: the name, its group and the highest cosine similarity of a photograph.
-NEAREST = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("name", pa.string(), nullable=False),
-                pa.field("group", pa.string(), nullable=False),
-                pa.field("similarity", pa.float32(), nullable=False),
-            ]
-        ),
-        nullable=False,
+NEAREST = _list_of(
+    pa.struct(
+        pa.field(name, kind, nullable=False)
+        for name, kind in (("name", _TEXT), ("group", _TEXT), ("similarity", pa.float32()))
     )
 )
 #: Fixed-size list of any length: the encoder decides it.
@@ -83,21 +67,38 @@ class TableSpec:
     Args:
         name: Name of the table.
         version: Version of its layout.
-        about: What a row is, and which command writes the table.
-        schema: Required columns, see :func:`column`.
+        row: What a row is.
+        command: Command that writes the table.
+        columns: Required columns, see :func:`column`.
         key: Columns whose values together identify a row.
-        optional: Columns that may follow, in this order.
+        optional_columns: Columns that may follow, in this order.
         free_columns: Types that further columns, with names of the table's own choice, may have; empty if there are
             none.
     """
 
     name: str
     version: int
-    about: str
-    schema: pa.Schema
+    row: str
+    command: str
+    columns: Sequence[pa.Field]
     key: tuple[str, ...]
-    optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    optional_columns: Sequence[pa.Field] = ()
     free_columns: tuple[pa.DataType, ...] = ()
+
+    @property
+    def about(self) -> str:
+        """What a row is, and which command writes the table."""
+        return f"{self.row}; written by ``{self.command}``."
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Schema of the required columns."""
+        return pa.schema(self.columns)
+
+    @cached_property
+    def optional(self) -> pa.Schema:
+        """Schema of the optional columns."""
+        return pa.schema(self.optional_columns)
 
     @property
     def schema_id(self) -> str:
@@ -167,373 +168,312 @@ def unlisted_values(texts: pa.ChunkedArray, field: pa.Field) -> list[str]:
 
 
 _LANDMARK = [
-    column("split", pa.string(), "Split of the landmark.", values=SPLIT_MEANINGS),
+    column("split", _TEXT, "Split of the landmark.", values=SPLIT_MEANINGS),
     column(
         "landmark_id",
-        pa.int64(),
+        _INTEGER,
         "Number of the landmark in its split; the same number is another landmark in another split.",
     ),
-    column("category", pa.string(), "Address of the landmark's category on Wikimedia Commons."),
+    column("category", _TEXT, "Address of the landmark's category on Wikimedia Commons."),
 ]
 _LABEL = [
     column(
         "label_id",
-        pa.string(),
+        _TEXT,
         "Wikidata item of the class where it is known, else ``label-`` and a hash of the normalised label.",
     ),
-    column("label", pa.string(), "Label of the class."),
-    column("landmarks_train", pa.int64(), "Number of landmarks of the split train that have the label."),
-    column("landmarks_index", pa.int64(), "Number of landmarks of the split index that have the label."),
+    column("label", _TEXT, "Label of the class."),
+    column("landmarks_train", _INTEGER, "Number of landmarks of the split train that have the label."),
+    column("landmarks_index", _INTEGER, "Number of landmarks of the split index that have the label."),
 ]
 #: Result and cost of a run.
 _RUN_COLUMNS = [
-    column("split", pa.int64(), "Seed of the random split; null for the splits of the manifest.", nullable=True),
-    column("seed", pa.int64(), "Seed of the training."),
-    column("metric", pa.string(), "Name of the metric."),
-    column("value", pa.float64(), "Value from 0 to 1; NaN where no query has the metric."),
-    column("steps", pa.int64(), "Number of steps of the training."),
-    column("train_seconds", pa.float64(), "Duration of the training in seconds."),
-    column("device", pa.string(), "Device of the training."),
-    column("machine", pa.string(), "Machine of the training."),
+    column("split", _INTEGER, "Seed of the random split; null for the splits of the manifest.", nullable=True),
+    column("seed", _INTEGER, "Seed of the training."),
+    column("metric", _TEXT, "Name of the metric."),
+    column("value", _REAL, "Value from 0 to 1; NaN where no query has the metric."),
+    column("steps", _INTEGER, "Number of steps of the training."),
+    column("train_seconds", _REAL, "Duration of the training in seconds."),
+    column("device", _TEXT, "Device of the training."),
+    column("machine", _TEXT, "Machine of the training."),
 ]
 
 SCRAPED = TableSpec(
     "scraped",
     1,
-    'A landmark and the values of "instance of" (P31) that its item has; written by ``hgld scrape``.',
-    pa.schema(
-        [
-            *_LANDMARK,
-            column("title", pa.string(), "Title of the category, normalised."),
-            column(
-                "resolved_title",
-                pa.string(),
-                "Title after all redirects; null where there is no such page.",
-                nullable=True,
-            ),
-            column("item", pa.string(), "Wikidata item of the landmark.", nullable=True),
-            column(
-                "route",
-                pa.string(),
-                "Steps from the category to the item, joined by ``+``; null where there is no item.",
-                nullable=True,
-                values=ROUTE_STEP_MEANINGS,
-                separator=ROUTE_SEPARATOR,
-            ),
-            column("revision", pa.int64(), "Revision of the item.", nullable=True),
-            column(
-                "instance_of",
-                INSTANCE_OF,
-                'Values of "instance of": item, null where it is not shown; label; language of the label.',
-            ),
-            column("status", pa.string(), "Whether values were found, or why not.", values=SCRAPE_STATUS_MEANINGS),
-            column("source", pa.string(), "Where the values are from.", values=SCRAPE_SOURCE_MEANINGS),
-            column(
-                "fetched_at",
-                pa.timestamp("ms", tz="UTC"),
-                "Time of the latest response that the row rests on; after an update, when its revision was checked.",
-            ),
-        ]
-    ),
+    'A landmark and the values of "instance of" (P31) that its item has',
+    "hgld scrape",
+    [
+        *_LANDMARK,
+        column("title", _TEXT, "Title of the category, normalised."),
+        column(
+            "resolved_title", _TEXT, "Title after all redirects; null where there is no such page.", nullable=True
+        ),
+        column("item", _TEXT, "Wikidata item of the landmark.", nullable=True),
+        column(
+            "route",
+            _TEXT,
+            "Steps from the category to the item, joined by ``+``; null where there is no item.",
+            nullable=True,
+            values=ROUTE_STEP_MEANINGS,
+            separator=ROUTE_SEPARATOR,
+        ),
+        column("revision", _INTEGER, "Revision of the item.", nullable=True),
+        column(
+            "instance_of",
+            INSTANCE_OF,
+            'Values of "instance of": item, null where it is not shown; label; language of the label.',
+        ),
+        column("status", _TEXT, "Whether values were found, or why not.", values=SCRAPE_STATUS_MEANINGS),
+        column("source", _TEXT, "Where the values are from.", values=SCRAPE_SOURCE_MEANINGS),
+        column(
+            "fetched_at",
+            _TIME,
+            "Time of the latest response that the row rests on; after an update, when its revision was checked.",
+        ),
+    ],
     key=("split", "landmark_id"),
 )
 
 CLASSES = TableSpec(
     "classes",
     3,
-    "A class that landmarks are instances of, or an ancestor of one; written by ``hgld scrape`` too.",
-    pa.schema(
-        [
-            column("item", pa.string(), "Wikidata item of the class."),
-            column("label", pa.string(), "Label of the class; its item where it has none."),
-            column("language", pa.string(), "Language of the label.", nullable=True),
-            column(
-                "description",
-                pa.string(),
-                'What tells the item from others with the same label, such as "body of still water".',
-                nullable=True,
-            ),
-            column(
-                "subclass_of",
-                TEXTS,
-                "Items that it is a subclass of (P279); for a merged item, the one that it was merged into.",
-            ),
-            column("revision", pa.int64(), "Revision of the item; null where it was deleted.", nullable=True),
-            column(
-                "redirected_from",
-                TEXTS,
-                "Items that statements still name instead of this one, with which they were merged.",
-                nullable=True,
-            ),
-        ]
-    ),
+    "A class that landmarks are instances of, or an ancestor of one, beside each table ``scraped``",
+    "hgld scrape",
+    [
+        column("item", _TEXT, "Wikidata item of the class."),
+        column("label", _TEXT, "Label of the class; its item where it has none."),
+        column("language", _TEXT, "Language of the label.", nullable=True),
+        column(
+            "description",
+            _TEXT,
+            'What tells the item from others with the same label, such as "body of still water".',
+            nullable=True,
+        ),
+        column(
+            "subclass_of",
+            TEXTS,
+            "Items that it is a subclass of (P279); for a merged item, the one that it was merged into.",
+        ),
+        column("revision", _INTEGER, "Revision of the item; null where it was deleted.", nullable=True),
+        column(
+            "redirected_from",
+            TEXTS,
+            "Items that statements still name instead of this one, with which they were merged.",
+            nullable=True,
+        ),
+    ],
     key=("item",),
 )
 
 CLEAN = TableSpec(
     "clean",
     1,
-    "A landmark with the one label that is relevant; written by ``hgld clean``.",
-    pa.schema(
-        [
-            *_LANDMARK,
-            column("supercategory", pa.string(), "Label of the class."),
-            column("class_item", pa.string(), "Wikidata item of the class.", nullable=True),
-        ]
-    ),
+    "A landmark with the one label that is relevant",
+    "hgld clean",
+    [
+        *_LANDMARK,
+        column("supercategory", _TEXT, "Label of the class."),
+        column("class_item", _TEXT, "Wikidata item of the class.", nullable=True),
+    ],
     key=("split", "landmark_id"),
 )
 
 REMOVED = TableSpec(
     "removed",
     1,
-    "A landmark without a label, and why; written by ``hgld clean``.",
-    pa.schema(
-        [
-            *_LANDMARK,
-            column("reason", pa.string(), "Why the landmark has no label.", values=REMOVAL_REASON_MEANINGS),
-            column("instance_of", INSTANCE_OF, "Values of the landmark, as in the table scraped."),
-        ]
-    ),
+    "A landmark without a label, and why",
+    "hgld clean",
+    [
+        *_LANDMARK,
+        column("reason", _TEXT, "Why the landmark has no label.", values=REMOVAL_REASON_MEANINGS),
+        column("instance_of", INSTANCE_OF, "Values of the landmark, as in the table scraped."),
+    ],
     key=("split", "landmark_id"),
 )
 
 LABEL_EMBEDDINGS = TableSpec(
     "label_embeddings",
     1,
-    "A label with its vector; written by ``hgld embed``.",
-    pa.schema(
-        [
-            *_LABEL,
-            column("embedding", _EMBEDDING, "Vector of the label, of length 1."),
-        ]
-    ),
+    "A label with its vector",
+    "hgld embed",
+    [
+        *_LABEL,
+        column("embedding", _EMBEDDING, "Vector of the label, of length 1."),
+    ],
     key=("label_id",),
 )
 
 CLUSTERS = TableSpec(
     "clusters",
     2,
-    "A label with its cluster and, once suggested, its groups; written by ``hgld cluster`` and ``hgld suggest``.",
-    pa.schema(
-        [
-            *_LABEL,
-            column("cluster", pa.int32(), "Number of the cluster."),
-            column("cluster_name", pa.string(), "Labels that are most typical of the cluster."),
-            column("subcluster", pa.int32(), "Number of the subcluster within its cluster."),
-            column("distance", pa.float32(), "Distance from the centre of the cluster."),
-            column(
-                "suggested_group",
-                pa.string(),
-                "First group of ``suggestions``, for readers of flat tables.",
-                nullable=True,
-            ),
-            column("suggestion_score", pa.float32(), "Score of that group.", nullable=True),
-            column(
-                "suggestions", SUGGESTIONS, "Groups that the label may belong to, best first: group, score, reason."
-            ),
-        ]
-    ),
+    "A label with its cluster and, after ``hgld suggest``, its groups",
+    "hgld cluster",
+    [
+        *_LABEL,
+        column("cluster", pa.int32(), "Number of the cluster."),
+        column("cluster_name", _TEXT, "Labels that are most typical of the cluster."),
+        column("subcluster", pa.int32(), "Number of the subcluster within its cluster."),
+        column("distance", pa.float32(), "Distance from the centre of the cluster."),
+        column(
+            "suggested_group", _TEXT, "First group of ``suggestions``, for readers of flat tables.", nullable=True
+        ),
+        column("suggestion_score", pa.float32(), "Score of that group.", nullable=True),
+        column("suggestions", SUGGESTIONS, "Groups that the label may belong to, best first: group, score, reason."),
+    ],
     key=("label_id",),
 )
 
 HIERARCHY = TableSpec(
     "hierarchy",
     1,
-    "A landmark with its labels at all levels; written by ``hgld build``.",
-    pa.schema(
-        [
-            *_LANDMARK,
-            column("supercategory", pa.string(), "Label of the class that the landmark is an instance of."),
-            column("hierarchical_label", pa.string(), "Group of the label, one of the taxonomy."),
-            column("natural_or_human_made", pa.string(), "Root of the group."),
-        ]
-    ),
+    "A landmark with its labels at all levels",
+    "hgld build",
+    [
+        *_LANDMARK,
+        column("supercategory", _TEXT, "Label of the class that the landmark is an instance of."),
+        column("hierarchical_label", _TEXT, "Group of the label, one of the taxonomy."),
+        column("natural_or_human_made", _TEXT, "Root of the group."),
+    ],
     key=("split", "landmark_id"),
-    optional=pa.schema(
-        [
-            column(
-                "extra_levels",
-                TEXTS,
-                "Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.",
-            ),
-            column(
-                "hierarchical_labels", TEXTS, "All groups of the landmark, of which hierarchical_label is the first."
-            ),
-            column(
-                "label_source",
-                pa.string(),
-                "Where the group comes from; if from photographs, supercategory repeats the group.",
-                values=LABEL_SOURCE_MEANINGS,
-            ),
-        ]
-    ),
+    optional_columns=[
+        column(
+            "extra_levels",
+            TEXTS,
+            "Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.",
+        ),
+        column("hierarchical_labels", TEXTS, "All groups of the landmark, of which hierarchical_label is the first."),
+        column(
+            "label_source",
+            _TEXT,
+            "Where the group comes from; if from photographs, supercategory repeats the group.",
+            values=LABEL_SOURCE_MEANINGS,
+        ),
+    ],
 )
 
 COMPLETED = TableSpec(
     "completed",
     1,
-    "A landmark without a group, and the group that its photographs suggest; written by ``hgld complete``.",
-    pa.schema(
-        [
-            *_LANDMARK,
-            column(
-                "reason",
-                pa.string(),
-                "Why the landmark has no group.",
-                values=MISSING_GROUP_REASON_MEANINGS,
-            ),
-            column("photographs", pa.int64(), "Number of its photographs."),
-            column(
-                "group", pa.string(), "Group with most votes; null for a landmark without photographs.", nullable=True
-            ),
-            column(
-                "score",
-                pa.float32(),
-                "Probability that the group is right, 0 to 1; null for a landmark without photographs.",
-                nullable=True,
-            ),
-            column("votes", pa.float32(), "Votes for the group; each photograph divides one vote among groups."),
-            column("second_group", pa.string(), "Group with the second most votes.", nullable=True),
-            column("second_votes", pa.float32(), "Votes for that group."),
-            column(
-                "nearest",
-                NEAREST,
-                "Labelled landmarks or labels that are most similar to the photographs: name, group, similarity.",
-            ),
-        ]
-    ),
+    "A landmark without a group, and the group that its photographs suggest",
+    "hgld complete",
+    [
+        *_LANDMARK,
+        column("reason", _TEXT, "Why the landmark has no group.", values=MISSING_GROUP_REASON_MEANINGS),
+        column("photographs", _INTEGER, "Number of its photographs."),
+        column("group", _TEXT, "Group with most votes; null for a landmark without photographs.", nullable=True),
+        column(
+            "score",
+            pa.float32(),
+            "Probability that the group is right, 0 to 1; null for a landmark without photographs.",
+            nullable=True,
+        ),
+        column("votes", pa.float32(), "Votes for the group; each photograph divides one vote among groups."),
+        column("second_group", _TEXT, "Group with the second most votes.", nullable=True),
+        column("second_votes", pa.float32(), "Votes for that group."),
+        column(
+            "nearest",
+            NEAREST,
+            "Labelled landmarks or labels that are most similar to the photographs: name, group, similarity.",
+        ),
+    ],
     key=("split", "landmark_id"),
 )
 
 IMAGES = TableSpec(
     "images",
     1,
-    "A photograph in a tar file; written by ``hgld index-images``.",
-    pa.schema(
-        [
-            column("id", pa.string(), "Id of the photograph."),
-            column("shard", pa.string(), "Tar file, relative to the folder that was indexed."),
-            column("offset", pa.int64(), "Position of the photograph's bytes in the tar file."),
-            column("size", pa.int64(), "Number of these bytes."),
-        ]
-    ),
+    "A photograph in a tar file",
+    "hgld index-images",
+    [
+        column("id", _TEXT, "Id of the photograph."),
+        column("shard", _TEXT, "Tar file, relative to the folder that was indexed."),
+        column("offset", _INTEGER, "Position of the photograph's bytes in the tar file."),
+        column("size", _INTEGER, "Number of these bytes."),
+    ],
     key=("id",),
 )
 
 PHOTOGRAPHS = TableSpec(
     "photographs",
     1,
-    "A photograph that was asked for, where it is from and who made it; written by ``hgld fetch gldv2 --ids``.",
-    pa.schema(
-        [
-            column("id", pa.string(), "Id of the photograph."),
-            column(
-                "status",
-                pa.string(),
-                "Whether there is a photograph, or why not.",
-                values=PHOTOGRAPH_STATUS_MEANINGS,
-            ),
-            column("url", pa.string(), "Address of the file in GLDv2's lists.", nullable=True),
-            column(
-                "page",
-                pa.string(),
-                "Page of the file on Commons, where it may have another name by now.",
-                nullable=True,
-            ),
-            column("author", pa.string(), "Author, as Commons names them.", nullable=True),
-            column("licence", pa.string(), "Short name of the licence.", nullable=True),
-            column("licence_url", pa.string(), "Address of the licence.", nullable=True),
-            column(
-                "uploaded_at",
-                pa.timestamp("ms", tz="UTC"),
-                "When the version of the file on Commons was uploaded, which may be later than GLDv2's.",
-                nullable=True,
-            ),
-            column("source", pa.string(), "Address or tar file that the bytes are from.", nullable=True),
-            column("shard", pa.string(), "Tar file that the bytes are in.", nullable=True),
-            column("width", pa.int64(), "Width in pixels.", nullable=True),
-            column("height", pa.int64(), "Height in pixels.", nullable=True),
-            column("sha1", pa.string(), "SHA-1 of the bytes, in hexadecimal.", nullable=True),
-        ]
-    ),
+    "A photograph that was asked for, where it is from and who made it",
+    "hgld fetch gldv2 --ids",
+    [
+        column("id", _TEXT, "Id of the photograph."),
+        column("status", _TEXT, "Whether there is a photograph, or why not.", values=PHOTOGRAPH_STATUS_MEANINGS),
+        column("url", _TEXT, "Address of the file in GLDv2's lists.", nullable=True),
+        column("page", _TEXT, "Page of the file on Commons, where it may have another name by now.", nullable=True),
+        column("author", _TEXT, "Author, as Commons names them.", nullable=True),
+        column("licence", _TEXT, "Short name of the licence.", nullable=True),
+        column("licence_url", _TEXT, "Address of the licence.", nullable=True),
+        column(
+            "uploaded_at",
+            _TIME,
+            "When the version of the file on Commons was uploaded, which may be later than GLDv2's.",
+            nullable=True,
+        ),
+        column("source", _TEXT, "Address or tar file that the bytes are from.", nullable=True),
+        column("shard", _TEXT, "Tar file that the bytes are in.", nullable=True),
+        column("width", _INTEGER, "Width in pixels.", nullable=True),
+        column("height", _INTEGER, "Height in pixels.", nullable=True),
+        column("sha1", _TEXT, "SHA-1 of the bytes, in hexadecimal.", nullable=True),
+    ],
     key=("id",),
 )
 
 MANIFEST = TableSpec(
     "manifest",
     1,
-    "An image with its split and a label for each level, finest first; written by ``hgld manifest``.",
-    pa.schema(
-        [
-            column("id", pa.string(), "Id of the image."),
-            column("path", pa.string(), "Image file, or tar file; relative to a folder that is named on use."),
-            column("offset", pa.int64(), "Position of the image's bytes in the tar file.", nullable=True),
-            column("size", pa.int64(), "Number of these bytes.", nullable=True),
-            column("split", pa.string(), "Split of the image, such as train or test."),
-        ]
-    ),
+    "An image with its split and a label for each level, finest first",
+    "hgld manifest",
+    [
+        column("id", _TEXT, "Id of the image."),
+        column("path", _TEXT, "Image file, or tar file; relative to a folder that is named on use."),
+        column("offset", _INTEGER, "Position of the image's bytes in the tar file.", nullable=True),
+        column("size", _INTEGER, "Number of these bytes.", nullable=True),
+        column("split", _TEXT, "Split of the image, such as train or test."),
+    ],
     key=("id",),
-    optional=pa.schema(
-        [
-            column(
-                "box",
-                pa.list_(pa.float64(), 4),
-                "Part of the image that counts, in pixels: left, top, right, bottom; null for the whole image.",
-                nullable=True,
-            ),
-        ]
-    ),
+    optional_columns=[
+        column(
+            "box",
+            pa.list_(_REAL, 4),
+            "Part of the image that counts, in pixels: left, top, right, bottom; null for the whole image.",
+            nullable=True,
+        ),
+    ],
     # A column per level, finest first; lists where images have several labels.
-    free_columns=(pa.string(), TEXTS),
+    free_columns=(_TEXT, TEXTS),
 )
 
 COMPARISON = TableSpec(
     "comparison",
     2,
-    "A metric of one training; written by ``hgld benchmark``.",
-    pa.schema(
-        [
-            column("method", pa.string(), "Name of the method in the settings."),
-            column("title", pa.string(), "Title of the method."),
-            column("baseline", pa.bool_(), "Whether other methods are compared with this one."),
-            *_RUN_COLUMNS,
-        ]
-    ),
+    "A metric of one training",
+    "hgld benchmark",
+    [
+        column("method", _TEXT, "Name of the method in the settings."),
+        column("title", _TEXT, "Title of the method."),
+        column("baseline", pa.bool_(), "Whether other methods are compared with this one."),
+        *_RUN_COLUMNS,
+    ],
     key=("method", "split", "seed", "metric"),
 )
 
 STUDY = TableSpec(
     "study",
     2,
-    "A metric of one training of a sweep; written by ``hgld benchmark --sweep``.",
-    pa.schema(
-        [
-            column("curve", pa.string(), "Name of the curve."),
-            column("setting", pa.string(), "Value of the setting that varies, as text."),
-            column("method", pa.string(), "Name of the method in the settings."),
-            *_RUN_COLUMNS,
-        ]
-    ),
+    "A metric of one training of a sweep",
+    "hgld benchmark --sweep",
+    [
+        column("curve", _TEXT, "Name of the curve."),
+        column("setting", _TEXT, "Value of the setting that varies, as text."),
+        column("method", _TEXT, "Name of the method in the settings."),
+        *_RUN_COLUMNS,
+    ],
     key=("curve", "setting", "split", "seed", "metric"),
 )
 
 #: Every table, by name.
-TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec
-    for spec in (
-        SCRAPED,
-        CLASSES,
-        CLEAN,
-        REMOVED,
-        LABEL_EMBEDDINGS,
-        CLUSTERS,
-        HIERARCHY,
-        COMPLETED,
-        IMAGES,
-        PHOTOGRAPHS,
-        MANIFEST,
-        COMPARISON,
-        STUDY,
-    )
-}
+TABLES: Mapping[str, TableSpec] = {spec.name: spec for spec in [*globals().values()] if isinstance(spec, TableSpec)}

@@ -1,9 +1,8 @@
 """Groups and their roots, the vocabulary, decisions on labels, and the identity of labels."""
 
 from hgld.taxonomy.decisions import DECISIONS, Decision, DecisionIndex, read_decisions, write_decisions
-from hgld.taxonomy.groups import ROOTS, Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import ROOTS, Group, VocabularyTerm, read_taxonomy, read_vocabulary, write_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
-from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
 
 __all__ = [
     "DECISIONS",

@@ -83,11 +83,6 @@ def check_annotator(name: str) -> None:
 def decision_problem(decision: str, group: str | None, groups: Collection[str] | None) -> str | None:
     """Describe what is wrong with a decision and what to do about it; None if it is valid.
 
-    Args:
-        decision: Value that should be one of ``DECISIONS``.
-        group: The group, or None.
-        groups: Groups of the taxonomy; None to accept any group.
-
     >>> decision_problem("drop", "lake", {"lake"})
     'dropped, but it has the group "lake"; remove one of the two'
     """
@@ -247,9 +242,6 @@ class DecisionIndex:
     The same class has an item where the API was used and none where a page was read. A label without a decision on
     its id therefore takes the decision on the same normalised label, provided that all decisions on that label
     agree.
-
-    Args:
-        decisions: Decisions to look up.
     """
 
     def __init__(self, decisions: Iterable[Decision]) -> None:

@@ -1,4 +1,4 @@
-"""Groups that annotators choose from, and the root of each.
+"""Groups that annotators choose from, the root of each, and the vocabulary: kinds of landmarks with their group.
 
 A group has a key that never changes and a name that may. The key of a group is the first name that it had: decisions,
 suggestions and events refer to the key, so they stay valid when the group is renamed, and two annotators mean the
@@ -12,19 +12,21 @@ only for groups that others were merged into. Changed groups travel with decisio
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
-from hgld.taxonomy.label_identity import ITEM_ID
+from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
 #: The coarsest level of the hierarchy.
 ROOTS = ("natural", "human-made")
 _REQUIRED = ("group", "root", "guideline")
 _COLUMNS = ("group", "root", "items", "guideline")
+_VOCABULARY_COLUMNS = ("term", "group", "items")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,20 @@ class Group:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name)
+
+
+class VocabularyTerm(NamedTuple):
+    """A kind of landmark.
+
+    Args:
+        text: Its name in English, such as "post mill".
+        group: Key of its group; None if labels of this kind are dropped.
+        items: Ids of the Wikidata classes with this meaning.
+    """
+
+    text: str
+    group: str | None
+    items: tuple[str, ...] = ()
 
 
 def survivors(groups: Iterable[Group]) -> dict[str, str]:
@@ -98,11 +114,6 @@ def read_taxonomy(path: Path) -> list[Group]:
     """
     first_lines: dict[str, int] = {}
 
-    def require_new(value: str, line: int) -> None:
-        first_line = first_lines.setdefault(value.casefold(), line)
-        if first_line != line:
-            raise ValueError(f"the {value} is in line {first_line} already")
-
     def parse(line: int, row: Mapping[str, str]) -> Group:
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
         items = tuple(values.get("items", "").split())
@@ -110,19 +121,13 @@ def read_taxonomy(path: Path) -> list[Group]:
         group = Group(values["group"], values["root"], values["guideline"], items, values.get("key", ""), merged)
         if not group.name:
             raise ValueError("the group is empty")
-        require_new(f'group "{group.name}"', line)
-        for key in (group.key, *merged):
-            require_new(f'key "{key}"', line)
+        _require_new([f'group "{group.name}"', *(f'key "{key}"' for key in (group.key, *merged))], line, first_lines)
         if group.root not in ROOTS:
             raise ValueError(f'the root of "{group.name}" is "{group.root}"; expected {" or ".join(ROOTS)}')
         if not group.guideline:
             raise ValueError(f'the group "{group.name}" has no guideline')
-        for item in items:
-            if not ITEM_ID.fullmatch(item):
-                raise ValueError(
-                    f'"{item}" is not a Wikidata item; expected e.g. Q23397, several separated by spaces'
-                )
-            require_new(f"item {item}", line)
+        _check_items(items)
+        _require_new([f"item {item}" for item in items], line, first_lines)
         return group
 
     return read_rows(path, _REQUIRED, parse)
@@ -146,3 +151,45 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
             guideline = unify_line_breaks(group.guideline)
             row = (group.name, group.root, " ".join(group.items), guideline, *values)
             writer.writerow(map(escape_formula, row))
+
+
+def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]:
+    """Read and validate a vocabulary: a CSV file in UTF-8 with the columns term, group and items.
+
+    An empty group means that labels of this kind are dropped. Items are separated by spaces.
+
+    Returns:
+        Terms in the order of the file, without those of groups that the taxonomy does not have.
+
+    Raises:
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it has no term, the term or an item
+            of an earlier row, or an invalid item.
+    """
+    first_lines: dict[str, int] = {}
+
+    def parse(line: int, row: Mapping[str, str]) -> VocabularyTerm:
+        term = VocabularyTerm(row["term"].strip(), row["group"].strip() or None, tuple(row["items"].split()))
+        if not term.text:
+            raise ValueError("the term is empty")
+        _check_items(term.items)
+        names = [f'term "{normalise_label(term.text)}"', *(f"item {item}" for item in term.items)]
+        _require_new(names, line, first_lines)
+        return term
+
+    return [
+        term for term in read_rows(path, _VOCABULARY_COLUMNS, parse) if term.group is None or term.group in groups
+    ]
+
+
+def _check_items(items: Iterable[str]) -> None:
+    for item in items:
+        if not ITEM_ID.fullmatch(item):
+            raise ValueError(f'"{item}" is not a Wikidata item; expected e.g. Q23397, several separated by spaces')
+
+
+def _require_new(values: Iterable[str], line: int, first_lines: dict[str, int]) -> None:
+    """Raise if a value was in an earlier line, and enter it in ``first_lines``."""
+    for value in values:
+        first_line = first_lines.setdefault(value.casefold(), line)
+        if first_line != line:
+            raise ValueError(f"the {value} is in line {first_line} already")

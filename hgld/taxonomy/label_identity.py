@@ -29,10 +29,6 @@ def normalise_label(label: str) -> str:
 def label_id(label: str, class_item: str | None) -> str:
     """Return the stable id of a label: the class's item where known, else an id made from the normalised label.
 
-    Args:
-        label: Text of the label.
-        class_item: Id of the class's item; None where unknown.
-
     >>> label_id("lake", "Q23397"), label_id("Lake", None), label_id("lake ", None)
     ('Q23397', 'label-6f021f0268', 'label-6f021f0268')
     """
@@ -48,10 +44,6 @@ def unify_labels(labels: Sequence[str], items: Sequence[str | None]) -> tuple[li
     these have exactly one; otherwise it stays without. Two items with the same label stay two classes. Of the labels
     of one item, which may be from several languages or times, the most frequent is used, and so of the spellings of
     one normalised label; of equally frequent ones the first.
-
-    Args:
-        labels: Labels as scraped, one per landmark.
-        items: Item of the class for each label, or None.
 
     Returns:
         Labels and items, in the same order.

@@ -22,9 +22,7 @@ from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
 from hgld.datasets.manifest import write_manifest
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult
-from hgld.figures.class_means import ClassMeans
-from hgld.figures.lines import Panel
-from hgld.figures.scores import ScoreDensities
+from hgld.figures.comparisons import ClassMeans, Panel, ScoreDensities
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
 from tests.benchmark.comparisons import write_comparison

@@ -20,7 +20,7 @@ from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
-from hgld.figures.class_means import ClassMeans, draw_class_means
+from hgld.figures.comparisons import ClassMeans, draw_class_means
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from tests.datasets.pictures import picture

@@ -20,7 +20,7 @@ from hgld.datasets.readers.ijb_c import IjbC
 from hgld.datasets.readers.vggface2 import VggFace2
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
-from hgld.inspection.thumbnails import images_of_manifest
+from hgld.inspection.photos import images_of_manifest
 from hgld.io.images import box_inside
 from tests.datasets.test_readers import rows_of, write
 

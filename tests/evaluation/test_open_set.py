@@ -15,7 +15,7 @@ from hgld.evaluation.open_set import OpenSetAnswers, open_set_answers, rank_answ
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import Detector
 from hgld.rejection.inputs import DetectorInputs
-from hgld.rejection.scores.top1_cosine import Top1Cosine
+from hgld.rejection.scores.neighbours import Top1Cosine
 
 GALLERY = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
 LABELS = np.array([[1, 10], [2, 10], [3, 11]])

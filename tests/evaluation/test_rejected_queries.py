@@ -31,7 +31,7 @@ from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.rejection import build_detector
-from hgld.rejection.scores.margin import Margin
+from hgld.rejection.scores.neighbours import Margin
 from hgld.tables.embeddings import Embeddings
 
 CONFIG = EvaluationConfig(metrics=("R@1", "AP", "H-AP"), ranking=RankingConfig(block_size=7, precision="float64"))

@@ -10,10 +10,17 @@ import pytest
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 
-from hgld.figures import class_means, lines, scores, style
-from hgld.figures.class_means import ClassMeans, draw_class_means
-from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
-from hgld.figures.scores import ScoreDensities, draw_scores
+from hgld.figures import comparisons, style
+from hgld.figures.comparisons import (
+    ClassMeans,
+    Line,
+    LineStyle,
+    Panel,
+    ScoreDensities,
+    draw_class_means,
+    draw_panels,
+    draw_scores,
+)
 
 Draw = Callable[[Path], None]
 
@@ -50,8 +57,7 @@ def some_means(path: Path) -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Keep figures instead of saving them."""
     figures: list[Figure] = []
-    for module in (lines, scores, class_means):
-        monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(comparisons, "save", lambda figure, path: figures.append(figure))
     return figures
 
 

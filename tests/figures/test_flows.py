@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.figures.flows import OTHER, draw_flows, fold_small, order_columns
+from hgld.figures.groups import OTHER, draw_flows, fold_small, order_columns
 
 names = st.sampled_from([f"group {n}" for n in range(8)])
 flows = st.dictionaries(st.tuples(names, names), st.integers(1, 99), max_size=30).map(

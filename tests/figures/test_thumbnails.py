@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.figures.thumbnails import make_thumbnail
+from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
 
 RED, BLUE = (200, 40, 30), (30, 40, 200)

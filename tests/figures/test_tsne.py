@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hgld.figures.tsne import tsne_2d
+from hgld.figures.comparisons import tsne_2d
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 13])

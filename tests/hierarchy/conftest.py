@@ -3,15 +3,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from hgld import tables
+from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.labels.label_tables import PROVENANCE, scraped_row
 
-PROVENANCE = tables.Provenance("test")
 WHEN = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)
 #: Items and labels.
 LAKE, VOLCANO, MOUNTAIN = ("Q23397", "lake"), ("Q8072", "volcano"), ("Q8502", "mountain")
@@ -49,20 +51,15 @@ def write_scraped(folder: Path) -> Callable[..., Path]:
 
     def write(landmarks: Sequence[Sequence[tuple[str | None, str]]], split: str = "train") -> Path:
         rows = [
-            {
-                "split": split,
-                "landmark_id": number,
-                "category": f"http://commons.wikimedia.org/wiki/Category:L{number}",
-                "title": f"Category:L{number}",
-                "resolved_title": f"Category:Landmark {number}",
-                "item": f"Q{number}",
-                "route": "soft_redirect",
-                "revision": 1,
-                "instance_of": [{"item": item, "label": label, "language": None} for item, label in values],
-                "status": "ok" if values else "no_instance_of",
-                "source": "api",
-                "fetched_at": WHEN,
-            }
+            scraped_row(
+                number,
+                values,
+                split=split,
+                resolved_title=f"Category:Landmark {number}",
+                item=f"Q{number}",
+                route="soft_redirect",
+                revision=1,
+            )
             for number, values in enumerate(landmarks, 1)
         ]
         path = folder / f"scraped_{split}.parquet"
@@ -100,3 +97,12 @@ def write_completed(folder: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+def run(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary | None:
+    """Build hierarchy.parquet beside a clean table, with the decisions, groups and labels of :func:`folder`."""
+    folder = clean.parent
+    files = {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
+    if config is not None and config.multi:
+        files["irrelevant"] = folder / "irrelevant.csv"
+    return build_file(clean, folder / "hierarchy.parquet", config, **(files | options))

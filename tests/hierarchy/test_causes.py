@@ -20,13 +20,13 @@ from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
-from hgld.hierarchy.causes import explain_changes
-from hgld.hierarchy.changes import LandmarkChange, list_changes
+from hgld.hierarchy.changes import LandmarkChange, explain_changes, list_changes
 from hgld.hierarchy.compare import compare_files
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
-from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, PROVENANCE, WHEN, WIDE
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, WHEN, WIDE
+from tests.labels.label_tables import PROVENANCE, scraped_row
 
 Value = tuple[str, str]
 WATERFALL, CATHEDRAL = ("Q34038", "waterfall"), ("Q2977", "cathedral")
@@ -79,20 +79,7 @@ def build_in(
     """Build a hierarchy with all tables before it in a folder, under names of this test's own."""
     folder.mkdir()
     rows = [
-        {
-            "split": "train",
-            "landmark_id": number,
-            "category": f"http://commons.wikimedia.org/wiki/Category:L{number}{letter}",
-            "title": f"Category:L{number}{letter}",
-            "resolved_title": None,
-            "item": f"Q{number}",
-            "route": "direct",
-            "revision": revision,
-            "instance_of": [{"item": item, "label": label, "language": "en"} for item, label in values],
-            "status": "ok" if values else "no_instance_of",
-            "source": "api",
-            "fetched_at": WHEN,
-        }
+        scraped_row(number, values, name=f"L{number}{letter}", item=f"Q{number}", route="direct", revision=revision)
         for number, (values, revision, letter) in landmarks.items()
     ]
     table = pa.Table.from_pylist(rows, tables.SCRAPED.schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,11 +13,11 @@ from hgld.cli import app
 from hgld.cli.summaries.hierarchy import format_build, format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file
+from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.stats import hierarchy_stats
 from hgld.hierarchy.why import find_trace_sources, trace_landmark
 from hgld.labels.clean import clean_file
-from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE
+from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE, run
 
 
 @pytest.fixture
@@ -42,16 +41,6 @@ def completed(write_completed: Callable[..., Path]) -> Path:
             ("train", 6, None, None),
         ]
     )
-
-
-def run(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary | None:
-    folder = clean.parent
-    files = {
-        "decisions": folder / "decisions.csv",
-        "taxonomy": folder / "taxonomy.csv",
-        "irrelevant": folder / "irrelevant.csv",
-    }
-    return build_file(clean, folder / "hierarchy.parquet", config, **(files | options))
 
 
 def groups(hierarchy: Hierarchy) -> dict[tuple[str, int], tuple[str, str | None]]:
@@ -132,8 +121,6 @@ def test_proposals_alone_make_no_error_of_missing_labels(
 def test_unknown_groups_and_scores_are_refused(clean: Path, write_completed: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match="proposes groups that the taxonomy does not have: castle"):
         run(clean, completed=write_completed([("train", 5, "castle", 0.9)]))
-    with pytest.raises(InputError, match=r"gone\.parquet: no such file"):
-        run(clean, completed=clean.with_name("gone.parquet"))
     with pytest.raises(ConfigurationError, match=r"`completed_above` is 1\.5"):
         BuildConfig(completed_above=1.5)
 

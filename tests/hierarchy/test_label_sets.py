@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, LabelSets
 from hgld.hierarchy.label_sets import deviating_parents, take_images
-from hgld.hierarchy.landmark_label_sets import landmark_label_sets
 
 LEAVES = np.array([[leaf, leaf // 2] for leaf in range(6)])
 IMAGES = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=6)
@@ -97,7 +96,7 @@ def test_labels_of_landmarks_in_several_groups(caplog: pytest.LogCaptureFixture)
         }
     )
     hierarchy = Hierarchy.from_arrow(table)
-    sets = landmark_label_sets(hierarchy, np.array([9, 6, 5, 9]))
+    sets = hierarchy.label_sets_of(np.array([9, 6, 5, 9]))
     names = [
         [(int(row[0]), hierarchy.nodes[0][row[1]], hierarchy.nodes[1][row[2]]) for row in sets.of(image)]
         for image in range(4)

@@ -89,9 +89,9 @@ def test_split_of_images_is_inferred_or_required(official: Path, tmp_path: Path)
     ("text", "message"),
     [
         ("", "cannot be read as a table"),
-        ("id,name\na,1\n", "no column landmark_id"),
-        ("id,landmark_id\na,one\n", "landmark_id is string"),
-        ("id,landmark_id\na,\nb,2\n", "1 empty"),
+        ("id,name\na,1\n", "expected the columns landmark_id and id, or landmark_id and images; found id, name"),
+        ("id,landmark_id\na,one\n", "CSV conversion error to int64"),
+        ("id,landmark_id\na,\nb,2\n", "landmark_id is missing in 1 of 2 rows"),
         ("id,landmark_id\na,1,2\n", "cannot be read as a table"),
     ],
 )

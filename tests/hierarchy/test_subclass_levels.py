@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.hierarchy.subclass_levels import subclass_levels
+from hgld.hierarchy.build import subclass_levels
 from hgld.taxonomy.groups import Group
 
 ITEMS = [f"Q{n}" for n in range(1, 13)]

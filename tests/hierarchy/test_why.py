@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 from hgld import tables
 from hgld.cli import app
 from hgld.errors import InputError
-from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.why import TraceSources, find_trace_sources, trace_landmark
 from hgld.labels.clean import clean_file
 from hgld.resources import annotation_file
-from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, VOLCANO, WIDE, run
+from tests.labels.label_tables import PROVENANCE
 
 
 @pytest.fixture
@@ -38,20 +39,8 @@ def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
     }
     clusters = pa.Table.from_pylist([row], schema=tables.CLUSTERS.schema)
     tables.write_table(folder / "clusters.parquet", tables.CLUSTERS, clusters, PROVENANCE)
-    build(folder, BuildConfig(allow_undecided=True))
+    run(folder / "clean.parquet", BuildConfig(allow_undecided=True), force=True)
     return folder / "hierarchy.parquet"
-
-
-def build(folder: Path, config: BuildConfig) -> None:
-    build_file(
-        folder / "clean.parquet",
-        folder / "hierarchy.parquet",
-        config,
-        decisions=folder / "decisions.csv",
-        taxonomy=folder / "taxonomy.csv",
-        irrelevant=folder / "irrelevant.csv" if config.multi else None,
-        force=True,
-    )
 
 
 def sources_of(hierarchy: Path, annotations: Path) -> TraceSources:
@@ -109,7 +98,7 @@ def test_trace_shows_further_groups_and_extra_levels(built: Path) -> None:
         [{"item": "Q23397", "label": "lake", "language": None, "subclass_of": []}], schema=tables.CLASSES.schema
     )
     tables.write_table(built.with_name("x.classes.parquet"), tables.CLASSES, classes, PROVENANCE)
-    build(built.parent, BuildConfig(allow_undecided=True, multi=True, extra_levels=1))
+    run(built.parent / "clean.parquet", BuildConfig(allow_undecided=True, multi=True, extra_levels=1), force=True)
     result = steps(built, 4)
     assert (result["class"], result["group"], result["further groups"]) == ("Q12280", "bridge", "lake")
     assert result["extra level 1"] == "bridge"

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.inspection.mean_embeddings import class_means, neighbour_agreement
+from hgld.inspection.figure_data import class_means, neighbour_agreement
 
 
 def test_means_are_averages_of_directions() -> None:

@@ -16,8 +16,8 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import LabelJudgements
-from hgld.inspection import curves as curves_module
-from hgld.inspection.curves import PrecisionRecall, precision_recall
+from hgld.inspection import figure_data
+from hgld.inspection.figure_data import PrecisionRecall, precision_recall
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 
@@ -104,7 +104,7 @@ def test_area_below_a_curve_is_ap(query: int) -> None:
 
 def test_block_size_does_not_change_the_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = leave_one_out(2, GRID)
-    monkeypatch.setattr(curves_module, "_BLOCK", {"cpu": 1})
+    monkeypatch.setattr(figure_data, "_BLOCK", {"cpu": 1})
     parts = leave_one_out(2, GRID)
     np.testing.assert_allclose(parts.precision, whole.precision)
     np.testing.assert_allclose(parts.hierarchical, whole.hierarchical)

@@ -16,7 +16,7 @@ from hgld.evaluation import Evaluation, RankingConfig, evaluate_retrieval
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import Hierarchy
-from hgld.inspection.evaluation_page import write_evaluation_page
+from hgld.inspection.query_pages import write_evaluation_page
 from tests.datasets.pictures import picture
 from tests.gldv2.test_image_index import write_tar
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.examples import ExampleGroup
+from hgld.figures.photographs import ExampleGroup
 from hgld.inspection import examples
 from hgld.inspection.examples import ExamplesConfig, draw_examples_file
 from hgld.tables import Provenance

@@ -20,9 +20,9 @@ from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.level_styles import level_styles
-from hgld.inspection.method_differences import find_method_differences
-from hgld.inspection.method_differences_picture import draw_method_differences
+from hgld.figures.style import level_styles
+from hgld.inspection.queries import find_method_differences
+from hgld.inspection.query_pages import draw_method_differences
 from hgld.ragged import RaggedIndices
 from tests.inspection.toy_pages import method_differences, photos
 

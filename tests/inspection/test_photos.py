@@ -14,8 +14,13 @@ from hgld.errors import InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy import Hierarchy
-from hgld.inspection.photos import landmark_names, manifest_photo
-from hgld.inspection.thumbnails import images_in_folder, images_in_shards, images_of_manifest
+from hgld.inspection.photos import (
+    images_in_folder,
+    images_in_shards,
+    images_of_manifest,
+    landmark_names,
+    manifest_photo,
+)
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 

@@ -15,14 +15,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.figures.style import level_styles
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
-from hgld.inspection.level_styles import level_styles
-from hgld.inspection.method_differences import MethodDifferences
-from hgld.inspection.photos import Photo, PhotoSource
+from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_in_shards
+from hgld.inspection.queries import MethodDifferences, WorstQueries
 from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
-from hgld.inspection.thumbnails import FindImage, images_in_shards
-from hgld.inspection.worst_queries import WorstQueries
 from tests.axe import violations
 from tests.inspection.toy_pages import HOSTILE, method_differences, photo, photos, picture, worst_queries
 

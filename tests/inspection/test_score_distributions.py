@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import LabelJudgements
-from hgld.inspection.score_distributions import ScoreCounts, count_scores
+from hgld.inspection.figure_data import ScoreCounts, count_scores
 from hgld.ragged import RaggedIndices
 
 N_BINS = 20

@@ -12,7 +12,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.worst_queries import find_worst_queries
+from hgld.inspection.queries import find_worst_queries
 from hgld.ragged import RaggedIndices
 
 

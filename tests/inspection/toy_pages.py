@@ -9,11 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from hgld.inspection.method_differences import MethodDifferences, MethodRankings
-from hgld.inspection.photos import Photo, PhotoSource
-from hgld.inspection.thumbnails import FindImage
-from hgld.inspection.top_k import TopK
-from hgld.inspection.worst_queries import WorstQueries
+from hgld.inspection.photos import FindImage, Photo, PhotoSource
+from hgld.inspection.queries import MethodDifferences, MethodRankings, TopK, WorstQueries
 
 HOSTILE = """</title><img src=x onerror="document.title='broken'">'"&{{ 7 * 7 }}"""
 

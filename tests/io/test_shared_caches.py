@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from hgld.datasets.resizing import resize
 from hgld.io.hub import hub_snapshot
-from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import load_cached_encoder
 Path(sys.argv[1]).touch()
 while not Path(sys.argv[2]).exists():
     time.sleep(0.002)

@@ -16,9 +16,15 @@ from hgld.cli.labels import parse_sweep
 from hgld.cli.summaries.labels import format_clusters, format_sweep
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import MapPhotograph
-from hgld.labels.cluster_sweep import sweep, sweep_file
-from hgld.labels.clustering import ClusterConfig, Clusters, allocate_subclusters, cluster_labels
-from hgld.labels.clusters import cluster_file
+from hgld.labels.clusters import (
+    ClusterConfig,
+    Clusters,
+    allocate_subclusters,
+    cluster_file,
+    cluster_labels,
+    sweep,
+    sweep_file,
+)
 from tests.labels.label_tables import PROVENANCE
 
 
@@ -131,9 +137,9 @@ def test_clusters_do_not_depend_on_threads_or_row_order(
     assert tables.read_table(tmp_path / "3.parquet", tables.CLUSTERS).equals(results[0])
 
 
-def test_files_are_rewritten_only_after_a_change(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:
+def test_table_of_clusters(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:
     embeddings = write_embeddings(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3)
-    out, config = tmp_path / "c" / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
+    out, config = tmp_path / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
     summary = cluster_file(embeddings, out, config)
     assert summary is not None
     assert [(row.cluster, row.labels, row.landmarks) for row in summary.rows] == [
@@ -146,14 +152,7 @@ def test_files_are_rewritten_only_after_a_change(write_embeddings: Callable[...,
     assert [row["cluster"] for row in rows] == [1] * 4 + [2] * 3 + [3] * 5
     assert {row["suggested_group"] for row in rows} == {None}
     assert rows[0]["cluster_name"] == summary.rows[0].name
-
-    assert cluster_file(embeddings, out, config) is None
-    for side in (".png", ".html"):
-        out.with_suffix(side).unlink()
-        assert cluster_file(embeddings, out, config) is not None
-        assert out.with_suffix(side).is_file()
     assert cluster_file(embeddings, out, ClusterConfig(n_clusters=3, n_subclusters=4, seed=1)) is not None
-    assert cluster_file(embeddings, out, config, force=True) is not None
 
 
 def test_photographs_of_all_subclusters_come_first(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:

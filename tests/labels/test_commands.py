@@ -74,8 +74,6 @@ def test_from_scraped_to_clusters(encoder: str, write_scraped: Callable[..., Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("clean", "none.parquet"), "none.parquet: no such file"),
-        (("embed", "none.parquet"), "none.parquet: no such file"),
         (("embed", "none.parquet", "--template", "x"), "exactly one {}"),
         (("cluster", "none.parquet"), "none.parquet: no such file"),
         (("cluster", "none.parquet", "--sweep", "9"), "4:40"),

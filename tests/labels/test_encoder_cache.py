@@ -12,9 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError
-from hgld.labels import encoder_cache
-from hgld.labels.encoder_cache import load_cached_encoder
-from hgld.labels.encoders import NGrams
+from hgld.labels import encoders
+from hgld.labels.encoders import NGrams, load_cached_encoder
 
 TEXTS = ["lake", "church building", "bay"]
 
@@ -38,7 +37,7 @@ class Loader:
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Loader:
     loader = Loader()
-    monkeypatch.setattr(encoder_cache, "load_encoder", loader)
+    monkeypatch.setattr(encoders, "load_encoder", loader)
     monkeypatch.setenv("HGLD_CACHE", str(tmp_path / "cache"))
     return loader
 
@@ -72,7 +71,7 @@ def test_another_batch_device_encoder_or_version_is_encoded(
     assert len(loader.batches) == 5
     os.utime(checkpoint, (0, 0))
     load_cached_encoder(encoder, "cpu").encode(TEXTS)
-    monkeypatch.setattr(encoder_cache, "version", lambda package: "next")
+    monkeypatch.setattr(encoders, "version", lambda package: "next")
     load_cached_encoder("minilm", "cpu").encode(TEXTS)
     assert len(loader.batches) == 7
 
@@ -111,7 +110,7 @@ def test_a_cache_that_cannot_be_written_is_ignored(
 
 
 def test_oldest_files_make_room(loader: Loader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_cache, "MAX_FILES", 2)
+    monkeypatch.setattr(encoders, "MAX_FILES", 2)
     encoder = load_cached_encoder("minilm", "cpu")
     for age, text in enumerate(["a", "b", "c"]):
         encoder.encode([text])

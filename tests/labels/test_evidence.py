@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +12,9 @@ from numpy.typing import NDArray
 from hgld.labels.class_graph import levels_above
 from hgld.labels.evidence import EVIDENCE_KINDS, Evidence, find_evidence, nearest_examples
 from hgld.labels.examples import EmbeddedLabels
-from hgld.tables import CLASSES
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group
-from hgld.taxonomy.vocabulary import VocabularyTerm
-from tests.labels.label_tables import decision
+from hgld.taxonomy.groups import Group, VocabularyTerm
+from tests.labels.label_tables import classes_table, decision
 from tests.labels.word_encoder import Words
 
 GROUPS = (
@@ -27,17 +24,6 @@ GROUPS = (
     Group("gate", "human-made", "City gate, arch.", ()),
 )
 BRIDGE, CASTLE, LAKE, GATE, NONE = range(5)
-
-
-def classes_table(rows: Mapping[str, tuple[str, Sequence[str]]]) -> pa.Table:
-    """Label and parents by item."""
-    return pa.Table.from_pylist(
-        [
-            {"item": item, "label": label, "language": "en", "subclass_of": list(parents)}
-            for item, (label, parents) in rows.items()
-        ],
-        CLASSES.schema,
-    )
 
 
 VOCABULARY = (

@@ -5,8 +5,7 @@ import numpy as np
 from hgld.labels.examples import EmbeddedLabels, Example, collect_examples, taxonomy_terms
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, read_taxonomy
-from hgld.taxonomy.vocabulary import VocabularyTerm
+from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy
 from tests.labels.label_tables import decision
 
 

@@ -17,27 +17,27 @@ from hgld import tables
 from hgld.cli import app
 from hgld.cli.summaries.labels import format_suggestions
 from hgld.errors import InputError
-from hgld.labels.clustering import ClusterConfig
-from hgld.labels.clusters import cluster_file
+from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file, embed_labels
 from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
+    RELIABILITY,
+    WEIGHTS,
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
+    score_groups,
     suggest_file,
     suggest_groups,
 )
-from hgld.labels.suggestion_scores import RELIABILITY, WEIGHTS, score_groups
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, write_decisions
-from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary, write_taxonomy
 from hgld.taxonomy.label_identity import label_id
-from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
-from tests.labels.label_tables import decision
+from tests.labels.label_tables import classes_table, decision, write_classes
 from tests.labels.word_encoder import Words
 
 GROUPS = (
@@ -53,17 +53,13 @@ def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | Non
     words = Words()
     texts = [text for _, text in labels]
     label_of = dict(labels)
-    classes = [
-        {"item": item, "label": label_of.get(item, item), "language": "en", "subclass_of": above}
-        for item, above in (parents or {}).items()
-    ]
     return SuggestionInputs(
         clusters=pa.table({}),
         labels=EmbeddedLabels([label_id for label_id, _ in labels], texts, words.unit(texts)),
         landmarks=np.ones(len(labels), np.int64),
         groups=GROUPS,
         vocabulary=VOCABULARY,
-        classes=[pa.Table.from_pylist(classes, tables.CLASSES.schema)],
+        classes=[classes_table({item: (label_of.get(item, item), above) for item, above in (parents or {}).items()})],
         embed=words.unit,
     )
 
@@ -206,15 +202,10 @@ def shipped_inputs(encoder: TextEncoder) -> SuggestionInputs:
     names = list(SUPERCLASSES)
     parents = {parent for above in SUPERCLASSES.values() for parent in above}
     # The ids are not Wikidata's: classes are recognised by their labels.
-    classes = [
-        {
-            "item": label_id(name, None),
-            "label": name,
-            "language": "en",
-            "subclass_of": [label_id(parent, None) for parent in SUPERCLASSES.get(name, [])],
-        }
+    classes = {
+        label_id(name, None): (name, [label_id(parent, None) for parent in SUPERCLASSES.get(name, [])])
         for name in sorted({*names, *parents})
-    ]
+    }
     # A third of the vocabulary, to save time, with the superclasses but without the labels, as if they were unseen.
     part = [
         term
@@ -227,7 +218,7 @@ def shipped_inputs(encoder: TextEncoder) -> SuggestionInputs:
         landmarks=np.ones(len(names), np.int64),
         groups=groups,
         vocabulary=part,
-        classes=[pa.Table.from_pylist(classes, tables.CLASSES.schema)],
+        classes=[classes_table(classes)],
         embed=embed,
     )
 
@@ -292,9 +283,7 @@ def clusters(write_clean: Callable[..., Path], tmp_path: Path) -> Path:
     config = EmbedConfig(encoder="minilm", templates=["{}"])
     embed_file(write_clean(LANDMARKS), embeddings, config, load=lambda *_: Words())
     cluster_file(embeddings, out, ClusterConfig(n_clusters=2, n_subclusters=2))
-    rows = [{"item": "Q3", "label": "snow shed", "language": "en", "subclass_of": ["Q53060"]}]
-    classes = pa.Table.from_pylist(rows, tables.CLASSES.schema)
-    tables.write_table(tmp_path / "train.classes.parquet", tables.CLASSES, classes, tables.Provenance("test"))
+    write_classes(tmp_path / "train.classes.parquet", {"Q3": ("snow shed", ["Q53060"])})
     write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
     return out
 
@@ -346,7 +335,6 @@ def test_suggest_reruns_only_after_a_change(
     decisions = tmp_path / "decisions.csv"
     assert run(out) is not None
     assert run(out) is None
-    assert run(out, force=True) is not None
     write_decisions(decisions, [decision("Q4", "rain shed", "castle / fort")])
     assert run(out, decisions=[decisions]) is not None
     assert run(out, decisions=[decisions]) is None
@@ -389,10 +377,10 @@ def test_renamed_group_is_suggested_by_its_key(
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
-def test_missing_inputs_are_named(run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path) -> None:
+def test_embeddings_that_do_not_fit_are_reported(
+    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "label_embeddings.parquet"
-    with pytest.raises(InputError, match=r"none\.csv: no such file"):
-        run(decisions=[tmp_path / "none.csv"])
     made = tables.read_provenance(path)
     table = tables.read_table(path, tables.LABEL_EMBEDDINGS)
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table.slice(1), made)
@@ -400,12 +388,6 @@ def test_missing_inputs_are_named(run: Callable[..., SuggestSummary | None], clu
         run()
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table, tables.Provenance("test"))
     with pytest.raises(InputError, match="does not say which encoder"):
-        run()
-    path.unlink()
-    with pytest.raises(InputError, match=r"label_embeddings\.parquet: no such file.*`embeddings`"):
-        run()
-    clusters.unlink()
-    with pytest.raises(InputError, match="hgld cluster writes it"):
         run()
 
 

@@ -30,8 +30,7 @@ from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
-from hgld.tables.deviations import deviations_path, read_deviations
-from hgld.tables.embeddings import read_embeddings
+from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings
 from tests.child_processes import run_child, single_thread_environment
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.agreement import Confusion, draw_confusion
+from hgld.figures.groups import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
 from hgld.review.opinions import DROP, UNSURE, Opinions
 from hgld.taxonomy.decisions import write_decisions

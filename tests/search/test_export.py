@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.hierarchy.label_sets import single_labels
-from hgld.search.export import export_gallery
-from hgld.search.gallery import Gallery
+from hgld.search.gallery import Gallery, export_gallery
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
 from tests.search.conftest import PATHS

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from hgld.cli import app
 from hgld.hierarchy.label_sets import single_labels
-from hgld.search.answer_page import write_answer_page
+from hgld.search.answers import write_answer_page
 from hgld.search.query_model import load_query_model
 from hgld.search.searcher import Searcher
 from hgld.tables import read_provenance

@@ -18,8 +18,7 @@ from starlette.testclient import TestClient
 from hgld.pages.access import PageKeys
 from hgld.pages.server import page_server
 from hgld.search import served_page
-from hgld.search.gallery import read_gallery
-from hgld.search.photographs import gallery_photographs
+from hgld.search.gallery import gallery_photographs, read_gallery
 from hgld.search.query_model import load_query_model
 from hgld.search.searcher import Searcher
 from hgld.search.served_page import search_app

@@ -187,15 +187,15 @@ def test_layouts_change_only_with_their_version() -> None:
         for spec in TABLES.values()
     }
     values = "list<element: struct<item: string, label: string not null, language: string> not null>"
+    of_landmark = ["split: string !", "landmark_id: int64 !", "category: string !"]
+    of_label = ["label_id: string !", "label: string !", "landmarks_train: int64 !", "landmarks_index: int64 !"]
     of_run = [
         "split: int64", "seed: int64 !", "metric: string !", "value: double !", "steps: int64 !",
         "train_seconds: double !", "device: string !", "machine: string !",
     ]  # fmt: skip
     assert layouts == {
         "scraped/1": [
-            "split: string !",
-            "landmark_id: int64 !",
-            "category: string !",
+            *of_landmark,
             "title: string !",
             "resolved_title: string",
             "item: string",
@@ -215,32 +215,11 @@ def test_layouts_change_only_with_their_version() -> None:
             "revision: int64",
             "redirected_from: list<element: string not null>",
         ],
-        "clean/1": [
-            "split: string !",
-            "landmark_id: int64 !",
-            "category: string !",
-            "supercategory: string !",
-            "class_item: string",
-        ],
-        "removed/1": [
-            "split: string !",
-            "landmark_id: int64 !",
-            "category: string !",
-            "reason: string !",
-            f"instance_of: {values} !",
-        ],
-        "label_embeddings/1": [
-            "label_id: string !",
-            "label: string !",
-            "landmarks_train: int64 !",
-            "landmarks_index: int64 !",
-            "embedding: fixed_size_list<element: float not null>[0] !",
-        ],
+        "clean/1": [*of_landmark, "supercategory: string !", "class_item: string"],
+        "removed/1": [*of_landmark, "reason: string !", f"instance_of: {values} !"],
+        "label_embeddings/1": [*of_label, "embedding: fixed_size_list<element: float not null>[0] !"],
         "clusters/2": [
-            "label_id: string !",
-            "label: string !",
-            "landmarks_train: int64 !",
-            "landmarks_index: int64 !",
+            *of_label,
             "cluster: int32 !",
             "cluster_name: string !",
             "subcluster: int32 !",
@@ -251,17 +230,13 @@ def test_layouts_change_only_with_their_version() -> None:
             "null> not null> !",
         ],
         "hierarchy/1": [
-            "split: string !",
-            "landmark_id: int64 !",
-            "category: string !",
+            *of_landmark,
             "supercategory: string !",
             "hierarchical_label: string !",
             "natural_or_human_made: string !",
         ],
         "completed/1": [
-            "split: string !",
-            "landmark_id: int64 !",
-            "category: string !",
+            *of_landmark,
             "reason: string !",
             "photographs: int64 !",
             "group: string",

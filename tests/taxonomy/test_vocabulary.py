@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InputError
-from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
+from hgld.taxonomy.groups import VocabularyTerm, read_vocabulary
 
 
 def test_terms_of_other_taxonomies_are_ignored(tmp_path: Path) -> None:

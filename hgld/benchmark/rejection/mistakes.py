@@ -13,12 +13,11 @@ from hgld.benchmark.rejection.image_sets import ImageSet
 from hgld.benchmark.rejection.model_embeddings import embed_sets
 from hgld.benchmark.rejection.score_parts import ScorePart
 from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.figures.style import level_styles
 from hgld.hierarchy import load_hierarchy
-from hgld.inspection.level_styles import level_styles
 from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
-from hgld.inspection.photos import Photo, PhotoSource, landmark_titles, manifest_photo
-from hgld.inspection.thumbnails import FindImage, images_of_manifest
-from hgld.inspection.top_k import TopK
+from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo
+from hgld.inspection.queries import TopK
 
 #: Number of nearest images that are shown of each query.
 _K = 5

@@ -15,8 +15,7 @@ from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import find_checkpoint, load_checkpoint_model
-from hgld.tables.deviations import deviations_path, read_deviations
-from hgld.tables.embeddings import read_embeddings, rows_of
+from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings, rows_of
 from hgld.training.training_images import read_training_manifest
 from hgld.training.training_settings import DataSettings
 

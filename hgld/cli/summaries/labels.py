@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from hgld.labels.suggest import LIKELY_SCORE
 
 if TYPE_CHECKING:
+    from hgld.figures.label_map import SweepPoint
     from hgld.labels.clean import CleanSummary, SplitSummary
-    from hgld.labels.cluster_sweep import SweepSummary
     from hgld.labels.clusters import ClusterSummary
     from hgld.labels.embed import EmbedSummary
     from hgld.labels.suggest import SuggestSummary
@@ -61,11 +62,11 @@ def format_clusters(summary: ClusterSummary) -> str:
     return "\n".join(lines)
 
 
-def format_sweep(summary: SweepSummary) -> str:
+def format_sweep(points: Sequence[SweepPoint]) -> str:
     """Return a table of inertia and silhouette by number of clusters."""
     lines = [
         "  k     inertia  silhouette",
-        *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in summary.points),
+        *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in points),
     ]
     return "\n".join(lines)
 

@@ -18,7 +18,6 @@ from hgld.datasets.splits import first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.hierarchy.landmark_label_sets import landmark_label_sets
 from hgld.tables import IMAGES, MANIFEST, read_table
 from hgld.tables.image_landmarks import read_image_landmarks
 
@@ -151,6 +150,6 @@ def _levels_above(hierarchy: Hierarchy, landmark_ids: NDArray[np.int64], split: 
     if hierarchy.hierarchical_labels is None:
         labels = hierarchy.labels_of(landmark_ids, split)[:, 1:]
     else:
-        sets = landmark_label_sets(hierarchy, landmark_ids, split)
+        sets = hierarchy.label_sets_of(landmark_ids, split)
         labels = LabelSets(sets.labels[:, 1:], sets.members)
     return label_columns(labels, hierarchy.level_names[1:], hierarchy.nodes)

@@ -5,11 +5,11 @@ Hybrid Energy Based Model in the Feature Space for Out-of-Distribution Detection
 table numbers in this package are those of the thesis; "the published code" is https://github.com/MarcLafon/heatood.
 
 ==================  =======================================================================================
-``priors``          energies of the priors: Gaussians of the classes, and the energy of logits (Sec. 5.2.2)
-``residual``        the residual energy, a multi-layer perceptron
-``langevin``        sampling by stochastic gradient Langevin dynamics (Eq. 5.4)
-``settings``        hyper-parameters of both, and the presets of the thesis and of the published code
-``training``        the losses (Eqs. 5.3, 5.5, 5.6), and training the residual energy of one prior
+``energies``        priors, which are Gaussians of the classes and the energy of logits (Sec. 5.2.2), and the
+                    residual energy, a multi-layer perceptron
+``settings``        hyper-parameters of training, and the presets of the thesis and of the published code
+``training``        stochastic gradient Langevin dynamics (Eq. 5.4), the losses (Eqs. 5.3, 5.5, 5.6), and training
+                    the residual energy of one prior
 ``composition``     one energy from several (Eq. 5.7)
 ==================  =======================================================================================
 

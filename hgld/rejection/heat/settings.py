@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -73,7 +73,7 @@ class ResidualSettings:
         variant: See :data:`Variant`.
         hidden_dim: Number of hidden units.
         n_hidden: Number of hidden layers between the first and the last.
-        shared_hidden: Whether these are one layer; see :class:`~hgld.rejection.heat.residual.ResidualEnergy`.
+        shared_hidden: Whether these are one layer; see :class:`~hgld.rejection.heat.energies.ResidualEnergy`.
         epochs: Number of passes over the images of the index.
         batch_size: Number of images, and of chains, of each update; the thesis names none.
         learning_rate: Learning rate of Adam, whose betas are 0 and 0.999, as in the published code.
@@ -101,12 +101,11 @@ class ResidualSettings:
     langevin: LangevinSettings = field(default_factory=LangevinSettings)
 
     def __post_init__(self) -> None:
-        lowest: Mapping[str, float] = {"hidden_dim": 1, "batch_size": 1, "n_hidden": 0, "epochs": 0, "l2": 0}
-        lowest = {**lowest, "input_noise": 0}
+        lowest = {"hidden_dim": 1, "batch_size": 1, "n_hidden": 0, "epochs": 0, "l2": 0, "input_noise": 0}
         for name, bound in lowest.items():
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= bound):
-                raise ConfigurationError(f"`{name}` is {value}; expected a finite number of at least {bound:g}")
+                raise ConfigurationError(f"`{name}` is {value}; expected a finite number of at least {bound}")
         for name in ("learning_rate", "temperature"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -133,22 +132,13 @@ PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
     },
     "code": {
         "gmm": _CODE,
-        "energy": ResidualSettings(
-            variant="code",
-            shared_hidden=True,
-            learning_rate=1e-5,
-            decay_after=10,
+        "energy": replace(
+            _CODE,
+            batch_size=256,
             l2=0.1,
             temperature=1.0,
             langevin=LangevinSettings(50, (0.1, 0.01), (0.1, 0.01), "code"),
         ),
-        "gmm_std": ResidualSettings(
-            variant="code",
-            shared_hidden=True,
-            batch_size=1024,
-            learning_rate=1e-5,
-            decay_after=10,
-            langevin=LangevinSettings(steps=1, variant="code"),
-        ),
+        "gmm_std": replace(_CODE, langevin=LangevinSettings(steps=1, variant="code")),
     },
 }

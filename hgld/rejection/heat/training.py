@@ -5,20 +5,69 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
 
 from hgld.errors import ConfigurationError
 from hgld.progress import NoProgress, Progress
-from hgld.rejection.heat.langevin import Energy, langevin_steps
-from hgld.rejection.heat.priors import Prior, normal_noise
-from hgld.rejection.heat.residual import ResidualEnergy
-from hgld.rejection.heat.settings import ResidualSettings
+from hgld.rejection.heat.energies import Prior, ResidualEnergy, normal_noise
+from hgld.rejection.heat.settings import LangevinSettings, ResidualSettings
 
 log = logging.getLogger(__name__)
 _LOG_INTERVAL_S = 10.0
+
+Energy = Callable[[torch.Tensor], torch.Tensor]
+
+
+class LangevinStep(NamedTuple):
+    """A step of a chain.
+
+    Args:
+        gradient: Gradient of the energy where the step began, shape (n, d).
+        features: Where it ended, shape (n, d).
+    """
+
+    gradient: torch.Tensor
+    features: torch.Tensor
+
+
+def langevin_steps(
+    energy: Energy,
+    start: torch.Tensor,
+    noise: Iterable[torch.Tensor],
+    settings: LangevinSettings,
+    *,
+    project: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Iterator[LangevinStep]:
+    """Yield the steps ``z <- z - step grad E(z) + scale w`` of chains, one per row.
+
+    In Eq. 5.4 the step is ``eta / 2`` and the scale ``sqrt(eta)``. The published code subtracts its noise, which is
+    symmetric.
+
+    Args:
+        energy: Function from features, shape (n, d), to energies, shape (n,).
+        start: float, shape (n, d): where the chains begin.
+        noise: Standard normal noise w of each step, shape (n, d).
+        settings: Number and sizes of the steps.
+        project: Function applied to the end of each step. Default: none.
+    """
+    features = start
+    for step, scale, own_noise in zip(settings.gradient_factors(), settings.noise_scales(), noise, strict=False):
+        gradient = energy_gradient(energy, features)
+        features = features - step * gradient + scale * own_noise
+        if project is not None:
+            features = project(features)
+        yield LangevinStep(gradient, features)
+
+
+def energy_gradient(energy: Energy, features: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of each row's energy with respect to the row, shape (n, d)."""
+    with torch.enable_grad():
+        features = features.detach().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(energy(features).sum(), features)
+    return gradient
 
 
 class Sampler(Protocol):

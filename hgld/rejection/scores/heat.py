@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, get_args
 
 import torch
 
@@ -12,30 +12,19 @@ from hgld.compute.dtypes import at_least_float32
 from hgld.compute.scoring import ScoringConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress, Progress
-from hgld.rejection.classifier_detector import index_classifier
-from hgld.rejection.detector import Detector, Scores
+from hgld.rejection.detector import Detector, Input, Range, Scores, choice, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
-from hgld.rejection.heat.composition import (
-    Composition,
-    Standardisation,
-    check_composition,
-    compose_energies,
-)
-from hgld.rejection.heat.priors import (
-    GaussianPrior,
-    GaussianSampler,
-    LogitPrior,
-    Prior,
-)
-from hgld.rejection.heat.residual import ResidualEnergy
+from hgld.rejection.heat.composition import Composition, Standardisation, check_composition, compose_energies
+from hgld.rejection.heat.energies import GaussianPrior, GaussianSampler, LogitPrior, Prior, ResidualEnergy
 from hgld.rejection.heat.settings import PRESETS, PriorName, ResidualSettings, Variant
 from hgld.rejection.heat.training import NormalSampler, Sampler, corrected_energy, train_residual_energy
 from hgld.rejection.inputs import DetectorInputs
-from hgld.rejection.option_checks import check_choice
+from hgld.rejection.scores.classifiers import index_classifier
 
 _BLOCK = 8192
 
 
+@dataclass(eq=False)
 class Heat(Detector):
     """The composition of corrected energies of priors (thesis, chapter 5; Lafon et al., ICML 2023).
 
@@ -65,8 +54,8 @@ class Heat(Detector):
         steps: Number of steps of Langevin dynamics.
         step_size: Size of the first step, which decays to a tenth.
         noise: Scale of the noise of the first step, which decays to a tenth.
-        shrinkage: See :class:`~hgld.rejection.scores.mahalanobis.Mahalanobis`.
-        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
+        shrinkage: See :class:`~hgld.rejection.scores.gaussians.GaussianDetector`.
+        classifier: See :class:`~hgld.rejection.scores.classifiers.ClassifierDetector`.
         seed: Seed of training.
         device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
 
@@ -77,42 +66,33 @@ class Heat(Detector):
         ConfigurationError: An option is out of range, or there is no such prior.
     """
 
-    name = "heat"
-    requires = frozenset({"labels"})
-    uses = frozenset({"deviations"})
-    progress: Progress = NoProgress()
+    name: ClassVar[str] = "heat"
+    requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
+    uses: ClassVar[frozenset[Input]] = frozenset[Input]({"deviations"})
+    progress: Progress = field(init=False, repr=False, default_factory=NoProgress)
+    priors: str | None = None
+    variant: Variant = choice("thesis", Variant)
+    composition: Composition = "standardised_mean"
+    beta: float = 0.0
+    epochs: int | None = None
+    batch_size: int | None = None
+    hidden_dim: int | None = None
+    shared_hidden: bool | None = None
+    learning_rate: float | None = None
+    l2: float | None = None
+    temperature: float | None = None
+    steps: int | None = None
+    step_size: float | None = None
+    noise: float | None = None
+    shrinkage: float | None = option(None, Range("a number from 0 to 1", lambda value: 0 <= value <= 1))
+    classifier: str = "softmax"
+    seed: int = 0
+    device: str = "cpu"
 
-    def __init__(
-        self,
-        priors: str | None = None,
-        variant: Variant = "thesis",
-        composition: Composition = "standardised_mean",
-        beta: float = 0.0,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        hidden_dim: int | None = None,
-        shared_hidden: bool | None = None,
-        learning_rate: float | None = None,
-        l2: float | None = None,
-        temperature: float | None = None,
-        steps: int | None = None,
-        step_size: float | None = None,
-        noise: float | None = None,
-        shrinkage: float | None = None,
-        classifier: str = "softmax",
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        check_choice(get_args(Variant), variant=variant)
-        check_composition(beta, composition)
-        if shrinkage is not None and not 0 <= shrinkage <= 1:
-            raise ConfigurationError(f"`shrinkage` is {shrinkage}; expected a number from 0 to 1")
-        self.priors, self.variant, self.composition, self.beta = priors, variant, composition, beta
-        self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
-        self.hidden_dim, self.shared_hidden, self.l2, self.temperature = hidden_dim, shared_hidden, l2, temperature
-        self.steps, self.step_size, self.noise = steps, step_size, noise
-        self.shrinkage, self.classifier, self.seed, self.device = shrinkage, classifier, seed, device
-        self._named = None if priors is None else _parse_priors(priors)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_composition(self.beta, self.composition)
+        self._named = None if self.priors is None else _parse_priors(self.priors)
         self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
         self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
         self._on = torch.device("cpu")
@@ -219,19 +199,18 @@ class Heat(Detector):
             classifier = index_classifier(self.classifier, images, self.name)
             logit_prior = LogitPrior(classifier.weight, classifier.bias).to(self._on)
             if is_code:
-                return logit_prior, NormalSampler(logit_prior.weight)
-            gaussians = GaussianPrior(fit_gaussians(inputs, classes, shrinkage=self.shrinkage)).to(self._on).gaussians
+                return logit_prior, NormalSampler(logit_prior.density.weight)
+            gaussians = GaussianPrior(fit_gaussians(inputs, classes, shrinkage=self.shrinkage)).to(self._on).density
             return logit_prior, GaussianSampler(gaussians)
-        prior = GaussianPrior(
-            fit_gaussians(inputs, classes, unit_length=True, shrinkage=self.shrinkage), self.variant
-        ).to(self._on)
-        weights = prior.gaussians.log_frequencies.exp() if is_code else None
-        return prior, GaussianSampler(prior.gaussians, weights)
+        fitted = fit_gaussians(inputs, classes, unit_length=True, shrinkage=self.shrinkage)
+        prior = GaussianPrior(fitted, self.variant).to(self._on)
+        weights = prior.density.log_frequencies.exp() if is_code else None
+        return prior, GaussianSampler(prior.density, weights)
 
     def _prior_from(self, name: PriorName, tensors: Mapping[str, torch.Tensor]) -> Prior:
         if name == "energy":
             return LogitPrior(tensors["weight"], tensors["bias"])
-        return GaussianPrior(ClassGaussians.from_tensors(tensors), self.variant)
+        return GaussianPrior(ClassGaussians(**tensors), self.variant)
 
     def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
         settings = self._settings[name]

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from hgld.errors import InputError
-from hgld.figures.thumbnails import make_thumbnail
+from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
 from hgld.pages.requests import theme_of
 from hgld.review.actions import parse_number

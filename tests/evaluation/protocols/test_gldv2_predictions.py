@@ -22,7 +22,7 @@ from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.ground_truth import ImageLandmarks, RetrievalSolution, read_retrieval_solution
 from hgld.gldv2.predictions import RetrievalPredictions, read_retrieval_predictions
 from hgld.hierarchy import Hierarchy
-from hgld.inspection.predictions import write_predictions
+from hgld.inspection.queries import write_predictions
 from hgld.tables.embeddings import write_embeddings
 from tests.evaluation import oracles
 

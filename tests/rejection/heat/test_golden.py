@@ -13,11 +13,15 @@ import torch
 
 from hgld.rejection.gaussians import gaussians_from_moments
 from hgld.rejection.heat.composition import Standardisation, compose, compose_energies, compose_mean
-from hgld.rejection.heat.langevin import LangevinStep, langevin_steps
-from hgld.rejection.heat.priors import GaussianPrior
-from hgld.rejection.heat.residual import ResidualEnergy
+from hgld.rejection.heat.energies import GaussianPrior, ResidualEnergy
 from hgld.rejection.heat.settings import LangevinSettings, ResidualSettings, Variant
-from hgld.rejection.heat.training import contrastive_loss, corrected_energy, sample_negatives
+from hgld.rejection.heat.training import (
+    LangevinStep,
+    contrastive_loss,
+    corrected_energy,
+    langevin_steps,
+    sample_negatives,
+)
 
 Array = npt.NDArray[Any]
 

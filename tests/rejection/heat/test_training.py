@@ -11,11 +11,9 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments
-from hgld.rejection.heat.langevin import langevin_steps
-from hgld.rejection.heat.priors import GaussianPrior, GaussianSampler, LogitPrior
-from hgld.rejection.heat.residual import ResidualEnergy
+from hgld.rejection.heat.energies import GaussianPrior, GaussianSampler, LogitPrior, ResidualEnergy
 from hgld.rejection.heat.settings import PRESETS, LangevinSettings, ResidualSettings, Variant
-from hgld.rejection.heat.training import NormalSampler, corrected_energy, train_residual_energy
+from hgld.rejection.heat.training import NormalSampler, corrected_energy, langevin_steps, train_residual_energy
 
 TINY = ResidualSettings(hidden_dim=8, epochs=2, batch_size=16, langevin=LangevinSettings(steps=2))
 
@@ -84,7 +82,7 @@ def test_samples_of_gaussians_have_their_moments(weighted: bool) -> None:
 def test_training_depends_on_the_seed_only(variant: Variant) -> None:
     points = ring(40)
     prior = prior_of(points, variant)
-    sampler = GaussianSampler(prior.gaussians)
+    sampler = GaussianSampler(prior.density)
     settings = replace(TINY, variant=variant, langevin=replace(TINY.langevin, variant=variant), decay_after=1)
 
     def trained(seed: int) -> torch.Tensor:
@@ -102,7 +100,7 @@ def test_float64_trains_on_the_same_noise() -> None:
     energies = []
     for inputs in (points, points.double()):
         prior = prior_of(inputs)
-        sampler = GaussianSampler(prior.gaussians)
+        sampler = GaussianSampler(prior.density)
         energies.append(train_residual_energy(prior, sampler, inputs, TINY, name="gmm")(inputs))
     assert energies[1].dtype == torch.float64
     torch.testing.assert_close(energies[0].double(), energies[1], rtol=1e-4, atol=1e-6)
@@ -121,7 +119,7 @@ def test_the_correction_rejects_what_the_prior_accepts() -> None:
         temperature=1.0,
         langevin=LangevinSettings(10, (1e-2, 1e-3), None),
     )
-    residual = train_residual_energy(prior, GaussianSampler(prior.gaussians), points, settings, name="gmm")
+    residual = train_residual_energy(prior, GaussianSampler(prior.density), points, settings, name="gmm")
     energy = corrected_energy(prior, residual, 1.0)
     known = ring(201)
     before, after = (
@@ -139,7 +137,7 @@ def test_divergence_is_explained() -> None:
         replace(TINY, langevin=LangevinSettings(4, (1e38, 1e38))),
     ):
         with pytest.raises(ConfigurationError, match=r"prior energy diverges in epoch 1 of 2.*`learning_rate`"):
-            train_residual_energy(prior, NormalSampler(prior.weight), points, settings, name="energy")
+            train_residual_energy(prior, NormalSampler(prior.density.weight), points, settings, name="energy")
 
 
 def test_a_network_without_hidden_layers_between_is_a_perceptron() -> None:

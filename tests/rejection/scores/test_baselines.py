@@ -13,12 +13,10 @@ from pytorch_ood import detector as pytorch_ood
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import DETECTORS, Detector, build_detector
-from hgld.rejection.classifier_detector import ClassifierDetector, LogitDetector
-from hgld.rejection.gaussian_detector import GaussianDetector
 from hgld.rejection.linear_classifier import LinearClassifier, save_classifier
-from hgld.rejection.scores.ash import Ash
-from hgld.rejection.scores.gmm import Gmm
-from hgld.rejection.scores.vim import Vim
+from hgld.rejection.scores.classifiers import Ash, ClassifierDetector, LogitDetector
+from hgld.rejection.scores.gaussians import GaussianDetector, Gmm
+from hgld.rejection.scores.subspaces import Vim
 from tests.rejection.test_detectors import DIM, N_CLASSES, index_images, queries
 
 LOGIT_SCORES = [name for name, kind in DETECTORS.items() if issubclass(kind, LogitDetector)]
@@ -155,7 +153,7 @@ def test_a_classifier_needs_labels_or_a_file_of_the_same_dimension(name: str, he
 
 def test_softmax_regression_that_takes_hours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_images()
-    monkeypatch.setattr("hgld.rejection.classifier_detector._MAX_PRODUCTS", 3599)
+    monkeypatch.setattr("hgld.rejection.scores.classifiers._MAX_PRODUCTS", 3599)
     with pytest.raises(InputError, match="of 120 images and 5 classes takes hours; set the option `classifier`"):
         build_detector("vim").fit(index["embeddings"], index["labels"])
     build_detector("vim", {"classifier": "lda"}).fit(index["embeddings"], index["labels"])
@@ -180,7 +178,7 @@ def test_odin_without_a_perturbation_is_msp_at_a_temperature(head: LinearClassif
 def test_distances_are_those_of_a_loop(normalized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index, images = index_images(np.float64)["embeddings"], queries(dtype=np.float64)["embeddings"]
     index[7] = index[3]
-    monkeypatch.setattr("hgld.rejection.scores.knn_raw._DISTANCES", 100)
+    monkeypatch.setattr("hgld.rejection.scores.neighbours._DISTANCES", 100)
     scores = build_detector("knn" if normalized else "knn_raw", {"k": 5}).fit(index).score(images)
     if normalized:
         index, images = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (index, images))

@@ -18,12 +18,8 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_votes import vote
 from hgld.ragged import RaggedIndices
 from hgld.rejection import Detector, NeighbourDetector, build_detector
-from hgld.rejection.scores import margin
-from hgld.rejection.scores.class_means import ClassMeans
-from hgld.rejection.scores.distractor_penalty import DistractorPenalty
-from hgld.rejection.scores.level_agreement import LevelAgreement
-from hgld.rejection.scores.margin import Margin
-from hgld.rejection.scores.soft_vote import SoftVote
+from hgld.rejection.scores import neighbours
+from hgld.rejection.scores.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote
 
 Floats = npt.NDArray[Any]
 SEEDS = st.integers(0, 10_000)
@@ -145,7 +141,7 @@ def test_margins_leave_out_what_is_excluded(seed: int, parts: bool) -> None:
     cosines, positions = nearest_neighbours(vectors, vectors, 2, excluded=itself, gallery_mask=mask)
     with pytest.MonkeyPatch.context() as patch:
         if parts:
-            patch.setattr(margin, "_EXCLUDED", 1)
+            patch.setattr(neighbours, "_EXCLUDED", 1)
         completed = detector.complete_neighbours(cosines, positions, vectors, excluded=itself, gallery_mask=mask)
     scores, answers = detector.score_neighbours(*completed, vectors), detector.answers(*completed)
     for row in range(10):

@@ -1,0 +1,5 @@
+"""Groups for landmarks without a label, from their photographs: the stage ``complete`` and its quality."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

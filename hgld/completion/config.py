@@ -1,0 +1,85 @@
+"""Settings of proposals of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.errors import ConfigurationError
+from hgld.labels.encoders import DEFAULT_ENCODER
+from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
+
+Method = Literal["neighbours", "zero-shot"]
+#: Fewest labelled landmarks that proposals are evaluated and calibrated on.
+MIN_LABELLED = 20
+
+
+@dataclass(frozen=True)
+class CompleteConfig:
+    """Settings of proposals.
+
+    Args:
+        method: Compare with photographs of labelled landmarks, or with the texts of labels and groups.
+        k: Number of photographs or texts that a photograph is compared with.
+        reasons: Landmarks to propose groups for: removed by hgld clean as unlabelled, multiple or irrelevant, or
+            excluded by hgld build; may be repeated.
+        encoder: Text encoder of the model that embedded the photographs, for zero-shot: open_clip:MODEL/TAG, or
+            open_clip:MODEL/PATH with a local checkpoint.
+        calibration_landmarks: Maximum number of labelled landmarks to calibrate scores on, or to evaluate.
+        seed: Seed of the choice of these landmarks.
+        device: Torch device: cpu, cuda or cuda:N.
+
+    Raises:
+        ConfigurationError: A value is out of range, or the device is not available.
+    """
+
+    method: Method = "neighbours"
+    k: int = 5
+    reasons: Sequence[str] = ("unlabelled",)
+    encoder: str = DEFAULT_ENCODER
+    calibration_landmarks: int = 5000
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ConfigurationError(f'`method` is "{self.method}"; expected {" or ".join(get_args(Method))}')
+        if self.k < 1:
+            raise ConfigurationError(f"`k` is {self.k}; expected 1 or more")
+        if self.calibration_landmarks < MIN_LABELLED:
+            raise ConfigurationError(
+                f"`calibration_landmarks` is {self.calibration_landmarks}; expected {MIN_LABELLED} or more"
+            )
+        if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
+            raise ConfigurationError(
+                f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
+                f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
+            )
+        import torch  # late, as the options of the command are made from this class
+
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
+
+    def sample(self, labelled: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return at most ``calibration_landmarks`` of some landmarks, chosen at random."""
+        if len(labelled) <= self.calibration_landmarks:
+            return labelled
+        return np.random.default_rng(self.seed).choice(labelled, self.calibration_landmarks, replace=False)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the settings that affect the result, as JSON values."""
+        values = {
+            "method": self.method,
+            "k": self.k,
+            "reasons": sorted(self.reasons),
+            "calibration_landmarks": self.calibration_landmarks,
+            "seed": self.seed,
+            "device": self.device.partition(":")[0],  # the last bits depend on it
+        }
+        return values | ({"encoder": self.encoder} if self.method == "zero-shot" else {})

@@ -1,0 +1,362 @@
+"""What proposals are made from: labelled landmarks, those without a group, and vectors of photographs of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+
+from hgld import tables
+from hgld.completion.config import MIN_LABELLED
+from hgld.errors import ConfigurationError, InputError
+from hgld.io.columns import preview
+from hgld.tables import SPLITS
+from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
+from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
+
+#: Vectors whose lengths are measured at once.
+_BLOCK = 2**14
+
+
+@dataclass(frozen=True)
+class CompletionFiles:
+    """Files that proposals are made from.
+
+    Args:
+        hierarchy: Table from ``hgld build``; landmarks labelled from photographs are not used.
+        embeddings: Embeddings of photographs.
+        images: Files with the landmark of each photograph; see :func:`read_photographs`.
+        removed: Landmarks that ``hgld clean`` removed; None if not needed.
+        clean: Table from ``hgld clean``; None if not needed.
+    """
+
+    hierarchy: Path
+    embeddings: Sequence[Path]
+    images: Sequence[Path | tuple[str, Path]]
+    removed: Path | None
+    clean: Path | None
+
+    def by_role(self, encoder_checkpoint: Path | None = None) -> dict[str, Path | Sequence[Path] | None]:
+        """Return all files by their role."""
+        return {
+            "hierarchy": self.hierarchy,
+            "embeddings": self.embeddings,
+            "embedding_ids": [ids for path in self.embeddings if (ids := find_ids_file(path)) is not None],
+            "images": [item[1] if isinstance(item, tuple) else item for item in self.images],
+            "removed": self.removed,
+            "clean": self.clean,
+            "checkpoint": encoder_checkpoint,
+        }
+
+    def image_splits(self) -> list[str | None]:
+        """Return the split of each file of images by what is given or by its name; None if neither tells."""
+        names = (item[0] if isinstance(item, tuple) else item.name for item in self.images)
+        return [next((split for split in tables.SPLITS if name.startswith(split)), None) for name in names]
+
+
+def find_completion_files(
+    hierarchy: Path,
+    embeddings: Sequence[Path],
+    images: Sequence[Path | tuple[str, Path]],
+    reasons: Sequence[str],
+    *,
+    removed: Path | None = None,
+    clean: Path | None = None,
+) -> CompletionFiles:
+    """Return the files, with ``removed.parquet`` and ``clean.parquet`` beside the hierarchy where they are needed.
+
+    Raises:
+        ConfigurationError: There are no embeddings.
+    """
+    if not embeddings:
+        raise ConfigurationError("`embeddings` is empty; hgld embed-images writes them")
+    return CompletionFiles(
+        hierarchy=hierarchy,
+        embeddings=embeddings,
+        images=images,
+        removed=(removed or hierarchy.with_name("removed.parquet")) if {*reasons} - {"excluded"} else None,
+        clean=(clean or hierarchy.with_name("clean.parquet")) if "excluded" in reasons else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """N rows of one or several embedding files, which stay memory-mapped where the format allows it.
+
+    Args:
+        files: Embeddings of each file, float, shape (n, d) with the same d.
+        file: int64, shape (N,); file of each row.
+        row: int64, shape (N,); number of the row in its file.
+    """
+
+    files: Sequence[torch.Tensor]
+    file: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, vectors: torch.Tensor) -> Vectors:
+        """Return all rows of one matrix."""
+        return cls([vectors], np.zeros(len(vectors), np.int64), np.arange(len(vectors)))
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def dim(self) -> int:
+        """Dimension d."""
+        return int(self.files[0].shape[1])
+
+    def select(self, rows: NDArray[np.int64]) -> Vectors:
+        """Return some of the rows."""
+        return Vectors(self.files, self.file[rows], self.row[rows])
+
+    def unit(self, rows: slice) -> torch.Tensor:
+        """Return a block of rows in float32, scaled to length 1, shape (n, d)."""
+        file, row = self.file[rows], torch.from_numpy(self.row[rows])
+        block = torch.empty(len(row), self.dim)
+        for number in np.unique(file).tolist():
+            inside = torch.from_numpy(file == number)
+            block[inside] = self.files[number][row[inside]].float()
+        block /= torch.linalg.vector_norm(block, dim=1, keepdim=True)
+        return block
+
+    def unusable(self) -> NDArray[np.int64]:
+        """Return the rows with NaN or infinite values, or with nothing but zeros."""
+        rows = []
+        for start in range(0, len(self), _BLOCK):
+            finite = self.unit(slice(start, start + _BLOCK)).isfinite().all(dim=1).numpy()
+            rows.append(start + np.flatnonzero(~finite))
+        return np.concatenate(rows) if rows else np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Photographs:
+    """N photographs of landmarks.
+
+    Args:
+        vectors: Embeddings, N rows.
+        landmark: int64, shape (N,); number of the landmark of each.
+    """
+
+    vectors: Vectors
+    landmark: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.landmark)
+
+    def of_landmarks(self, chosen: NDArray[np.bool_]) -> Photographs:
+        """Return the photographs of the landmarks with True in ``chosen``, bool, shape (n_landmarks,)."""
+        rows = np.flatnonzero(chosen[self.landmark])
+        return Photographs(self.vectors.select(rows), self.landmark[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class CompletionInputs:
+    """Landmarks with their photographs.
+
+    Args:
+        landmarks: Columns split, landmark_id, category and reason, null for labelled landmarks, which come first.
+        group_names: Names of the groups.
+        roots: Root of each group.
+        groups: int64, shape (n_labelled,); group of each labelled landmark.
+        labels: Label (super-category) of each labelled landmark.
+        photographs: Photographs of all of them.
+    """
+
+    landmarks: pa.Table
+    group_names: Sequence[str]
+    roots: Sequence[str]
+    groups: NDArray[np.int64]
+    labels: Sequence[str]
+    photographs: Photographs
+
+    @property
+    def n_labelled(self) -> int:
+        """Number of labelled landmarks."""
+        return len(self.groups)
+
+    def names(self) -> list[str]:
+        """Return the name of each labelled landmark, such as ``train/161``."""
+        labelled = self.landmarks.slice(0, self.n_labelled)
+        keys = zip(labelled["split"].to_pylist(), labelled["landmark_id"].to_pylist(), strict=True)
+        return [f"{split}/{landmark_id}" for split, landmark_id in keys]
+
+    def count_photographs(self, landmarks: NDArray[np.int64]) -> int:
+        """Return the number of photographs of landmarks by their numbers."""
+        return int(np.isin(self.photographs.landmark, landmarks).sum())
+
+    def labelled_with_photographs(self) -> NDArray[np.int64]:
+        """Return the numbers of the labelled landmarks with photographs, ascending.
+
+        Raises:
+            InputError: They are too few to calibrate scores.
+        """
+        numbers = np.unique(self.photographs.landmark[self.photographs.landmark < self.n_labelled])
+        if len(numbers) < MIN_LABELLED:
+            raise InputError(
+                f"{len(numbers)} labelled landmarks have photographs; expected {MIN_LABELLED} or more, by which "
+                "proposals are calibrated"
+            )
+        return numbers
+
+
+def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> CompletionInputs:
+    """Read the labelled landmarks, those without a group and the photographs of both.
+
+    Raises:
+        InputError: A file is invalid; see also :func:`read_photographs`.
+        ConfigurationError: The split of images is unknown.
+    """
+    hierarchy = tables.read_table(files.hierarchy, tables.HIERARCHY)
+    if "label_source" in hierarchy.column_names:
+        hierarchy = hierarchy.filter(pc.equal(hierarchy["label_source"], "instance_of"))
+    labelled = hierarchy.select(["split", "landmark_id", "category"])
+    candidates = []
+    if files.removed is not None:
+        removed = tables.read_table(files.removed, tables.REMOVED)
+        candidates.append(removed.filter(pc.is_in(removed["reason"], pa.array(reasons))))
+    if files.clean is not None:
+        clean = tables.read_table(files.clean, tables.CLEAN)
+        candidates.append(clean.append_column("reason", pa.array(["excluded"] * len(clean), pa.string())))
+    columns = [*labelled.column_names, "reason"]
+    plain = [part.select(columns).replace_schema_metadata() for part in candidates]
+    missing = pa.concat_tables([part.cast(plain[0].schema) for part in plain])
+    # A landmark that clean removed may be in the hierarchy, if that was built with several labels.
+    keys = ["split", "landmark_id"]
+    missing = missing.join(labelled.select(keys), keys, join_type="left anti")
+    missing = missing.select(columns).sort_by([(key, "ascending") for key in keys])
+    labelled = labelled.append_column("reason", pa.nulls(len(labelled), pa.string())).replace_schema_metadata()
+    landmarks = pa.concat_tables([labelled, missing.cast(labelled.schema)])
+    levels = (hierarchy[name].to_pylist() for name in ("hierarchical_label", "natural_or_human_made"))
+    names, roots = zip(*sorted(set(zip(*levels, strict=True))), strict=True)
+    return CompletionInputs(
+        landmarks=landmarks,
+        group_names=names,
+        roots=roots,
+        groups=pc.index_in(hierarchy["hierarchical_label"], value_set=pa.array(names)).to_numpy().astype(np.int64),
+        labels=hierarchy["supercategory"].to_pylist(),
+        photographs=read_photographs(files.embeddings, files.images, landmarks),
+    )
+
+
+def read_photographs(
+    embeddings: Sequence[Path], images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table
+) -> Photographs:
+    """Read the photographs of some landmarks; those of others are ignored.
+
+    Args:
+        embeddings: Files of embeddings, see :mod:`hgld.tables.embeddings`.
+        images: Files with the landmark of each image, such as ``train.csv``, each with its split unless its name
+            begins with one; if there are none, the embeddings must have landmark ids.
+        landmarks: Columns split and landmark_id; the number of a landmark is its row.
+
+    Raises:
+        InputError: A file cannot be read, embeddings have no ids or no landmark ids, their dimensions differ, an
+            image is listed for two landmarks or embedded twice, no landmark has a photograph, or a vector has no
+            direction.
+        ConfigurationError: The split of images is unknown or not among the landmarks.
+    """
+    splits = [split for split in SPLITS if split in pc.unique(landmarks["split"]).to_pylist()]
+    files = [read_embeddings(path) for path in embeddings]
+    if len({file.dim for file in files}) > 1:
+        dims = ", ".join(f"{file.path}: {file.dim}" for file in files)
+        raise InputError(f"embeddings differ in dimension ({dims}); embed all images with the same model")
+    landmark_of_image = _read_images(images, landmarks, splits) if images else None
+    numbers = [
+        _numbers_by_image(file, *landmark_of_image) if landmark_of_image else _numbers_by_id(file, landmarks, splits)
+        for file in files
+    ]
+    rows = [np.flatnonzero(part >= 0) for part in numbers]
+    vectors = Vectors(
+        [file.vectors for file in files],
+        np.repeat(np.arange(len(files)), [len(part) for part in rows]),
+        np.concatenate(rows),
+    )
+    photographs = Photographs(
+        vectors, np.concatenate([part[chosen] for part, chosen in zip(numbers, rows, strict=True)])
+    )
+    _check(files, photographs)
+    return photographs
+
+
+def _read_images(
+    images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
+) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return the ids of images of the landmarks, and the numbers of these landmarks."""
+    ids, numbers = [], []
+    for item in images:
+        split, path = split_and_path(item, splits)
+        image_ids, landmark_ids = read_image_landmarks(path)
+        number = landmark_numbers(landmarks, split, landmark_ids)
+        ids.append(image_ids.filter(pa.array(number >= 0)))
+        numbers.append(number[number >= 0])
+    image_ids = pa.concat_arrays(ids)
+    if repeated := _repeated(image_ids):
+        raise InputError(
+            f"{', '.join(str(item[1] if isinstance(item, tuple) else item) for item in images)}: {len(repeated):,} "
+            f"images are listed more than once: {preview(repeated)}; leave one landmark for each"
+        )
+    return image_ids, np.concatenate(numbers)
+
+
+def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the landmark of each embedding by the id of its image, -1 for none of the landmarks."""
+    if file.ids is None:
+        raise InputError(
+            f"{file.path}: has no ids, by which `images` names the landmark of each image; write them to "
+            f"{file.path.stem}.ids.txt beside it, one per line"
+        )
+    position = pc.fill_null(pc.index_in(pa.array(file.ids, pa.string()), value_set=image_ids), -1).to_numpy()
+    return np.where(position >= 0, numbers[position] if len(numbers) else -1, -1)
+
+
+def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of the landmark of each embedding by its landmark id, -1 for none of the landmarks."""
+    if file.landmark_ids is None:
+        raise InputError(f"{file.path}: has no landmark ids; name the landmark of each image in `images`")
+    if len(splits) > 1:
+        raise ConfigurationError(
+            f"{file.path}: landmark ids without a split, but there are landmarks of {' and '.join(splits)}; name the "
+            "landmark of each image in `images`"
+        )
+    return landmark_numbers(landmarks, splits[0], file.landmark_ids)
+
+
+def _check(files: Sequence[Embeddings], photographs: Photographs) -> None:
+    paths = ", ".join(str(file.path) for file in files)
+    if not len(photographs):
+        raise InputError(
+            f"{paths}: none of these images is of a landmark of the tables; check `images` and its split"
+        )
+    vectors = photographs.vectors
+    if len(files) > 1 and all(file.ids is not None for file in files):
+        used = [
+            pa.array(file.ids[vectors.row[vectors.file == number]], pa.string())
+            for number, file in enumerate(files)
+            if file.ids is not None
+        ]
+        if repeated := _repeated(pa.concat_arrays(used)):
+            raise InputError(
+                f"{paths}: {len(repeated):,} images are embedded more than once: {preview(repeated)}; give each once"
+            )
+    if len(unusable := vectors.unusable()):
+        names = []
+        for number, row in zip(vectors.file[unusable].tolist(), vectors.row[unusable].tolist(), strict=True):
+            ids = files[number].ids
+            names.append(f"row {row}" if ids is None else str(ids[row]))
+        raise InputError(
+            f"{paths}: {len(unusable):,} embeddings have NaN or infinite values or only zeros: {preview(names)}; "
+            "embed these images again or leave them out"
+        )
+
+
+def _repeated(ids: pa.Array) -> list[str]:
+    counts = pc.value_counts(ids)
+    repeated: list[str] = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+    return repeated

@@ -1,0 +1,308 @@
+"""Figures of a comparison of methods: curves, distributions of scores, class means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.compute.threads import one_thread
+from hgld.figures.style import INK, LIGHT, level_colours, make_axes, open_axes, save
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+_ROW_HEIGHT = 2.9  # inches
+#: Curves with at most this number of points have markers.
+_MAX_MARKERS = 20
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """Style of a curve; thick curves are emphasised."""
+
+    colour: str
+    dashed: bool = False
+    thick: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A curve of one or several runs.
+
+    Args:
+        title: Title in the legend, the same in all panels.
+        style: Style, the same in all panels.
+        x: float64, shape (n,).
+        y: float64, shape (n_runs, n); NaN where a run has no value, but another has. The mean is drawn over a band
+            from the minimum to the maximum.
+    """
+
+    title: str
+    style: LineStyle
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A plot of several curves.
+
+    Args:
+        title: Title above the plot.
+        lines: Curves in the order of the legend.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        scale: Scale of the x axis.
+        ticks: Tick labels by position on the x axis; None for those of matplotlib.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    x_label: str = ""
+    y_label: str = ""
+    scale: Literal["linear", "log"] = "linear"
+    ticks: Mapping[float, str] | None = None
+
+
+def draw_panels(
+    path: Path, panels: Sequence[Panel], *, title: str | None = None, n_columns: int | None = None
+) -> None:
+    """Draw panels in rows, with one legend below.
+
+    Args:
+        path: Picture to write.
+        panels: Panels, row by row.
+        title: Title above all panels.
+        n_columns: Number of panels in a row; two or three by default.
+    """
+    figure, panel_axes = make_axes(len(panels), _ROW_HEIGHT, n_columns=n_columns)
+    if title is not None:
+        figure.suptitle(title, fontsize=11, color=INK)
+    legend: dict[str, Artist] = {}
+    for axes, panel in zip(panel_axes, panels, strict=True):
+        _draw_panel(axes, panel)
+        handles, titles = axes.get_legend_handles_labels()
+        legend |= dict(zip(map(str, titles), handles, strict=True))
+    figure.legend(
+        list(legend.values()), list(legend), loc="outside lower center", ncols=5, frameon=False, handlelength=2.6
+    )
+    save(figure, path)
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    for line in panel.lines:
+        axes.plot(
+            line.x,
+            np.nanmean(line.y, axis=0),
+            "--" if line.style.dashed else "-",
+            color=line.style.colour,
+            linewidth=2.0 if line.style.thick else 1.2,
+            marker="o" if len(line.x) <= _MAX_MARKERS else "",
+            markersize=4 if line.style.thick else 3,
+            label=line.title,
+        )
+        if len(line.y) > 1:
+            axes.fill_between(
+                line.x,
+                np.nanmin(line.y, axis=0),
+                np.nanmax(line.y, axis=0),
+                color=line.style.colour,
+                alpha=0.15,
+                linewidth=0,
+            )
+    axes.set_xscale(panel.scale)
+    if panel.ticks is not None:
+        axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel("\n".join(filter(None, (panel.y_label, _range_without_zero(axes)))), fontsize=9)
+    axes.set_title(panel.title, fontsize=10, color=INK)
+    open_axes(axes)
+
+
+def _range_without_zero(axes: Axes) -> str:
+    """Return the range of the y axis if 0 is not in it, as differences look larger then than they are."""
+    low, high = axes.get_ylim()
+    if low <= 0 <= high:
+        return ""
+    digits = 0 if high - low > 10 else 1 if high - low > 0.5 else 2
+    return f"axis from {low:.{digits}f} to {high:.{digits}f}"
+
+
+#: Thresholds of the decomposability loss for positives and negatives (paper, Eq. 7).
+_ALPHA, _BETA = 0.9, 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreDensities:
+    """Distributions of the cosine similarities of one method.
+
+    Args:
+        title: Title of the method.
+        separation: Probability that a pair of the finest level scores higher than another pair (ROC AUC), 0 to 1.
+        edges: Edges of the bins, float64, shape (n_bins + 1,).
+        densities: Densities by shared level, 0 for none, float64, shape (L + 1, n_bins); NaN for a level without
+            pairs.
+    """
+
+    title: str
+    separation: float
+    edges: NDArray[np.float64]
+    densities: NDArray[np.float64]
+
+
+def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Sequence[str]) -> None:
+    """Draw densities, one panel per method.
+
+    Args:
+        path: Picture to write.
+        methods: Densities of the same levels.
+        level_titles: Titles of the L + 1 levels, level 0 first.
+    """
+    n_levels = len(level_titles) - 1
+    colours = level_colours(n_levels)[::-1]
+    figure, panels = make_axes(len(methods), 2.6)
+    limits = _x_limits(methods)
+    for axes, scores in zip(panels, methods, strict=True):
+        for level in range(n_levels, -1, -1):
+            density = scores.densities[level]
+            axes.stairs(density, scores.edges, color=colours[level], linewidth=1.4, label=level_titles[level])
+            axes.stairs(density, scores.edges, color=colours[level], alpha=0.18, fill=True)
+        for score, style, name in ((_BETA, ":", "β = 0.6"), (_ALPHA, "--", "α = 0.9")):
+            axes.axvline(score, color=INK, linestyle=style, linewidth=1, label=f"{name} (Eq. 7)")
+        axes.set_title(f"{scores.title}: AUC {100 * scores.separation:.1f} %", fontsize=10, color=INK)
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(limits)
+        axes.set_yticks([])
+        axes.set_xlabel("cosine similarity")
+        open_axes(axes)
+        axes.spines["left"].set_visible(False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        title=f"AUC: probability that a pair of the {level_titles[-1]} scores higher than another pair",
+    )
+    save(figure, path)
+
+
+def _x_limits(methods: Sequence[ScoreDensities]) -> tuple[float, float]:
+    """Return the range of scores that occur."""
+    bins = np.flatnonzero(np.nansum([scores.densities for scores in methods], axis=(0, 1)))
+    edges = methods[0].edges
+    return edges[bins[0]], edges[bins[-1] + 1]
+
+
+#: Vectors up to which t-SNE has scikit-learn's 1,000 iterations; more have 500. With 5,685 embeddings of labels these
+#: take half the time, and neighbours stay together as well: trustworthiness 0.990 of ten neighbours for both.
+_FEW = 2000
+
+
+def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+    """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008), which keeps neighbours together.
+
+    The perplexity is 30, or a third of the number of other vectors if that is less; there are 1,000 iterations, or
+    500 for more than 2,000 vectors.
+
+    Args:
+        vectors: float64, shape (n, d).
+        seed: Seed of the optimisation.
+
+    Returns:
+        float64, shape (n, 2); fewer than four vectors are placed side by side.
+    """
+    from sklearn.manifold import TSNE
+
+    n = len(vectors)
+    if n < 4:
+        return np.array([[float(row), 0.0] for row in range(n)])
+    with one_thread():
+        method = TSNE(
+            perplexity=min(30.0, (n - 1) / 3), init="pca", random_state=seed, max_iter=1000 if n <= _FEW else 500
+        )
+        return np.asarray(method.fit_transform(vectors), np.float64)
+
+
+_OTHERS = "#c9ced4"
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMeans:
+    """Positions of n classes in the embedding space of one method.
+
+    Args:
+        title: Title of the panel.
+        positions: Positions of the classes, float64, shape (n, 2).
+        categories: Category of each class.
+        roots: Root of each class; at most four different ones.
+    """
+
+    title: str
+    positions: NDArray[np.float64]
+    categories: Sequence[str]
+    roots: Sequence[str]
+
+
+def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
+    """Draw the classes of several methods side by side; the most frequent categories are coloured.
+
+    Args:
+        path: Picture to write.
+        methods: Positions of the same classes, one panel each.
+    """
+    from matplotlib.lines import Line2D
+
+    counts, roots = Counter(methods[0].categories), sorted(set(methods[0].roots))
+    # Ties are broken by name, so that the picture is reproducible.
+    frequent = sorted(counts, key=lambda name: (-counts[name], name))[: len(LIGHT)]
+    colours = dict.fromkeys(counts, _OTHERS) | dict(zip(frequent, LIGHT, strict=False))
+    markers = dict(zip(roots, "o^sD", strict=False))
+    figure, panels = make_axes(len(methods), 4.2)
+    size = float(np.clip(6000 / counts.total(), 4, 50))
+    for axes, method in zip(panels, methods, strict=True):
+        positions = _rotate_to_width(method.positions)
+        for root in roots:
+            in_root = np.array([class_root == root for class_root in method.roots])
+            axes.scatter(
+                positions[in_root, 0],
+                positions[in_root, 1],
+                s=size,
+                c=[colours[name] for name, selected in zip(method.categories, in_root, strict=True) if selected],
+                marker=markers[root],
+                edgecolor="white",
+                linewidth=0.5,
+            )
+        axes.set_title(method.title, fontsize=10, color=INK)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_aspect("equal", "datalim")
+        axes.spines[:].set_color(_OTHERS)
+    root_of = dict(zip(methods[0].categories, methods[0].roots, strict=True))
+    entries = [(f"{name} ({counts[name]})", colours[name], markers[root_of[name]]) for name in frequent]
+    if len(frequent) < len(counts):
+        entries.append(("others", _OTHERS, "o"))
+    if len(roots) > 1:
+        entries += [(root, INK, markers[root]) for root in roots]
+    figure.legend(
+        [Line2D([], [], linestyle="", color=colour, marker=marker) for _, colour, marker in entries],
+        [name for name, _, _ in entries],
+        loc="outside lower center",
+        ncols=5,
+        frameon=False,
+        handletextpad=0.1,
+    )
+    save(figure, path)
+
+
+def _rotate_to_width(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rotate positions so that their variance is largest from left to right: t-SNE has no preferred direction."""
+    centred = positions - positions.mean(axis=0)
+    return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)

@@ -1,0 +1,272 @@
+"""Pictures made of photographs: retrieval strips, examples of groups, thumbnails."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image, ImageOps
+
+from hgld.figures.style import FAINT, INK, LevelStyle, save
+from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Photographs with more pixels are not shown: decoding them would take gigabytes and seconds.
+MAX_PIXELS = 64_000_000
+
+
+def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80) -> bytes:
+    """Return a small JPEG of a photograph.
+
+    Args:
+        data: Content of the file.
+        width: Largest width in pixels.
+        height: Largest height in pixels.
+        crop: Whether to fill the whole area, where parts at the longer side are cut off; otherwise the photograph is
+            shown completely. A photograph is never enlarged unless it is cropped.
+        quality: JPEG quality, 1 to 95.
+
+    Raises:
+        UnreadableImageError: The content is no image, damaged, or has more than ``MAX_PIXELS`` pixels.
+    """
+    image = upright_copy(open_image(data), max(width, height))
+    if crop:
+        # Towers and summits are above the centre.
+        image = ImageOps.fit(image, (width, height), centering=(0.5, 0.4))
+    else:
+        image.thumbnail((width, height))
+    thumbnail = io.BytesIO()
+    image.save(thumbnail, "JPEG", quality=quality, optimize=True)
+    return thumbnail.getvalue()
+
+
+def upright_copy(image: Image.Image, size: int) -> Image.Image:
+    """Return an upright RGB copy of an opened photograph, for a thumbnail of a size.
+
+    Args:
+        image: Opened photograph, whose pixels need not be decoded yet.
+        size: Size of the thumbnail in pixels; the copy may be larger.
+
+    Raises:
+        UnreadableImageError: The photograph is damaged, or has more than ``MAX_PIXELS`` pixels.
+    """
+    if (pixels := image.width * image.height) > MAX_PIXELS:
+        raise UnreadableImageError(f"too large ({pixels / 1e6:,.0f} megapixels)")
+    return upright_rgb(image, size)
+
+
+_Square = tuple[float, float, float]  # left, top, side
+
+#: Lengths in the picture are in sides of a result's photograph.
+_GAP, _LINE, _NAMES, _FRAME = 0.06, 0.3, 1.4, 0.045
+_QUERY = 2 + _GAP
+_FIRST_RESULT = _QUERY + _NAMES + 2 * _GAP
+_WIDTH_INCHES = 9.5
+_LONGEST_TITLE = 110
+_FONT_SIZE = 7.5
+
+
+@dataclass(frozen=True, eq=False)
+class StripPhoto:
+    """A photograph.
+
+    Args:
+        id: Image id, drawn where there is no photograph.
+        image: Photograph, or None where it is not available.
+    """
+
+    id: str
+    image: Image.Image | None
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """Top results of one method for one query.
+
+    Args:
+        method: Name of the method.
+        score: Score of the query, as text.
+        results: Photographs and their levels of relevance, rank 1 first.
+    """
+
+    method: str
+    score: str
+    results: Sequence[tuple[StripPhoto, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class StripQuery:
+    """A query with one strip per method.
+
+    Args:
+        title: Names of what the query shows; shortened to one line.
+        note: Text after the title, e.g. the difference between the methods.
+        photo: Photograph of the query.
+        strips: Two strips, drawn one above the other.
+    """
+
+    title: str
+    note: str
+    photo: StripPhoto
+    strips: tuple[Strip, Strip]
+
+
+def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]) -> None:
+    """Draw queries, each beside its two strips of results.
+
+    Args:
+        path: Picture to write.
+        sections: Queries by the heading above them; sections without queries are omitted.
+        levels: Legend, in the order in which it is drawn; contains the level of every result.
+    """
+    from matplotlib.figure import Figure
+
+    sections = {heading: queries for heading, queries in sections.items() if queries}
+    n_results = max(
+        len(strip.results) for queries in sections.values() for query in queries for strip in query.strips
+    )
+    width = _FIRST_RESULT + n_results * (1 + _GAP)
+    height = _LINE + sum(2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE) for queries in sections.values())
+    figure = Figure(figsize=(_WIDTH_INCHES, _WIDTH_INCHES * height / width))
+    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+    axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
+    axes.set_axis_off()
+    _draw_legend(axes, levels)
+    colours = {level.level: level.colour for level in levels}
+
+    top = _LINE
+    for heading, queries in sections.items():
+        _draw_text(axes, 0, top + 1.2 * _LINE, heading, weight="bold", size=9.5)
+        top += 2 * _LINE
+        for query in queries:
+            title = shorten(query.title, _LONGEST_TITLE, placeholder=" …")
+            _draw_text(axes, 0, top + _LINE / 2, f"{title}: {query.note}")
+            top += _LINE
+            _draw_photo(axes, query.photo, (0, top, _QUERY))
+            for n, strip in enumerate(query.strips):
+                _draw_strip(axes, strip, top + n * (1 + _GAP), colours)
+            top += _QUERY + _LINE / 2
+    save(figure, path)
+
+
+def _draw_legend(axes: Axes, levels: Sequence[LevelStyle]) -> None:
+    from matplotlib.patches import Patch
+
+    axes.legend(
+        handles=[
+            Patch(color=level.colour, label=f"{level.level}: {'same ' if level.level else ''}{level.meaning}")
+            for level in levels
+        ],
+        ncols=len(levels),
+        loc="upper left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0,
+        borderpad=0,
+        frameon=False,
+        fontsize=_FONT_SIZE,
+        handlelength=1,
+        handleheight=1,
+    )
+
+
+def _draw_strip(axes: Axes, strip: Strip, top: float, colours: dict[int, str]) -> None:
+    left = _QUERY + 2 * _GAP
+    _draw_text(axes, left, top + 0.35, strip.method, weight="bold")
+    _draw_text(axes, left, top + 0.65, strip.score)
+    for column, (photo, level) in enumerate(strip.results):
+        inside = _draw_frame(axes, _FIRST_RESULT + column * (1 + _GAP), top, colours[level], level)
+        _draw_photo(axes, photo, inside)
+
+
+def _draw_photo(axes: Axes, photo: StripPhoto, square: _Square) -> None:
+    """Centre the whole photograph in a square, or write its id there."""
+    left, top, side = square
+    if photo.image is None:
+        _draw_text(axes, left + side / 2, top + side / 2, photo.id, size=5, color=FAINT, ha="center")
+        return
+    longest = max(photo.image.size)
+    width, height = (side * length / longest for length in photo.image.size)
+    left, top = left + (side - width) / 2, top + (side - height) / 2
+    extent = (left, left + width, top + height, top)
+    axes.imshow(photo.image, extent=extent, interpolation="antialiased", zorder=2)
+
+
+def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) -> _Square:
+    """Draw the frame of a result and return the square inside it.
+
+    The number of the level stands in the corner, for readers who cannot distinguish the colours.
+    """
+    from matplotlib.patches import Rectangle
+
+    inside = left + _FRAME, top + _FRAME, 1 - 2 * _FRAME
+    axes.add_patch(Rectangle((left, top), 1, 1, facecolor=colour))
+    axes.add_patch(Rectangle(inside[:2], inside[2], inside[2], facecolor="white"))
+    axes.add_patch(Rectangle((left, top + 0.8), 0.16, 0.2, facecolor=colour, zorder=3))
+    _draw_text(axes, left + 0.08, top + 0.9, str(level), size=6, ha="center")
+    return inside
+
+
+def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) -> None:
+    defaults: dict[str, Any] = {"size": _FONT_SIZE, "color": INK, "va": "center", "parse_math": False, "zorder": 4}
+    axes.text(left, middle, text, **defaults | style)
+
+
+#: Lengths in the picture are in sides of a photograph.
+_EXAMPLES_GAP, _TITLE, _HEADING, _BETWEEN = 0.05, 0.28, 0.5, 0.35
+_EXAMPLES_WIDTH_INCHES = 11.0
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleGroup:
+    """A group with examples.
+
+    Args:
+        title: Name of the group.
+        note: Text after the title, such as the number of landmarks.
+        photographs: Square photographs.
+    """
+
+    title: str
+    note: str
+    photographs: Sequence[Image.Image]
+
+
+def draw_examples(path: Path, columns: Mapping[str, Sequence[ExampleGroup]]) -> None:
+    """Draw groups below each other, each with a row of photographs.
+
+    Args:
+        path: Picture to write.
+        columns: Groups of each column by its heading, which is empty where there is only one; every column has one
+            or more.
+    """
+    from matplotlib.figure import Figure
+
+    n_photographs = max(len(group.photographs) for groups in columns.values() for group in groups)
+    width = n_photographs * (1 + _EXAMPLES_GAP) - _EXAMPLES_GAP
+    heading = _HEADING if any(columns) else 0
+    height = heading + max(map(len, columns.values())) * (1 + _TITLE + _EXAMPLES_GAP)
+    total = len(columns) * (width + _BETWEEN) - _BETWEEN
+    figure = Figure(figsize=(_EXAMPLES_WIDTH_INCHES, _EXAMPLES_WIDTH_INCHES * height / total))
+    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+    axes.set(xlim=(0, total), ylim=(height, 0), aspect="equal")
+    axes.set_axis_off()
+    for number, (title, groups) in enumerate(columns.items()):
+        left = number * (width + _BETWEEN)
+        axes.text(left, heading / 2, title, weight="bold", size=12, color=INK, va="center", parse_math=False)
+        for row, group in enumerate(groups):
+            top = heading + row * (1 + _TITLE + _EXAMPLES_GAP)
+            text = axes.text(left, top + _TITLE / 2, group.title, size=9, color=INK, va="center", parse_math=False)
+            axes.annotate(
+                f"  {group.note}", (1, 0), xycoords=text, size=7.5, color=FAINT, va="bottom", parse_math=False
+            )
+            for column, photograph in enumerate(group.photographs):
+                start, upper = left + column * (1 + _EXAMPLES_GAP), top + _TITLE
+                axes.imshow(photograph, extent=(start, start + 1, upper + 1, upper), interpolation="antialiased")
+    axes.set(xlim=(0, total), ylim=(height, 0))
+    save(figure, path)

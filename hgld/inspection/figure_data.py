@@ -1,0 +1,289 @@
+"""Data of the figures of a comparison: precision-recall curves, score distributions, class means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.compute.scoring import Scorer, float32_matmul
+from hgld.compute.threads import parallel_map
+from hgld.errors import ConfigurationError
+from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation.directions import normalised, sum_directions
+from hgld.evaluation.ranking import RankingConfig, rank
+from hgld.evaluation.relevance import Relevance, by_level, checked_relevance, hierarchical_relevance
+from hgld.evaluation.relevance_judgements import RelevanceJudgements
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.ragged import RaggedIndices
+
+#: Elements of a temporary array [rows, L, ranks]: few enough for a core's cache, or enough to keep a GPU busy.
+_BLOCK = {"cpu": 2**18, "cuda": 2**25}
+#: Tolerance for the rounding of sums of many shares of 1.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionRecall:
+    """Precision-recall curves, averaged over the queries that have positives; NaN where none has.
+
+    Args:
+        recall: float64, shape (m,); recalls above 0 and up to 1.
+        precision: float64, shape (L, m); mean precision at each level, coarsest first.
+        hierarchical: float64, shape (m,); mean H-P@k at the first k that reaches the H-R@k.
+    """
+
+    recall: npt.NDArray[np.float64]
+    precision: npt.NDArray[np.float64]
+    hierarchical: npt.NDArray[np.float64]
+
+
+def precision_recall(
+    query_embeddings: torch.Tensor,
+    gallery_embeddings: torch.Tensor,
+    judgements: RelevanceJudgements,
+    *,
+    recall: npt.ArrayLike,
+    relevance: Relevance = hierarchical_relevance,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    config: RankingConfig | None = None,
+) -> PrecisionRecall:
+    """Rank the gallery for every query, and return the precision-recall curves of all levels (paper, Eqs. 30 to 32).
+
+    The precision at a recall r is the precision at the first rank whose recall is r or more, which is the rank of a
+    positive. So the curve of a query is a staircase; the area below it is AP, and that below the hierarchical one
+    H-AP.
+
+    Args:
+        query_embeddings: float, shape (n_query, d).
+        gallery_embeddings: float, shape (n_gallery, d).
+        judgements: Levels of relevance of all pairs.
+        recall: Recalls at which to take the precision, shape (m,); above 0 and up to 1.
+        relevance: Relevance of the hierarchical curve.
+        excluded: Gallery items to exclude from the ranking of each query.
+        gallery_mask: bool, shape (n_gallery,); False for items to exclude from all rankings.
+        config: Ranking configuration.
+
+    Raises:
+        ConfigurationError: A recall is not above 0 and up to 1.
+        InputError: See :func:`~hgld.evaluation.ranking.rank`.
+    """
+    recalls = torch.from_numpy(np.array(recall, np.float64))
+    if recalls.ndim != 1 or not ((recalls > 0) & (recalls <= 1)).all():
+        raise ConfigurationError(f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1")
+    n_levels = judgements.n_levels
+    binary = [by_level([float(n >= level) for n in range(n_levels + 1)]) for level in range(1, n_levels + 1)]
+    relevances: tuple[Relevance, ...] = (*binary, checked_relevance(relevance))
+    sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
+    counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
+    for ranked in rank(
+        query_embeddings, gallery_embeddings, judgements, excluded=excluded, gallery_mask=gallery_mask, config=config
+    ):
+        device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
+        block_precisions = partial(_precisions, n_levels=n_levels, relevances=relevances, recalls=recalls.to(device))
+        n_rows = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
+        blocks = zip(torch.split(ranked.levels, n_rows), torch.split(ranked.n_ranked, n_rows), strict=True)
+        for precisions in parallel_map(block_precisions, blocks, device):
+            sums += precisions.nansum(dim=1).cpu()
+            counts += (~precisions.isnan()).sum(dim=1).cpu()
+    means = (sums / counts).numpy()
+    return PrecisionRecall(recalls.numpy(), means[:-1], means[-1])
+
+
+def _precisions(
+    ranked: tuple[torch.Tensor, torch.Tensor],
+    *,
+    n_levels: int,
+    relevances: Sequence[Relevance],
+    recalls: torch.Tensor,
+) -> torch.Tensor:
+    """Return H-P@k at the first k that reaches each H-R@k, for each relevance, from levels and lengths of rankings.
+
+    With relevances of 0 and 1 these are precision and recall.
+
+    Returns:
+        float64, shape (n_relevance, n, m); NaN without positives.
+    """
+    levels, n_ranked = ranked
+    each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
+    hits = (levels[:, None] == each_level).cumsum(dim=2, dtype=torch.float64)  # per level, up to each rank
+    counts = torch.cat([(n_ranked - hits[..., -1].sum(1))[:, None], hits[..., -1]], dim=1)
+    precisions = []
+    for relevance in relevances:
+        level_relevance = relevance(counts)
+        gained = (level_relevance[:, None, 1:] @ hits)[:, 0]
+        at = torch.searchsorted(gained, gained[:, -1:] * recalls * (1 - _ROUNDING))
+        item_relevance = level_relevance.gather(1, levels.gather(1, at).to(torch.int64))
+        capped = torch.minimum(level_relevance[:, 1:, None], item_relevance[:, None])
+        hits_at = hits.gather(2, at[:, None].expand(-1, n_levels, -1))
+        precisions.append((capped * hits_at).sum(dim=1) / ((at + 1) * item_relevance))
+    return torch.stack(precisions)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreCounts:
+    """Histograms of cosines, one per level.
+
+    Args:
+        counts: int64, shape (L + 1, n_bins); number of pairs that share each level (0 for none) in each bin.
+        edges: float64, shape (n_bins + 1,); edges of the equally wide bins, from -1 to 1.
+    """
+
+    counts: LabelMatrix
+    edges: npt.NDArray[np.float64]
+
+    def densities(self) -> npt.NDArray[np.float64]:
+        """Return the density of cosines at each level, shape (L + 1, n_bins); NaN for levels without pairs."""
+        sizes = self.counts.sum(axis=1, keepdims=True, dtype=np.float64)
+        sizes[sizes == 0] = np.nan
+        return np.asarray(self.counts / sizes / np.diff(self.edges))
+
+    def separation(self) -> float:
+        """Return the probability that a pair of the finest level scores higher than any other pair (ROC AUC).
+
+        Pairs in the same bin count half. It is 1 where a single threshold separates the pairs of all queries, which
+        is more than a correct ranking of each query requires.
+
+        >>> ScoreCounts(np.array([[0, 2, 0, 0], [0, 1, 0, 1]]), np.linspace(-1, 1, 5)).separation()
+        0.75
+        """
+        finest, others = self.counts[-1].astype(np.float64), self.counts[:-1].sum(axis=0, dtype=np.float64)
+        lower = np.cumsum(others) - others / 2
+        return float(finest @ lower / (finest.sum() * others.sum()))
+
+
+def count_scores(
+    query_embeddings: torch.Tensor,
+    gallery_embeddings: torch.Tensor,
+    judgements: RelevanceJudgements,
+    *,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    n_bins: int = 200,
+    config: RankingConfig | None = None,
+) -> ScoreCounts:
+    """Count the cosines of all queries with the gallery, in blocks of queries.
+
+    Args:
+        query_embeddings: float, shape (n_query, d).
+        gallery_embeddings: float, shape (n_gallery, d).
+        judgements: Levels of relevance of all pairs.
+        excluded: Gallery items to exclude for each query.
+        gallery_mask: bool, shape (n_gallery,); False for items to exclude for all queries.
+        n_bins: Number of bins between -1 and 1.
+        config: Ranking configuration.
+
+    Raises:
+        InputError: The embeddings differ in dimension, or one is zero or not finite.
+    """
+    config = config or RankingConfig()
+    device = torch.device(config.device)
+    scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
+    excluded = RaggedIndices.from_lists([[]] * judgements.n_queries) if excluded is None else excluded
+    masked = None if gallery_mask is None else torch.from_numpy(~gallery_mask).to(device)
+    counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
+    step = config.queries_per_block(judgements.n_gallery)
+    for start in range(0, judgements.n_queries, step):
+        queries = slice(start, min(start + step, judgements.n_queries))
+        pairs = tuple(torch.from_numpy(indices).to(device) for indices in excluded.block(queries))
+        count = partial(_count, scorer, judgements, queries, pairs, masked, n_bins)
+        with float32_matmul(config.precision):
+            for block_counts in parallel_map(count, scorer.shares(judgements.n_gallery), device):
+                counts += block_counts
+    return ScoreCounts(counts.cpu().numpy(), np.linspace(-1, 1, n_bins + 1))
+
+
+def _count(
+    scorer: Scorer,
+    judgements: RelevanceJudgements,
+    queries: slice,
+    excluded: tuple[torch.Tensor, ...],
+    masked: torch.Tensor | None,
+    n_bins: int,
+    starts: range,
+) -> torch.Tensor:
+    """Count the scores of a block of queries with blocks of the gallery.
+
+    Pairs that are excluded or masked are counted in one bin past the last, which is dropped.
+    """
+    rows, columns = excluded
+    n_counts = (judgements.n_levels + 1) * n_bins
+    counts = torch.zeros(n_counts + 1, dtype=torch.int64, device=rows.device)
+    for gallery, scores in scorer.scores(queries, starts):
+        bins = ((scores + 1) * (n_bins / 2)).to(torch.int64).clamp_(0, n_bins - 1)
+        bins += judgements.levels(queries, gallery).to(torch.int64) * n_bins
+        inside = (columns >= gallery.start) & (columns < gallery.stop)
+        bins[rows[inside], columns[inside] - gallery.start] = n_counts
+        if masked is not None:
+            bins[:, masked[gallery]] = n_counts
+        counts += torch.bincount(bins.flatten(), minlength=n_counts + 1)
+    return counts[:-1].view(-1, n_bins)
+
+
+#: Number of nearest classes that :func:`neighbour_agreement` considers.
+N_NEIGHBOURS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class MeanEmbeddings:
+    """Mean embeddings of classes of the finest level, perhaps of a sample of them.
+
+    Args:
+        means: Means of length 1, float64, shape (n, d).
+        labels: Labels of the n classes, int64, shape (n, L), finest first; in ascending order of the finest.
+        n_classes: Number of classes that the sample was drawn from; n if there are no others.
+    """
+
+    means: npt.NDArray[np.float64]
+    labels: LabelMatrix
+    n_classes: int
+
+
+def class_means(
+    parts: Sequence[tuple[torch.Tensor, LabelMatrix]], *, max_classes: int | None = None, seed: int = 0
+) -> MeanEmbeddings:
+    """Return the normalised mean of the normalised embeddings of each class of the finest level.
+
+    The embeddings are read in blocks, so that they may be memory-mapped; other memory is that of the means.
+
+    Args:
+        parts: Embeddings, float, shape (n, d), each with labels, int64, shape (n, L), finest first; rows whose finest
+            label is -1 are ignored. The labels of all parts number the same classes.
+        max_classes: Largest number of classes; of more, a random sample is taken.
+        seed: Seed of the sample.
+    """
+    labels = np.concatenate([labels for _, labels in parts])
+    classes, rows = np.unique(labels[:, 0], return_index=True)
+    classes, rows = classes[classes >= 0], rows[classes >= 0]
+    n_classes = len(classes)
+    if max_classes is not None and n_classes > max_classes:
+        sample = np.sort(np.random.default_rng(seed).choice(n_classes, max_classes, replace=False))
+        classes, rows = classes[sample], rows[sample]
+    sums = np.zeros((len(classes), parts[0][0].shape[1]))
+    for vectors, part_labels in parts:
+        positions = np.searchsorted(classes, part_labels[:, 0]).clip(max=len(classes) - 1)
+        positions[classes[positions] != part_labels[:, 0]] = -1
+        sums += sum_directions(vectors, positions, len(classes))
+    return MeanEmbeddings(normalised(sums), labels[rows], n_classes)
+
+
+def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix) -> float:
+    """Return the mean share of the five nearest classes that are of the same category as a class.
+
+    Args:
+        means: float64, shape (n_classes, d); two classes or more.
+        categories: int64, shape (n_classes,).
+
+    Returns:
+        Mean over the classes that are not alone in their category, from 0 to 1; NaN if there are none.
+
+    >>> neighbour_agreement(np.array([[1, 0.0], [0.9, 0.1], [0, 1]]), np.array([0, 0, 1]))  # two neighbours each
+    0.5
+    """
+    metric = f"P@{min(N_NEIGHBOURS, len(means) - 1)}"
+    return evaluate_retrieval(means, categories, metrics=[metric]).means[metric]

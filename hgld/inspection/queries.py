@@ -1,0 +1,333 @@
+"""Queries of an evaluation: their top-k items, the worst ones, those that two methods rank differently, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.errors import ConfigurationError
+from hgld.evaluation.evaluate_from_files import Evaluation
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.gldv2.predictions import write_retrieval_predictions
+from hgld.gldv2.recognition import write_recognition_predictions
+from hgld.hierarchy.label_sets import main_labels
+from hgld.ragged import RaggedIndices
+
+
+@dataclass(frozen=True, eq=False)
+class TopK:
+    """The k highest-ranked gallery items of n queries.
+
+    Args:
+        scores: float32, shape (n, k), best first; NaN past the end of the gallery.
+        positions: int64, shape (n, k), positions in the gallery; -1 past its end.
+        levels: int64, shape (n, k), levels of relevance; 0 past the end of the gallery.
+    """
+
+    scores: npt.NDArray[np.float32]
+    positions: npt.NDArray[np.int64]
+    levels: npt.NDArray[np.int64]
+
+
+def top_k_items(
+    task: RetrievalTask, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None
+) -> TopK:
+    """Return the top-k items of some queries of a task.
+
+    Args:
+        task: The retrieval task.
+        queries: int64, shape (n,); positions of the queries.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluation.
+
+    Raises:
+        ConfigurationError: ``k`` is less than 1.
+        InputError: See :func:`~hgld.evaluation.ranking.rank`.
+    """
+    excluded = task.excluded
+    if excluded is not None:
+        excluded = RaggedIndices.from_lists(excluded.row(query) for query in queries.tolist())
+    scores, positions = nearest_neighbours(
+        task.queries[torch.from_numpy(queries)],
+        task.gallery,
+        k,
+        excluded=excluded,
+        gallery_mask=task.gallery_mask,
+        config=config,
+    )
+    levels = np.zeros(positions.shape, np.int64)
+    for row, column in np.argwhere(positions >= 0):
+        query, item = int(queries[row]), int(positions[row, column])
+        levels[row, column] = task.judgements.levels(slice(query, query + 1), slice(item, item + 1)).item()
+    return TopK(scores, positions, levels)
+
+
+def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> npt.NDArray[np.float64]:
+    """Return the values of a metric by query position: float64, shape (n_query,); NaN where a query has none.
+
+    Raises:
+        ConfigurationError: The result lacks the metric, or does not cover the queries of the task.
+    """
+    if len(result.per_query) != len(task.queries):
+        raise ConfigurationError(
+            f"the result covers {len(result.per_query):,} queries, but the task has {len(task.queries):,}; give the "
+            "result of all queries, not of a subset"
+        )
+    if metric not in result.metrics:
+        raise ConfigurationError(f"the result has no metric {metric}; choose one of {', '.join(result.metrics)}")
+    return result.per_query[metric].to_numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class WorstQueries:
+    """The n queries with the lowest values of a metric, lowest first.
+
+    Args:
+        metric: Name of the metric.
+        n_levels: Number of levels L, which is the level of items that share everything with the query.
+        per_query: Rows of these queries in the table of the result, n of them.
+        queries: int64, shape (n,); positions of the queries.
+        top_k: Their top-k gallery items.
+    """
+
+    metric: str
+    n_levels: int
+    per_query: pd.DataFrame
+    queries: npt.NDArray[np.int64]
+    top_k: TopK
+
+
+def find_worst_queries(
+    result: RetrievalResult,
+    task: RetrievalTask,
+    *,
+    metric: str = "H-AP",
+    n: int = 50,
+    k: int = 10,
+    config: RankingConfig | None = None,
+) -> WorstQueries:
+    """Return the queries with the lowest values of a metric; queries for which it is undefined are ignored.
+
+    Args:
+        result: Result of the evaluation, with all queries.
+        task: The evaluated task.
+        metric: One of the metrics of the result.
+        n: Maximum number of queries.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluation.
+
+    Raises:
+        ConfigurationError: The result lacks the metric or does not cover the queries of the task, or ``n`` or ``k``
+            is less than 1.
+    """
+    values = query_values(result, task, metric)
+    if n < 1:
+        raise ConfigurationError(f"`n` is {n}; expected at least 1")
+    queries = np.argsort(values, kind="stable")[: min(n, np.count_nonzero(~np.isnan(values)))]
+    return WorstQueries(
+        metric=metric,
+        n_levels=task.judgements.n_levels,
+        per_query=result.per_query.iloc[queries],
+        queries=queries,
+        top_k=top_k_items(task, queries, k, config),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MethodRankings:
+    """Rankings of the n selected queries by one method.
+
+    Args:
+        name: Name of the method, which is that of its result.
+        per_query: Rows of these queries in the table of the result, n of them.
+        top_k: Their top-k gallery items.
+    """
+
+    name: str
+    per_query: pd.DataFrame
+    top_k: TopK
+
+
+@dataclass(frozen=True, eq=False)
+class MethodDifferences:
+    """The n queries whose values of a metric differ most: first those that the method improves, then the others.
+
+    Args:
+        metric: Name of the metric.
+        level_names: Names of the L levels, finest first, or None where they have none.
+        n_levels: Number of levels L.
+        queries: int64, shape (n,); positions of the queries, in both parts by decreasing difference.
+        n_improved: Number of these queries that the method improves.
+        baseline: Rankings of the baseline.
+        method: Rankings of the method.
+        total_improved: Number of all queries with a higher value for the method.
+        total_degraded: Number of all queries with a lower value for the method.
+        total_equal: Number of all queries with the same value.
+        mean_difference: Mean over all queries of the method's value minus the baseline's.
+    """
+
+    metric: str
+    level_names: tuple[str, ...] | None
+    n_levels: int
+    queries: npt.NDArray[np.int64]
+    n_improved: int
+    baseline: MethodRankings
+    method: MethodRankings
+    total_improved: int
+    total_degraded: int
+    total_equal: int
+    mean_difference: float
+
+    @property
+    def differences(self) -> npt.NDArray[np.float64]:
+        """The method's value minus the baseline's for each selected query: float64, shape (n,)."""
+        method, baseline = (side.per_query[self.metric].to_numpy() for side in (self.method, self.baseline))
+        differences: npt.NDArray[np.float64] = method - baseline
+        return differences
+
+    def sections(self, max_queries: int | None = None) -> Mapping[str, range]:
+        """Return two headings with the rows of the queries below each, at most ``max_queries`` per heading."""
+        names = self.method.name, self.baseline.name
+        improved, degraded = range(self.n_improved), range(self.n_improved, len(self.queries))
+        return {
+            "{} ranks better than {}".format(*names): improved[:max_queries],
+            "{} ranks worse than {}".format(*names): degraded[:max_queries],
+        }
+
+
+def find_method_differences(
+    results: tuple[RetrievalResult, RetrievalResult],
+    tasks: tuple[RetrievalTask, RetrievalTask],
+    *,
+    metric: str = "H-AP",
+    n: int = 12,
+    k: int = 10,
+    config: RankingConfig | None = None,
+) -> MethodDifferences | None:
+    """Return the queries that a method ranks most differently from a baseline, in both directions.
+
+    Half of the queries, rounded up, are those that gain most, the others those that lose most; there are fewer where
+    fewer gain or lose. Each class of the finest level, such as a landmark, is represented by its most different
+    query only, because photographs of one landmark look alike and could otherwise fill the whole selection.
+
+    Args:
+        results: Results of the baseline and of the method, under their display names, with all queries.
+        tasks: Evaluated tasks: the same images with the embeddings of each.
+        metric: One of the metrics of the results; queries for which it is undefined are ignored.
+        n: Number of queries.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluations.
+
+    Returns:
+        The differences, or None where no query differs.
+
+    Raises:
+        ConfigurationError: A result lacks the metric or does not cover the queries of its task, the tasks are not of
+            the same images, the images have no labels, or ``n`` or ``k`` is less than 1.
+    """
+    baseline_values, method_values = (
+        query_values(result, task, metric) for result, task in zip(results, tasks, strict=True)
+    )
+    labels, judgements = tasks[0].query_labels, tasks[0].judgements
+    same_queries = results[0].per_query.index.equals(results[1].per_query.index)
+    if not same_queries or judgements.n_gallery != tasks[1].judgements.n_gallery:
+        raise ConfigurationError(
+            f"{results[0].name} and {results[1].name} were not evaluated with the same images; evaluate both again"
+        )
+    if labels is None:
+        raise ConfigurationError("queries are selected by class; `tasks` needs query labels")
+    if n < 1:
+        raise ConfigurationError(f"`n` is {n}; expected at least 1")
+    differences = method_values - baseline_values
+    known = differences[~np.isnan(differences)]
+    improved, degraded = _most_different(differences, main_labels(labels)[:, 0], (n - n // 2, n // 2))
+    queries = np.array([*improved, *degraded], np.int64)
+    if not len(queries):
+        return None
+    baseline, method = (
+        MethodRankings(result.name, result.per_query.iloc[queries], top_k_items(task, queries, k, config))
+        for result, task in zip(results, tasks, strict=True)
+    )
+    return MethodDifferences(
+        metric=metric,
+        level_names=tasks[0].level_names,
+        n_levels=judgements.n_levels,
+        queries=queries,
+        n_improved=len(improved),
+        baseline=baseline,
+        method=method,
+        total_improved=int((known > 0).sum()),
+        total_degraded=int((known < 0).sum()),
+        total_equal=int((known == 0).sum()),
+        mean_difference=float(known.mean()),
+    )
+
+
+def percentage_points(difference: float) -> str:
+    """Format a difference of a metric in percentage points.
+
+    >>> percentage_points(-0.1234)
+    '−12.3 points'
+    """
+    return f"{100 * difference:+.1f} points".replace("-", "−")
+
+
+def _most_different(
+    differences: npt.NDArray[np.float64], classes: npt.NDArray[np.int64], limits: tuple[int, int]
+) -> tuple[list[int], list[int]]:
+    """Return the queries with the largest gains and losses, up to a limit each; every class occurs once in both."""
+    selected: tuple[list[int], list[int]] = ([], [])
+    seen: set[int] = set()
+    for query in np.argsort(-np.abs(differences), kind="stable").tolist():  # NaN last
+        part = int(differences[query] < 0)
+        if not np.abs(differences[query]) > 0 or sum(map(len, selected)) == sum(limits):
+            break
+        if classes[query] not in seen and len(selected[part]) < limits[part]:
+            selected[part].append(query)
+            seen.add(classes[query])
+    return selected
+
+
+def write_predictions(
+    evaluation: Evaluation, path: Path, *, k: int = 100, config: RankingConfig | None = None
+) -> None:
+    """Write the first k gallery items of every query, or the answers to them, see :mod:`hgld.gldv2.predictions`.
+
+    Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
+    scores are in the order of the gallery, whatever their levels.
+
+    Of protocols that score an answer to each query, the answers are written, see :mod:`hgld.gldv2.recognition`.
+
+    Args:
+        evaluation: The evaluation; of several tasks, the official one or else the first is written.
+        path: CSV file to write or replace.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluation.
+
+    Raises:
+        ConfigurationError: The images have no ids.
+        InputError: An id has whitespace in it.
+    """
+    if evaluation.answers is not None:
+        write_recognition_predictions(path, evaluation.answers.image_ids, evaluation.answers.predictions)
+        return
+    task = next((task for task in evaluation.tasks if task.name == "official"), evaluation.tasks[0])
+    if task.query_ids is None or task.gallery_ids is None:
+        raise ConfigurationError(
+            "predictions name images by their ids, which these embeddings lack; add a file of ids beside them"
+        )
+    _, positions = nearest_neighbours(
+        task.queries, task.gallery, k, excluded=task.excluded, gallery_mask=task.gallery_mask, config=config
+    )
+    gallery_ids = task.gallery_ids
+    rankings = ([str(gallery_ids[position]) for position in row if position >= 0] for row in positions.tolist())
+    write_retrieval_predictions(path, [str(query) for query in task.query_ids], rankings)

@@ -1,0 +1,339 @@
+"""Scores of the logits of a classifier, and of its weights applied to changed features.
+
+The classifier is given, or fitted on the embeddings and labels of the index.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from hgld.compute.dtypes import at_least_float32
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.detector import ABOVE_0, AT_LEAST_0, SHARE, Detector, Input, Scores, choice, fitted, option
+from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.linear_classifier import (
+    LinearClassifier,
+    fit_linear_classifier,
+    gaussian_classifier,
+    load_classifier,
+    row_blocks,
+)
+
+#: Images times classes times dimensions that ``softmax`` is fitted on: about an hour of one core.
+_MAX_PRODUCTS = 2**36
+_ENTRIES = 2**24  # features of which a quantile is computed
+AshVariant = Literal["p", "b", "s"]
+
+
+@dataclass(eq=False)
+class LogitDetector(Detector):
+    """A score of logits alone: of given ones, else of those of a classifier of the embeddings.
+
+    Args:
+        classifier: See :class:`~hgld.rejection.scores.classifiers.ClassifierDetector`. Not used if logits are given.
+
+    Attributes:
+        head: The classifier; None for a score that was fitted with logits.
+        n_classes: Number of columns of the logits.
+    """
+
+    uses: ClassVar[frozenset[Input]] = frozenset({"labels", "logits"})
+    classifier: str = field(default="softmax", kw_only=True)
+    head: LinearClassifier | None = field(init=False, repr=False, default=None)
+    n_classes: int = field(init=False, repr=False)
+
+    @abstractmethod
+    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the scores of logits, float32 or float64, shape (n, C); the tensor may be overwritten."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the number of classes, and the weight and bias of the classifier unless logits were given."""
+        head = {} if self.head is None else {"weight": self.head.weight, "bias": self.head.bias}
+        return {"n_classes": torch.tensor(self.n_classes)} | head
+
+    def _fit(self, images: DetectorInputs) -> None:
+        if images.logits is None:
+            self.head = index_classifier(self.classifier, images, self.name, "`logits`, or ")
+            self.n_classes = self.head.n_classes
+        else:
+            self.head, self.n_classes = None, images.logits.shape[1]
+
+    def _score(self, images: DetectorInputs) -> Scores:
+        self._check_logits(images.logits)
+        blocks = []
+        for rows in row_blocks(len(images), self.n_classes):
+            if self.head is None:
+                assert images.logits is not None
+                logits = at_least_float32(images.logits[rows])
+            else:
+                logits = self.head.logits(images.embeddings[rows])
+            blocks.append(self._score_logits(logits))
+        return torch.cat(blocks).numpy()
+
+    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        self.n_classes = int(state["n_classes"])
+        self.head = LinearClassifier(state["weight"], state["bias"]) if "weight" in state else None
+
+    def _check_logits(self, logits: torch.Tensor | None) -> None:
+        if self.head is None and logits is None:
+            raise ConfigurationError(f"the score {self.name} was fitted with `logits`; give those of these images")
+        if self.head is not None and logits is not None:
+            raise ConfigurationError(
+                f"the score {self.name} was fitted without `logits`, on a classifier of the embeddings; leave them "
+                "out here, or give them in both places"
+            )
+        if logits is not None and logits.shape[1] != self.n_classes:
+            raise InputError(
+                f"the `logits` have {logits.shape[1]:,} classes, and the score {self.name} was fitted with "
+                f"{self.n_classes:,}; compute both with the same model"
+            )
+
+
+@dataclass(eq=False)
+class Msp(LogitDetector):
+    """The negative largest softmax probability (Hendrycks and Gimpel, ICLR 2017): ``- max_c softmax(l)_c``.
+
+    With many landmarks of few images each, a fitted classifier is unsure of known landmarks, too: prefer
+    ``max_logit`` or a score of neighbours.
+    """
+
+    name: ClassVar[str] = "msp"
+
+    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return -logits.softmax(dim=1).amax(dim=1)
+
+
+@dataclass(eq=False)
+class MaxLogit(LogitDetector):
+    """The negative largest logit (Hendrycks et al., ICML 2022): ``- max_c l_c``.
+
+    Unlike the softmax it does not spread over landmarks that look alike, such as two churches of one town.
+    """
+
+    name: ClassVar[str] = "max_logit"
+
+    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return -logits.amax(dim=1)
+
+
+@dataclass(eq=False)
+class Entropy(LogitDetector):
+    """The entropy of the softmax, in nats: ``- sum_c p_c log p_c``."""
+
+    name: ClassVar[str] = "entropy"
+
+    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        entropies: torch.Tensor = torch.special.entr(logits.softmax(dim=1)).sum(dim=1)
+        return entropies
+
+
+@dataclass(eq=False)
+class Energy(LogitDetector):
+    """The energy of the logits (Liu et al., NeurIPS 2020; the prior EL of thesis Sec. 5.2.2).
+
+    The score is ``- T log sum_c exp(l_c / T)``.
+
+    Args:
+        temperature: Temperature T. The default of 1 is that of both papers.
+    """
+
+    name: ClassVar[str] = "energy"
+    temperature: float = option(1.0, ABOVE_0)
+
+    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
+
+
+@dataclass(eq=False)
+class ClassifierDetector(Detector):
+    """A score of the weights and bias of a classifier, applied to embeddings; given logits are not used.
+
+    Args:
+        classifier: Where the classifier comes from: ``softmax`` fits softmax regression on the embeddings and the
+            finest labels of the index, and refuses what would take hours; ``lda`` derives the classifier from
+            Gaussians in seconds to minutes (the choice for tens of thousands of landmarks); anything else is the path
+            of a safetensors file with the ``weight`` (C, d) and ``bias`` (C,) of a published classifier of these
+            embeddings. The weights are part of what is saved; the file is not read again.
+
+    Attributes:
+        head: The classifier.
+    """
+
+    uses: ClassVar[frozenset[Input]] = frozenset({"labels"})
+    classifier: str = field(default="softmax", kw_only=True)
+    head: LinearClassifier = field(init=False, repr=False, metadata=fitted(LinearClassifier))
+
+    @abstractmethod
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the scores of embeddings of the type of the classifier, shape (n,)."""
+
+    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+        """Fit what the score needs beyond the classifier, which may change the classifier, too."""
+
+    def _fit(self, images: DetectorInputs) -> None:
+        self.head = index_classifier(self.classifier, images, self.name)
+        self._fit_to_index(images.embeddings)
+
+    def _score(self, images: DetectorInputs) -> Scores:
+        blocks = [
+            self._score_embeddings(images.embeddings[rows].to(self.head.weight.dtype))
+            for rows in row_blocks(len(images), self.head.n_classes)
+        ]
+        return torch.cat(blocks).numpy()
+
+
+@dataclass(eq=False)
+class Odin(ClassifierDetector):
+    """ODIN (Liang et al., ICLR 2018) on embeddings: ``- max_c softmax(l(z') / T)_c``, z' being the perturbed z.
+
+    ``z' = z - eps sign(grad_z CE(l(z) / T, argmax_c l_c))``. The network is the linear classifier, so embeddings are
+    perturbed and **not pixels**, as the papers and heatood do, which takes a backward pass through the whole network
+    for each image: figures differ from theirs. The gradient has a closed form. With a perturbation of 0 this is MSP
+    at a temperature.
+
+    Args:
+        temperature: Temperature T, 1000 as in the paper.
+        perturbation: Step eps in units of a feature, 0.0014 as in the paper, which is for pixels from 0 to 1.
+    """
+
+    name: ClassVar[str] = "odin"
+    temperature: float = option(1000.0, ABOVE_0)
+    perturbation: float = option(0.0014, AT_LEAST_0)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        logits = self.head.logits(embeddings)
+        errors = (logits / self.temperature).softmax(dim=1)
+        rows = torch.arange(len(errors))
+        # The gradient of the cross-entropy up to the factor 1 / T, which its sign does not have.
+        errors[rows, logits.argmax(dim=1)] -= 1
+        perturbed = embeddings - self.perturbation * (errors @ self.head.weight).sign()
+        return -(self.head.logits(perturbed) / self.temperature).softmax(dim=1).amax(dim=1)
+
+
+@dataclass(eq=False)
+class Dice(ClassifierDetector):
+    """The energy of the logits of a sparsified classifier, DICE (Sun and Li, ECCV 2022).
+
+    A weight stays where its contribution, ``W_cj`` times the mean of feature j over the index, is above the given
+    percentile of all contributions (NumPy's linear interpolation). It expects features after a ReLU; for embeddings
+    with a mean near 0, such as whitened ones, contributions say little.
+
+    Args:
+        sparsity: Share of the weights that are set to 0, 0.7 as in the paper's ImageNet experiments; heatood's
+            ``p_dice`` is the same number in percent.
+    """
+
+    name: ClassVar[str] = "dice"
+    sparsity: float = option(0.7, SHARE)
+
+    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+        blocks = (embeddings[rows].double().sum(dim=0) for rows in row_blocks(len(embeddings), 1))
+        mean = torch.stack(list(blocks)).sum(dim=0) / len(embeddings)
+        contributions = self.head.weight.double() * mean
+        threshold = float(np.quantile(contributions.numpy(), self.sparsity))
+        self.head = LinearClassifier(self.head.weight * (contributions > threshold), self.head.bias)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return -self.head.logits(embeddings).logsumexp(dim=1)
+
+
+@dataclass(eq=False)
+class React(ClassifierDetector):
+    """The energy of the logits of clipped features, ReAct (Sun et al., NeurIPS 2021): of ``min(z, q)``.
+
+    The threshold q is a quantile of all features of all images of the index, by NumPy's linear interpolation; of
+    evenly spaced images where there are more than 16.8 million numbers. It expects features after a ReLU, of which
+    unknown images have a few very large ones.
+
+    Args:
+        quantile: The quantile, 0.9 as in the paper.
+    """
+
+    name: ClassVar[str] = "react"
+    threshold: torch.Tensor = field(init=False, repr=False, metadata=fitted())
+    quantile: float = option(0.9, SHARE)
+
+    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+        step = -(-embeddings.numel() // _ENTRIES)
+        value = float(np.quantile(embeddings[::step].to(torch.float64).numpy(), self.quantile))
+        self.threshold = torch.tensor(value, dtype=self.head.weight.dtype)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return -self.head.logits(embeddings.minimum(self.threshold)).logsumexp(dim=1)
+
+
+@dataclass(eq=False)
+class Ash(ClassifierDetector):
+    """The energy of the logits of pruned features, ASH (Djurisic et al., ICLR 2023).
+
+    Of each image the ``d - round(d pruned)`` largest features are kept. It expects features after a ReLU: negative
+    ones are set to 0 first, so it says little of embeddings that are centred or projected.
+
+    Args:
+        variant: What becomes of the kept features: ``p`` leaves them as they are; ``b`` sets all to the sum of the
+            features divided by the number of kept ones; ``s`` multiplies them by ``exp(sum / sum of the kept)``.
+        pruned: Share of the features that are set to 0, 0.65 as OpenOOD and pytorch-ood have it by default.
+    """
+
+    name: ClassVar[str] = "ash"
+    variant: AshVariant = choice("s", AshVariant)
+    pruned: float = option(0.65, SHARE)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        features = embeddings.clamp(min=0)
+        dim = features.shape[1]
+        values, columns = features.topk(max(dim - round(dim * self.pruned), 1), dim=1)
+        sums = features.sum(dim=1, keepdim=True)
+        if self.variant == "b":
+            values = (sums / values.shape[1]).expand_as(values)
+        elif self.variant == "s":
+            kept = values.sum(dim=1, keepdim=True)
+            values = values * torch.where(kept > 0, sums / kept, 1.0).exp()
+        shaped = torch.zeros_like(features).scatter_(1, columns, values)
+        return -self.head.logits(shaped).logsumexp(dim=1)
+
+
+def index_classifier(choice: str, images: DetectorInputs, name: str, alternative: str = "") -> LinearClassifier:
+    """Return the classifier of an index, in float32, or in float64 for float64 embeddings.
+
+    Args:
+        choice: ``softmax``, ``lda`` or a path; see :class:`ClassifierDetector`.
+        images: Images of the index, with labels unless the choice is a path.
+        name: Name of the score, for messages.
+        alternative: Another input that would do, for messages.
+
+    Raises:
+        ConfigurationError: There are no labels.
+        InputError: The file is malformed or of another dimension, or no classifier can be fitted, or only in hours.
+    """
+    embeddings = images.embeddings
+    if choice not in ("softmax", "lda"):
+        head = load_classifier(Path(choice))
+        if head.weight.shape[1] != embeddings.shape[1]:
+            raise InputError(
+                f"{choice}: the classifier is one of {head.weight.shape[1]} dimensions, and the embeddings have "
+                f"{embeddings.shape[1]}; take both from the same model"
+            )
+        return head.to(at_least_float32(embeddings[:0]).dtype)
+    if images.labels is None:
+        raise ConfigurationError(
+            f"the score {name} needs {alternative}`labels` to fit a classifier on, or its option `classifier`: the "
+            "file of one"
+        )
+    labels = np.ascontiguousarray(images.labels[:, 0])
+    if choice == "lda":
+        return gaussian_classifier(embeddings, labels)
+    n_classes = len(np.unique(labels[labels >= 0]))
+    if embeddings.numel() * n_classes > _MAX_PRODUCTS:
+        raise InputError(
+            f"softmax regression of {len(embeddings):,} images and {n_classes:,} classes takes hours; set the option "
+            f"`classifier` of the score {name} to lda, or to the file of a classifier"
+        )
+    return fit_linear_classifier(embeddings, labels)

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from hgld import tables
+from hgld.cli import app
+from hgld.completion.complete import complete_file
+from hgld.completion.config import CompleteConfig
+from hgld.completion.inputs import CompletionFiles, find_completion_files, read_completion_inputs
+from hgld.completion.quality import evaluate_completion, hide_and_propose
+from hgld.errors import ConfigurationError, InputError
+from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.completion.landmark_photographs import (
+    ROOTS,
+    Landmark,
+    labelled_landmarks,
+    photographs_like,
+    write_landmarks,
+)
+
+RANDOM = np.random.default_rng(7)
+UNLABELLED = [
+    Landmark("train", 100, None, photographs_like("lake", 3, RANDOM)),
+    Landmark("train", 101, None, []),
+    Landmark("train", 102, None, photographs_like("church", 1, RANDOM)),
+    Landmark("index", 100, None, photographs_like("bridge", 2, RANDOM)),
+    Landmark("train", 103, None, photographs_like("lake", 2, RANDOM), reason="multiple"),
+    Landmark("train", 104, None, photographs_like("lake", 2, RANDOM), reason="excluded"),
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> CompletionFiles:
+    return write_landmarks(tmp_path, [*labelled_landmarks(45), *UNLABELLED])
+
+
+def proposals(path: Path) -> dict[tuple[str, int], dict[str, object]]:
+    rows = tables.read_table(path, tables.COMPLETED).to_pylist()
+    return {(row["split"], row["landmark_id"]): row for row in rows}
+
+
+def test_every_landmark_without_a_group_has_a_row(files: CompletionFiles, tmp_path: Path) -> None:
+    out = tmp_path / "completed.parquet"
+    summary = complete_file(files, out)
+    assert summary is not None
+    assert (summary.landmarks, summary.proposed, summary.photographs) == (4, 3, 6)
+    assert (summary.labelled, summary.calibrated_on) == (45, 45)
+    rows = proposals(out)
+    assert list(rows) == [("index", 100), ("train", 100), ("train", 101), ("train", 102)]
+    assert {key: row["group"] for key, row in rows.items()} == {
+        ("index", 100): "bridge",
+        ("train", 100): "lake",
+        ("train", 101): None,
+        ("train", 102): "church",
+    }
+    lake, nothing = rows["train", 100], rows["train", 101]
+    assert lake["photographs"] == 3
+    assert 2 < float(str(lake["votes"])) <= 3
+    assert 0.5 < float(str(lake["score"])) < 1
+    nearest = lake["nearest"]
+    assert isinstance(nearest, list)
+    assert nearest[0]["group"] == "lake"
+    assert nearest == sorted(nearest, key=lambda row: -row["similarity"])
+    assert all(int(row["name"].removeprefix("train/")) % 3 == list(ROOTS).index(row["group"]) for row in nearest)
+    assert (nothing["photographs"], nothing["votes"], nothing["score"], nothing["nearest"]) == (0, 0, None, [])
+
+
+def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_path: Path) -> None:
+    out = tmp_path / "completed.parquet"
+    train = replace(files, images=[tmp_path / "train.csv"])
+    complete_file(train, out)
+    assert complete_file(replace(files, images=[("train", tmp_path / "train.csv")]), out) is None
+    ids = files.embeddings[0].with_suffix(".ids.txt")
+    ids.write_text(ids.read_text().replace("train-102-0", "unlisted"))
+    assert complete_file(train, out) is not None
+    assert proposals(out)["train", 102]["photographs"] == 0
+    # Labelled landmarks 0 to 44 are of train; with the other split there are none with photographs.
+    with pytest.raises(InputError, match="0 labelled landmarks have photographs"):
+        complete_file(replace(files, images=[("index", tmp_path / "train.csv")]), out)
+
+
+def test_other_reasons_are_read_on_request(files: CompletionFiles, tmp_path: Path) -> None:
+    config = CompleteConfig(reasons=["excluded", "multiple"])
+    more = find_completion_files(files.hierarchy, files.embeddings, files.images[:1], config.reasons)
+    complete_file(more, tmp_path / "completed.parquet", config)
+    rows = proposals(tmp_path / "completed.parquet")
+    assert {key: row["reason"] for key, row in rows.items()} == {
+        ("train", 103): "multiple",
+        ("train", 104): "excluded",
+    }
+
+
+def test_landmarks_completed_before_are_proposed_again_and_teach_nothing(
+    files: CompletionFiles, tmp_path: Path
+) -> None:
+    expected = tmp_path / "completed.parquet"
+    complete_file(files, expected)
+    rows = tables.read_table(files.hierarchy, tables.HIERARCHY).to_pylist()
+    completed = rows[0] | {"landmark_id": 100, "hierarchical_label": "church"}
+    rows = [row | {"label_source": "instance_of"} for row in rows] + [completed | {"label_source": "photographs"}]
+    schema = tables.HIERARCHY.schema.append(tables.HIERARCHY.optional.field("label_source"))
+    table = pa.Table.from_pylist(rows, schema=schema)
+    tables.write_table(files.hierarchy, tables.HIERARCHY, table, tables.Provenance("test"))
+    complete_file(files, tmp_path / "again.parquet")
+    assert proposals(tmp_path / "again.parquet") == proposals(expected)
+
+
+def test_several_files_of_embeddings_are_one_set(files: CompletionFiles, tmp_path: Path) -> None:
+    complete_file(files, tmp_path / "one.parquet")
+    whole = read_embeddings(files.embeddings[0])
+    assert whole.ids is not None
+    parts = [tmp_path / "a.npy", tmp_path / "b.safetensors"]
+    for path, rows in zip(parts, (slice(0, 50), slice(50, None)), strict=True):
+        write_embeddings(path, whole.vectors[rows], whole.ids[rows])
+    complete_file(replace(files, embeddings=parts), tmp_path / "two.parquet")
+    assert proposals(tmp_path / "two.parquet") == proposals(tmp_path / "one.parquet")
+    write_embeddings(parts[1], whole.vectors[49:], whole.ids[49:])
+    with pytest.raises(InputError, match="1 images are embedded more than once"):
+        complete_file(replace(files, embeddings=parts), tmp_path / "two.parquet", force=True)
+
+
+def test_images_of_no_landmark_of_the_tables_are_ignored(files: CompletionFiles, tmp_path: Path) -> None:
+    complete_file(files, tmp_path / "one.parquet")
+    whole = read_embeddings(files.embeddings[0])
+    assert whole.ids is not None
+    # One image that is not listed, and one of a landmark that is in no table.
+    vectors = torch.cat([whole.vectors, torch.full((2, 8), torch.nan)])
+    write_embeddings(files.embeddings[0], vectors, [*whole.ids.tolist(), "unlisted", "elsewhere"])
+    with (tmp_path / "train.csv").open("a") as stream:
+        stream.write("elsewhere,999\nnot-embedded,100\n")
+    complete_file(files, tmp_path / "two.parquet")
+    assert proposals(tmp_path / "two.parquet") == proposals(tmp_path / "one.parquet")
+
+
+def test_landmark_ids_in_the_embeddings_suffice_for_one_split(tmp_path: Path) -> None:
+    files = write_landmarks(tmp_path, [*labelled_landmarks(30), UNLABELLED[0]])
+    complete_file(files, tmp_path / "listed.parquet")
+    whole = read_embeddings(files.embeddings[0])
+    assert whole.ids is not None
+    numbers = np.array([int(name.split("-")[1]) for name in whole.ids.tolist()])
+    path = tmp_path / "with_ids.parquet"
+    write_embeddings(path, whole.vectors, whole.ids, numbers)
+    complete_file(replace(files, embeddings=[path], images=[]), tmp_path / "direct.parquet")
+    assert proposals(tmp_path / "direct.parquet") == proposals(tmp_path / "listed.parquet")
+
+
+def _nan(vectors: torch.Tensor) -> None:
+    vectors[3, 2] = torch.nan
+
+
+def _zeros(vectors: torch.Tensor) -> None:
+    vectors[3] = 0
+
+
+@pytest.mark.parametrize("spoil", [_nan, _zeros])
+def test_vectors_without_a_direction_are_refused(
+    spoil: Callable[[torch.Tensor], None], files: CompletionFiles, tmp_path: Path
+) -> None:
+    whole = read_embeddings(files.embeddings[0])
+    assert whole.ids is not None
+    vectors = whole.vectors.clone()
+    spoil(vectors)
+    write_embeddings(files.embeddings[0], vectors, whole.ids)
+    with pytest.raises(InputError, match=rf"1 embeddings have NaN .* only zeros: {whole.ids[3]};"):
+        complete_file(files, tmp_path / "completed.parquet")
+
+
+def test_problems_of_the_inputs_are_named(files: CompletionFiles, tmp_path: Path) -> None:
+    out = tmp_path / "completed.parquet"
+    no_index = write_landmarks(tmp_path, [*labelled_landmarks(20), UNLABELLED[0]], name="train.npy")
+    with pytest.raises(ConfigurationError, match="images of the split index, but there are landmarks of train only"):
+        complete_file(replace(no_index, images=[("index", tmp_path / "train.csv")]), out)
+    files = write_landmarks(tmp_path, [*labelled_landmarks(20), *UNLABELLED])
+    with pytest.raises(InputError, match="has no landmark ids; name the landmark of each image in `images`"):
+        complete_file(replace(files, images=[]), out)
+    (tmp_path / "other.csv").write_text("id,landmark_id\nx,1\n")
+    with pytest.raises(InputError, match="none of these images is of a landmark"):
+        complete_file(replace(files, images=[("train", tmp_path / "other.csv")]), out)
+    with (tmp_path / "index.csv").open("a") as stream:
+        stream.write("train-0-0,100\n")
+    with pytest.raises(InputError, match="1 images are listed more than once: train-0-0"):
+        complete_file(files, out)
+
+
+def test_few_labelled_landmarks_are_refused(tmp_path: Path) -> None:
+    files = write_landmarks(tmp_path, [*labelled_landmarks(19), UNLABELLED[0]])
+    with pytest.raises(InputError, match="19 labelled landmarks have photographs; expected 20 or more"):
+        complete_file(files, tmp_path / "completed.parquet")
+
+
+def test_landmarks_without_photographs_alone_get_rows_without_proposals(tmp_path: Path) -> None:
+    files = write_landmarks(tmp_path, [*labelled_landmarks(20), UNLABELLED[1]])
+    summary = complete_file(files, tmp_path / "completed.parquet")
+    assert summary is not None
+    assert (summary.landmarks, summary.proposed, summary.photographs) == (1, 0, 0)
+    (row,) = proposals(tmp_path / "completed.parquet").values()
+    assert (row["photographs"], row["group"], row["score"]) == (0, None, None)
+
+
+def test_the_only_landmark_of_a_group_counts_as_wrong(tmp_path: Path) -> None:
+    """Nobody else can find its group; calibration would be too bold if it left such landmarks out."""
+    first, *others = labelled_landmarks(21, noise=0.01)
+    others = [replace(landmark, group="lake") for landmark in others]
+    files = write_landmarks(tmp_path, [first, *others, UNLABELLED[0]])
+    summary = complete_file(files, tmp_path / "completed.parquet")
+    assert summary is not None
+    assert summary.accuracy == pytest.approx(20 / 21)
+
+
+def test_nothing_to_propose_is_said(tmp_path: Path) -> None:
+    files = write_landmarks(tmp_path, labelled_landmarks(20))
+    with pytest.raises(InputError, match="no landmark lacks a group for the reason unlabelled"):
+        complete_file(files, tmp_path / "completed.parquet")
+
+
+def test_one_group_gives_the_score_of_the_rule_of_succession(tmp_path: Path) -> None:
+    landmarks = [replace(landmark, group="lake") for landmark in labelled_landmarks(20)]
+    files = write_landmarks(tmp_path, [*landmarks, UNLABELLED[2]])
+    complete_file(files, tmp_path / "completed.parquet", CompleteConfig(k=1000))
+    (row,) = proposals(tmp_path / "completed.parquet").values()
+    assert row["group"] == "lake"
+    assert row["score"] == pytest.approx(21 / 22)
+    assert (row["second_group"], row["second_votes"]) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"k": 0}, "`k` is 0"),
+        ({"reasons": []}, "`reasons` is empty"),
+        ({"reasons": ["unlabelled", "dropped"]}, "`reasons` is dropped"),
+        ({"method": "guess"}, '`method` is "guess"'),
+        ({"calibration_landmarks": 5}, "`calibration_landmarks` is 5"),
+        ({"device": "cuda:99"}, 'device "cuda:99" cannot be used'),
+    ],
+)
+def test_settings_out_of_range_are_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        CompleteConfig(**values)  # type: ignore[arg-type]
+
+
+def test_hidden_groups_do_not_reach_their_proposals(tmp_path: Path) -> None:
+    landmarks = labelled_landmarks(40, noise=0.8)
+    config = CompleteConfig()
+
+    def hidden_half(groups: list[str | None]) -> tuple[list[bool], list[float]]:
+        changed = [replace(landmark, group=group) for landmark, group in zip(landmarks, groups, strict=True)]
+        files = write_landmarks(tmp_path, changed)
+        quality = hide_and_propose(read_completion_inputs(files, config.reasons), config, [hidden])
+        return quality.group_right.tolist(), quality.score.tolist()
+
+    hidden = np.arange(0, 40, 2)
+    truth = [landmark.group for landmark in landmarks]
+    lied = ["bridge" if number in hidden else group for number, group in enumerate(truth)]
+    right, scores = hidden_half(truth)
+    wrong, same_scores = hidden_half(lied)
+    assert scores == same_scores
+    assert right != wrong
+
+
+def test_quality_counts_what_is_accepted(tmp_path: Path) -> None:
+    files = write_landmarks(tmp_path, labelled_landmarks(90, noise=0.5))
+    picture = tmp_path / "coverage.png"
+    quality = evaluate_completion(files, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    everything, nothing = quality.accepted(0), quality.accepted(1.01)
+    assert (everything.landmarks, everything.coverage) == (90, 1)
+    assert everything.group[0] == pytest.approx(quality.group_right.mean())
+    assert everything.group[1] < everything.group[0] < everything.group[2]
+    assert everything.root[0] >= everything.group[0] > 0.6
+    assert nothing.landmarks == 0
+    assert np.isnan(nothing.group[0])
+    # A third of the landmarks is in each group, and two thirds are human-made.
+    assert quality.baseline[0] <= 0.34
+    assert quality.baseline[1] == pytest.approx(2 / 3)
+    assert sum(count for _, _, count in quality.misses) == 90 - quality.group_right.sum()
+
+
+def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Path) -> None:
+    def run(*options: object) -> str:
+        images = [item for path in files.images for item in ("--images", path)]
+        command = ["complete", files.hierarchy, "--embeddings", files.embeddings[0], *images, *options]
+        result = CliRunner().invoke(app, list(map(str, command)))
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    out = tmp_path / "completed.parquet"
+    printed = run("-o", out)
+    assert printed.startswith(
+        "3 of 4 landmarks without a group have a proposal, from 6 photographs; 1 have no photographs\n"
+    )
+    assert run("-o", out) == f"{out}: up to date\n"
+    printed = run("-o", tmp_path / "quality.parquet", "--evaluate")
+    assert printed.startswith("45 labelled landmarks with photographs, a 10th of them hidden at a time\n")
+    assert (tmp_path / "quality.coverage.png").is_file()
+    assert not (tmp_path / "quality.parquet").exists()
+
+
+@pytest.mark.slow
+def test_zero_shot_with_the_two_towers_of_one_clip_model(tmp_path: Path) -> None:
+    """Images are embedded by the image tower and texts by the text tower of a local checkpoint, of random weights."""
+    import open_clip
+
+    tiny = {
+        "embed_dim": 8,
+        "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
+        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+    }
+    (tmp_path / "tiny-zero-shot.json").write_text(json.dumps(tiny))
+    open_clip.add_model_config(tmp_path / "tiny-zero-shot.json")
+    torch.manual_seed(0)
+    model = open_clip.create_model("tiny-zero-shot").eval()
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    tokens = open_clip.get_tokenizer("tiny-zero-shot")(["A picture of a lake", "A picture of a church building"])
+    with torch.inference_mode():
+        texts = model.encode_text(tokens).tolist()
+        image = model.encode_image(torch.rand(1, 3, 32, 32)).tolist()
+    landmarks = [
+        *(replace(landmark, vectors=image) for landmark in labelled_landmarks(21)),
+        Landmark("train", 100, None, [texts[0]]),
+        Landmark("train", 101, None, [texts[1]]),
+        Landmark("train", 102, None, image),
+    ]
+    files = write_landmarks(tmp_path, landmarks)
+    encoder = f"open_clip:tiny-zero-shot/{tmp_path / 'weights.pt'}"
+    config = CompleteConfig(method="zero-shot", k=1, encoder=encoder)
+    summary = complete_file(files, tmp_path / "completed.parquet", config)
+    assert summary is not None
+    assert summary.proposed == 3
+    rows = list(proposals(tmp_path / "completed.parquet").values())
+    assert [row["group"] for row in rows[:2]] == ["lake", "church"]
+    nearest = rows[1]["nearest"]
+    assert isinstance(nearest, list)
+    assert nearest[0]["name"] == "church building"
+    assert nearest[0]["similarity"] == pytest.approx(1, abs=1e-4)
+    # Hidden landmarks have the same photograph, so the same proposal.
+    assert summary.accuracy == pytest.approx(1 / 3)
+    provenance = tables.read_provenance(tmp_path / "completed.parquet")
+    assert provenance.parameters["encoder"] == encoder
+    assert "checkpoint" in provenance.inputs
+    whole = read_embeddings(files.embeddings[0])
+    assert whole.ids is not None
+    write_embeddings(files.embeddings[0], whole.vectors[:, :6].clone(), whole.ids)
+    with pytest.raises(InputError, match="the texts have 8 dimensions and the photographs 6"):
+        complete_file(files, tmp_path / "completed.parquet", config)
