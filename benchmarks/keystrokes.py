@@ -27,11 +27,9 @@ from report import table, write_section
 from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs, suggest_groups
 from hgld.resources import annotation_file
-from hgld.review.actions import LIKELY_SCORE, SURE_SCORE
-from hgld.review.candidates import suggestion_candidates
+from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, suggestion_candidates
 from hgld.review.label_order import Order, certainty, settling_order
-from hgld.review.review_labels import ReviewLabel, Suggestion
-from hgld.review.sheets.rows import LabelRow
+from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 from hgld.taxonomy.groups import Group
 
@@ -83,20 +81,20 @@ class Review:
     """
 
     def __init__(self, case: Case, *, slip_rate: float = 0.0, seed: int = 0) -> None:
-        self.labels = {label.row.label_id: label for label in case.labels}
+        self.labels = {label.label_id: label for label in case.labels}
         self._case = case
         self._slip_rate, self._chance = slip_rate, np.random.default_rng(seed)
         self._decided: dict[str, str | None] = {}
 
     def run(self, strategy: Strategy) -> Outcome:
         """Decide labels by a strategy until the goal is reached."""
-        total = sum(label.row.landmarks for label in self.labels.values())
+        total = sum(label.landmarks for label in self.labels.values())
         keys = right = wrong = 0
         for step in strategy(self):
             slips = self._chance.random() < self._slip_rate
             keys += 2 * step.keys + 1 if slips else step.keys
             for label_id, group in step.groups.items():
-                landmarks = self.labels[label_id].row.landmarks
+                landmarks = self.labels[label_id].landmarks
                 if group == self.right_group(label_id):
                     right += landmarks
                 else:
@@ -150,8 +148,8 @@ class Outcome(NamedTuple):
 
 def by_cluster(review: Review, *, select_subclusters: bool = False) -> Iterator[Step]:
     """Go through the table; select runs of labels of the same group, or whole sub-clusters if that is shorter."""
-    for _, members in groupby(review.labels.values(), key=lambda label: (label.row.cluster, label.row.subcluster)):
-        rows = [label.row.label_id for label in members]
+    for _, members in groupby(review.labels.values(), key=lambda label: (label.cluster, label.subcluster)):
+        rows = [label.label_id for label in members]
         steps = steps_in_runs(review, rows)
         if select_subclusters:
             steps = min(steps, steps_with_selection(review, rows), key=lambda some: sum(step.keys for step in some))
@@ -235,10 +233,10 @@ def ranked(review: Review, order: Order) -> list[str]:
         return settling_order(list(review.labels.values()), review.labels.keys() - undecided)
     labels = list(review.labels.values())
     if order == "uncertain":
-        labels.sort(key=lambda label: (certainty(label), -label.row.landmarks))
+        labels.sort(key=lambda label: (certainty(label), -label.landmarks))
     elif order == "landmarks":
-        labels.sort(key=lambda label: -label.row.landmarks)
-    return [label.row.label_id for label in labels]
+        labels.sort(key=lambda label: -label.landmarks)
+    return [label.label_id for label in labels]
 
 
 @lru_cache
@@ -282,25 +280,23 @@ def make_case(inputs: SuggestionInputs, decisions: Mapping[str, Decision], rows:
     parents = {row["item"]: row["subclass_of"] for part in inputs.classes for row in part.to_pylist()}
     labels = [
         ReviewLabel(
-            LabelRow(
-                label_id=label_id,
-                label=text,
-                landmarks=int(landmarks),
-                parents=", ".join(names.get(parent, parent) for parent in parents.get(label_id, ())),
-                cluster=cluster,
-                cluster_name="",
-                subcluster=subcluster,
-                examples=(),
-                suggested_group="",
-            ),
-            tuple(Suggestion(*suggestion) for suggestion in suggestions),
+            label_id=label_id,
+            label=text,
+            landmarks=int(landmarks),
+            parents=", ".join(names.get(parent, parent) for parent in parents.get(label_id, ())),
+            cluster=cluster,
+            cluster_name="",
+            subcluster=subcluster,
+            examples=(),
+            suggested_group="",
+            suggestions=tuple(Suggestion(*suggestion) for suggestion in suggestions),
         )
         for label_id, text, landmarks, (cluster, subcluster), suggestions in zip(
             inputs.labels.ids, inputs.labels.texts, inputs.landmarks, rows, suggest_groups(inputs), strict=True
         )
         if label_id in decisions
     ]
-    labels.sort(key=lambda label: (label.row.cluster, label.row.subcluster, -label.row.landmarks, label.row.label_id))
+    labels.sort(key=lambda label: (label.cluster, label.subcluster, -label.landmarks, label.label_id))
     return Case(inputs, labels, decisions)
 
 
@@ -412,7 +408,7 @@ def main() -> None:
     bodies = []
     for name, seeds in cases.items():
         labels = seeds[0].labels
-        total = np.mean([sum(label.row.landmarks for label in case.labels) for case in seeds])
+        total = np.mean([sum(label.landmarks for label in case.labels) for case in seeds])
         title = f"{name}: {len(labels):,} labels, {total:,.0f} landmarks"
         print(title, flush=True)
         bodies.append(table([title, *header], measure(seeds)))

@@ -11,9 +11,6 @@ from openpyxl import load_workbook
 
 _MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 _RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_OPEN_DOCUMENT = " ".join(
-    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
-)
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -46,7 +43,15 @@ def fill_workbook(path: Path, label_id: str, **cells: str | None) -> None:
 
 def write_xlsx(path: Path, rows: str, *, strings: str = "", doctype: str = "") -> Path:
     """Write a workbook of one sheet "Labels" from the XML of its rows."""
+    kinds = {"workbook": "sheet.main", "sharedStrings": "sharedStrings"}
+    overrides = "".join(
+        f'<Override PartName="/xl/{name}.xml" ContentType="application/vnd.openxmlformats-officedocument.'
+        f'spreadsheetml.{kind}+xml"/>'
+        for name, kind in kinds.items()
+    )
     parts = {
+        "[Content_Types].xml": f'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+        f"{overrides}</Types>",
         "xl/workbook.xml": f'<workbook {_MAIN} xmlns:r="{_RELATIONS}">'
         '<sheets><sheet name="Labels" sheetId="1" r:id="rId1"/></sheets></workbook>',
         "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
@@ -56,16 +61,6 @@ def write_xlsx(path: Path, rows: str, *, strings: str = "", doctype: str = "") -
         "xl/worksheets/sheet1.xml": f"<worksheet {_MAIN}><sheetData>{rows}</sheetData></worksheet>",
     }
     return write_zip(path, parts)
-
-
-def write_ods(path: Path, rows: str, *, doctype: str = "") -> Path:
-    """Write an OpenDocument spreadsheet of one sheet "Labels" from the XML of its rows."""
-    content = (
-        f"{doctype}<office:document-content {_OPEN_DOCUMENT}><office:body><office:spreadsheet>"
-        f'<table:table table:name="Labels">{rows}</table:table>'
-        "</office:spreadsheet></office:body></office:document-content>"
-    )
-    return write_zip(path, {"content.xml": content})
 
 
 def write_zip(path: Path, parts: Mapping[str, str | bytes]) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.resources import annotation_file
-from hgld.review.review_labels import Suggestion
+from hgld.review.labels import Suggestion
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.child_processes import run_child, run_script

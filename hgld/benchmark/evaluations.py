@@ -22,6 +22,7 @@ from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
 from hgld.datasets.image_sources import read_images
 from hgld.datasets.manifest import write_manifest
+from hgld.datasets.readers.base import build_manifest
 from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
@@ -257,7 +258,7 @@ class DymlEvaluation(BaseEvaluation):
         images = evaluation_folder(context.folder) / "images.parquet"
         if context.processes.rank == 0:
             ids = _image_ids(levels)
-            manifest = image_file_manifest(self.root, ids, ["test"] * len(ids), {"image": ids})
+            manifest = build_manifest(self.root, {"path": ids, "split": ["test"] * len(ids)}, {"image": ids})
             images.parent.mkdir(parents=True, exist_ok=True)
             write_manifest(images, manifest, Provenance("benchmark", {}, input_digests(**self.files)))
         context.processes.gather(None)  # the other processes wait for the manifest

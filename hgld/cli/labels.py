@@ -155,7 +155,7 @@ def cluster(
         return
     photographs = None
     if images is not None or image_landmarks:
-        from hgld.review.map_photographs import open_map_photographs
+        from hgld.review.photographs import open_map_photographs
 
         landmarks = [parse_images(text) for text in image_landmarks or ()]
         photographs = open_map_photographs(images, clean or embeddings.with_name("clean.parquet"), landmarks)

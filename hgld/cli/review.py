@@ -61,7 +61,7 @@ def review(
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
-    from hgld.review.page.review_page import serve_review
+    from hgld.review.page.serve import serve_review
     from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():
@@ -136,7 +136,7 @@ def copy_store(
     """
     from hgld.cli.summaries.review import format_decisions
     from hgld.review.decision_export import DecisionsSummary
-    from hgld.review.projections import current_decisions
+    from hgld.review.state import current_decisions
     from hgld.review.store import copy_store as run
 
     with friendly_errors():
@@ -178,7 +178,7 @@ def export(
 
 @app.command(rich_help_panel="Review")
 def import_sheet(
-    sheet: Annotated[Path, typer.Argument(help="Sheet that was filled in: .xlsx, .ods or .csv.")],
+    sheet: Annotated[Path, typer.Argument(help="Sheet that was filled in: .xlsx or .csv.")],
     annotator: Annotated[str, typer.Option(help="Name of the annotator who filled it in.")],
     out: Annotated[
         Path | None,
@@ -193,8 +193,7 @@ def import_sheet(
     clusters: Annotated[
         Path | None,
         typer.Option(
-            help="Clusters from which the sheet was made.",
-            show_default="clusters.parquet beside the folder of SHEET",
+            help="Clusters from which the sheet was made.", show_default="clusters.parquet beside the folder of SHEET"
         ),
     ] = None,
     taxonomy: Taxonomy = None,
@@ -250,8 +249,7 @@ def agreement(
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
     """
     from hgld.cli.summaries.review import format_agreement
-    from hgld.review.agreement import agreement_files
-    from hgld.review.agreement_result import AgreementConfig
+    from hgld.review.agreement import AgreementConfig, agreement_files
 
     with friendly_errors():
         result = agreement_files(
@@ -322,7 +320,7 @@ def adjudicate(
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
     from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
-    from hgld.review.page.adjudication_page import adjudicate_on_page
+    from hgld.review.page.serve import adjudicate_on_page
     from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():

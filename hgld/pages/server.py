@@ -14,13 +14,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hgld.errors import ConfigurationError
-from hgld.pages.access import OPEN_PATH
-from hgld.pages.connections import LimitedConnection
-from hgld.pages.keys import PageKeys
-from hgld.pages.limits import MAX_HEADER_BYTES
+from hgld.pages.access import OPEN_PATH, PageKeys
 
 #: Time that open connections get when the server is stopped, in seconds.
 _GRACE_PERIOD_S = 2
+#: Bytes in the address and headers of a request. Browsers send the cookies of all programs on this machine.
+_MAX_HEAD_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,7 @@ class ServerConfig:
 
 
 def serve_page(
-    app: ASGIApp,
-    keys: PageKeys,
-    listener: socket.socket,
-    config: ServerConfig,
-    *,
-    on_address: Callable[[str], None],
+    app: ASGIApp, keys: PageKeys, listener: socket.socket, config: ServerConfig, *, on_address: Callable[[str], None]
 ) -> None:
     """Serve a page until SIGINT or SIGTERM.
 
@@ -51,37 +45,34 @@ def serve_page(
         keys: Keys that admit a browser to the page.
         listener: Socket from :func:`listen`.
         config: Where that socket listens.
-        on_address: Called with an address that admits one browser to the page, once the server answers, and with the
-            address for the next browser as soon as one was used.
+        on_address: Called with an address that admits one browser to the page, and with the address for the next
+            browser as soon as one was used.
     """
 
     def announce(key: str) -> None:
-        on_address(_address(config.host, listener, key))
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        on_address(f"http://{host}:{listener.getsockname()[1]}{OPEN_PATH}?key={key}")
 
     keys.on_new_key = announce
+    announce(keys.key)  # the socket listens already: a browser that is sooner than the server waits
     with _ignore_repeated_signals():
-        page_server(app, lambda: announce(keys.key)).run(sockets=[listener])
+        page_server(app).run(sockets=[listener])
 
 
-def page_server(app: ASGIApp, on_start: Callable[[], None]) -> uvicorn.Server:
-    """Return a server for a page, which logs only faults of its own.
-
-    Args:
-        app: Application of the page.
-        on_start: Called once the server answers.
-    """
+def page_server(app: ASGIApp) -> uvicorn.Server:
+    """Return a server for a page, which logs only faults of its own."""
     config = uvicorn.Config(
         app,
-        http=LimitedConnection,
+        http="h11",
         ws="none",
         log_config=None,
         log_level="error",  # clients that send no valid HTTP are warnings
         access_log=False,
         server_header=False,
-        h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         timeout_graceful_shutdown=_GRACE_PERIOD_S,
     )
-    return _Server(config, on_start)
+    return uvicorn.Server(config)
 
 
 def listen(config: ServerConfig, file: Path) -> socket.socket:
@@ -117,18 +108,6 @@ def _ignore_repeated_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Server(uvicorn.Server):
-    """A server that reports when it answers."""
-
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_start = on_start
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
-
-
 def _usual_port(file: Path) -> int:
     """Return a port for a file, outside the range from which systems take free ones.
 
@@ -137,8 +116,3 @@ def _usual_port(file: Path) -> int:
     """
     digest = hashlib.sha256(str(file.absolute()).encode(errors="replace")).digest()
     return 20_000 + int.from_bytes(digest[:4], "big") % 12_000
-
-
-def _address(host: str, listener: socket.socket, key: str) -> str:
-    port = listener.getsockname()[1]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{OPEN_PATH}?key={key}"

@@ -1,10 +1,10 @@
 from .adjudication import AdjudicateConfig as AdjudicateConfig
 from .adjudication import adjudicate as adjudicate
 from .adjudication import adjudicate_files as adjudicate_files
+from .agreement import Agreement as Agreement
+from .agreement import AgreementConfig as AgreementConfig
 from .agreement import agreement_files as agreement_files
 from .agreement import measure_agreement as measure_agreement
-from .agreement_result import Agreement as Agreement
-from .agreement_result import AgreementConfig as AgreementConfig
 from .coefficients import cohen_kappa as cohen_kappa
 from .coefficients import krippendorff_alpha as krippendorff_alpha
 from .coefficients import raw_agreement as raw_agreement

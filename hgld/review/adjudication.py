@@ -20,10 +20,12 @@ from hgld.review.opinions import (
     Opinions,
     category,
     landmarks_by_label,
+    made_by_others,
     read_opinions,
     require_landmark_counts,
+    require_nothing_lost,
+    require_other_file,
 )
-from hgld.review.output_guard import made_by_others, require_nothing_lost, require_other_file
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside
@@ -75,14 +77,26 @@ class Adjudication:
     """Combined decisions of two annotators.
 
     Args:
+        annotators: Decisions of both.
         decisions: Decision on each settled label, and ``unsure`` on labels that both annotators are unsure about.
         agreed: Number of labels that both put into the same group or dropped.
         still_open: Labels that are not settled.
     """
 
+    annotators: tuple[Opinions, Opinions]
     decisions: list[Decision]
     agreed: int
     still_open: list[OpenLabel]
+
+    @property
+    def inputs(self) -> list[Decision]:
+        """Decisions of both annotators."""
+        return [row for annotator in self.annotators for row in annotator.decisions.values()]
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels that an annotator decided."""
+        return len({row.label_id for row in self.inputs})
 
 
 @dataclass(frozen=True)
@@ -155,8 +169,6 @@ def adjudicate_files(
     adjudication = adjudicate(first_opinions, second_opinions, config, landmarks)
     return write_adjudication(
         out,
-        first_opinions,
-        second_opinions,
         adjudication,
         taxonomy=merged,
         original=original,
@@ -177,7 +189,7 @@ def open_labels(first: Opinions, second: Opinions) -> list[OpenLabel]:
     return labels
 
 
-def final_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> list[Decision]:
+def combine_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> Adjudication:
     """Return one decision per label: the adjudicated one if there is one, else the one on which both agree.
 
     A joint decision is signed by both annotators, has the later time and joins their comments. If both are unsure, it
@@ -189,17 +201,12 @@ def final_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Dec
         if _agree(decision, second.decisions.get(label_id))
     }
     decisions |= {decision.label_id: decision for decision in adjudicated}
-    return list(decisions.values())
-
-
-def combine_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> Adjudication:
-    """Combine the decisions of two annotators with those of the adjudication."""
-    decisions = final_decisions(first, second, adjudicated)
-    settled = {row.label_id for row in decisions if row.decision != "unsure"}
+    settled = {row.label_id for row in decisions.values() if row.decision != "unsure"}
     to_adjudicate = open_labels(first, second)
     return Adjudication(
-        decisions,
-        agreed=_count_labels(first, second) - len(to_adjudicate),
+        (first, second),
+        list(decisions.values()),
+        agreed=len(first.decisions.keys() | second.decisions.keys()) - len(to_adjudicate),
         still_open=[label for label in to_adjudicate if label.label_id not in settled],
     )
 
@@ -247,8 +254,6 @@ def adjudicate(
 
 def write_adjudication(
     out: Path,
-    first: Opinions,
-    second: Opinions,
     adjudication: Adjudication,
     *,
     taxonomy: MergedTaxonomy,
@@ -260,18 +265,6 @@ def write_adjudication(
 ) -> AdjudicateSummary | None:
     """Write the final decisions, and keep earlier ones on labels that neither annotator decided.
 
-    Args:
-        out: File of decisions to write.
-        first: Decisions of one annotator.
-        second: Decisions of the other annotator.
-        adjudication: Combined decisions of both.
-        taxonomy: Final groups, to be written beside ``out`` if they differ from the original ones.
-        original: Original groups.
-        earlier: Decisions that ``out`` holds.
-        landmarks: Number of landmarks by label_id; open labels with many landmarks are listed first.
-        adjudicator: Person who settled the differences, if any.
-        force: Replace different decisions of others among ``earlier``.
-
     Returns:
         None if nothing is open and neither decisions nor groups differ from those in the files.
 
@@ -280,8 +273,8 @@ def write_adjudication(
     """
     present = taxonomy.with_survivors(earlier)
     if not force:
-        require_replaceable(out, first, second, adjudication, present, adjudicator)
-    kept, replacements = _replacements(first, second, adjudication, present)
+        require_replaceable(out, adjudication, present, adjudicator)
+    kept, replacements = _replacements(adjudication, present)
     withdrawn = [f'{row.label_id} ("{row.label}")' for row, new in replacements if new is None]
     if withdrawn:
         log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
@@ -294,9 +287,9 @@ def write_adjudication(
     counts = landmarks or {}
     still_open = sorted(adjudication.still_open, key=lambda label: (-counts.get(label.label_id, 0), label.label))
     return AdjudicateSummary(
-        annotators=(first.annotator, second.annotator),
+        annotators=(adjudication.annotators[0].annotator, adjudication.annotators[1].annotator),
         agreed=adjudication.agreed,
-        settled=_count_labels(first, second) - adjudication.agreed - len(still_open),
+        settled=adjudication.n_labels - adjudication.agreed - len(still_open),
         still_open=tuple(still_open),
         kept=len(kept),
         changed=sum(new is not None and category(new) != category(row) for row, new in replacements),
@@ -308,34 +301,21 @@ def write_adjudication(
 
 
 def require_replaceable(
-    out: Path,
-    first: Opinions,
-    second: Opinions,
-    adjudication: Adjudication,
-    earlier: Sequence[Decision],
-    adjudicator: str | None = None,
+    out: Path, adjudication: Adjudication, earlier: Sequence[Decision], adjudicator: str | None = None
 ) -> None:
     """Check that the only earlier decisions to be replaced or withdrawn are those of the people concerned.
 
     These are both annotators, the adjudicator, and whoever signed a decision on the same label in an input.
 
-    Args:
-        out: File of decisions to write.
-        first: Decisions of one annotator.
-        second: Decisions of the other annotator.
-        adjudication: Combined decisions of both.
-        earlier: Decisions that ``out`` holds.
-        adjudicator: Person who settled the differences, if any.
-
     Raises:
         ConfigurationError: Different decisions of others would be lost.
     """
-    _, replacements = _replacements(first, second, adjudication, earlier)
+    _, replacements = _replacements(adjudication, earlier)
     lost = []
     for row, new in replacements:
-        inputs = [annotator.decisions.get(row.label_id) for annotator in (first, second)]
+        inputs = [annotator.decisions.get(row.label_id) for annotator in adjudication.annotators]
         people = {name for decision in inputs if decision for name in decision.annotator.split("+")}
-        people |= {first.annotator, second.annotator} | ({adjudicator} if adjudicator else set())
+        people |= {annotator.annotator for annotator in adjudication.annotators} | {adjudicator or ""}
         if (new is None or category(new) != category(row)) and made_by_others(row, people):
             lost.append(row)
     require_nothing_lost(out, lost)
@@ -353,20 +333,16 @@ def opinion_text(annotator: str, decision: Decision | None, group_names: Mapping
     return f"{annotator}: {name}" + (f" ({decision.comment})" if decision.comment else "")
 
 
-def kept_decisions(earlier: Sequence[Decision], first: Opinions, second: Opinions) -> list[Decision]:
-    """Return the earlier decisions on labels that neither annotator decided."""
-    return _split_earlier(earlier, [*first.decisions.values(), *second.decisions.values()])[0]
-
-
-def _count_labels(first: Opinions, second: Opinions) -> int:
-    return len(first.decisions.keys() | second.decisions.keys())
+def kept_decisions(earlier: Sequence[Decision], opinions: Sequence[Opinions]) -> list[Decision]:
+    """Return the earlier decisions on labels that no annotator decided."""
+    return _split_earlier(earlier, [row for annotator in opinions for row in annotator.decisions.values()])[0]
 
 
 def _replacements(
-    first: Opinions, second: Opinions, adjudication: Adjudication, earlier: Sequence[Decision]
+    adjudication: Adjudication, earlier: Sequence[Decision]
 ) -> tuple[list[Decision], list[tuple[Decision, Decision | None]]]:
     """Return the earlier decisions to keep, and the others with their replacements; None if the label is open now."""
-    kept, superseded = _split_earlier(earlier, [*first.decisions.values(), *second.decisions.values()])
+    kept, superseded = _split_earlier(earlier, adjudication.inputs)
     index = DecisionIndex(adjudication.decisions)
     return kept, [(row, index.find(row.label_id, row.label)) for row in superseded]
 

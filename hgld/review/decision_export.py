@@ -8,9 +8,8 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError
 from hgld.review.merged_taxonomy import changed_groups, write_changed_taxonomy
-from hgld.review.output_guard import require_nothing_lost, require_other_file
-from hgld.review.projections import current_decisions, current_groups, update_clusters
-from hgld.review.state import ReviewState
+from hgld.review.opinions import require_nothing_lost, require_other_file
+from hgld.review.state import ReviewState, current_decisions, current_groups, update_clusters
 from hgld.review.store import read_store
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
 from hgld.taxonomy.decisions import Decision, format_time, read_decisions, write_decisions

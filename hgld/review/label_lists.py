@@ -7,17 +7,32 @@ moment (``as_of``): while one decides on undecided labels, they stay in the list
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from hgld.review.entered_texts import parse_number
-from hgld.review.label_filters import FILTERS, DecidedLabel, LabelFilter, fold, scores_below, searchable_text
+from hgld.review.actions import parse_number
+from hgld.review.decided_labels import FILTERS, DecidedLabel, LabelFilter, certainty
 from hgld.review.label_order import ORDERS, LabelOrders, Order
-from hgld.review.review_labels import ReviewLabel
+from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
+
+
+def searchable_text(label: ReviewLabel) -> str:
+    """Return the text in which a label is searched: its own, its id, its superclasses and its examples."""
+    return fold("\n".join((label.label, label.label_id, label.parents, *label.examples)))
+
+
+def fold(text: str) -> str:
+    """Return a text without differences of case and accents.
+
+    >>> fold("Église"), fold("STRASSE") == fold("Straße")
+    ('eglise', True)
+    """
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
+
 
 #: Orders that follow the scores of suggestions, which a blind review hides.
 _ORDERS_BY_SUGGESTION = ("uncertain", "settling")
@@ -29,7 +44,7 @@ class View:
 
     Args:
         cluster: Number of the cluster, which is then all that counts; None for labels of all clusters.
-        filters: Names of filters in :data:`hgld.review.label_filters.FILTERS` that all must match.
+        filters: Names of filters in :data:`hgld.review.decided_labels.FILTERS` that all must match.
         group: Key of the group that the labels are in, or of a guess; empty for any.
         below: Score in percent that the first suggestion must not reach; None for any.
         text: Words that must occur in a label, its id, its superclasses or its examples; empty for any.
@@ -96,19 +111,12 @@ class LabelLists:
 
     Attributes:
         session: Session with the labels.
-
-    Args:
-        session: Session with the labels.
     """
 
     def __init__(self, session: ReviewSession) -> None:
         self.session = session
         self._orders = LabelOrders(session)
-        self._original_groups = {group.key for group in session.taxonomy}
         self._texts: dict[str, str] = {}
-        self._rows: dict[str, DecidedLabel] = {}
-        self._rows_event = 0
-        self._counts: Counter[str] = Counter()
 
     @property
     def filters(self) -> dict[str, LabelFilter]:
@@ -139,9 +147,9 @@ class LabelLists:
         """Return the ids of the labels in a list, in its order."""
         session = self.session
         if view.cluster is not None:
-            return [label.row.label_id for label in session.clusters().get(view.cluster, [])]
+            return [label.label_id for label in session.clusters().get(view.cluster, [])]
         view = self.offered(view)
-        rows = self._rows_as_of(view.as_of)
+        rows = session.counts.rows(view.as_of)
         matching = [label_id for label_id, row in rows.items() if self._matches(view, row)]
         if view.order != "table":
             return self._orders.sort(matching, view.order)
@@ -150,60 +158,18 @@ class LabelLists:
 
     def counts(self) -> dict[str, int]:
         """Return the number of labels that each offered filter matches now."""
-        self._present_rows()
-        return {name: self._counts[name] for name in self.filters}
+        return {name: self.session.counts.matches[name] for name in self.filters}
 
     def _matches(self, view: View, row: DecidedLabel) -> bool:
         return (
             all(FILTERS[name].matches(row) for name in view.filters)
             and view.group in ("", row.group)
-            and (view.below is None or scores_below(row, view.below))
+            and (view.below is None or certainty(row.label) < view.below / 100)
             and (not view.text or self._contains(row.label, view.text))
         )
 
     def _contains(self, label: ReviewLabel, text: str) -> bool:
         if not self._texts:
             self._texts = {key: searchable_text(each) for key, each in self.session.labels.items()}
-        searched = self._texts[label.row.label_id]
+        searched = self._texts[label.label_id]
         return all(word in searched for word in fold(text).split())
-
-    def _rows_as_of(self, event_id: int | None) -> Mapping[str, DecidedLabel]:
-        """Return the labels in the order of the table, with their decisions after an event."""
-        rows = self._present_rows()
-        if event_id is None or event_id >= self.session.state.last_event:
-            return rows
-        earlier: dict[str, Any] = {}
-        for event in self.session.state.events_after(event_id):  # newest first, so that the oldest value remains
-            if event.kind == "decision" and event.key in rows:
-                earlier[event.key] = event.old
-        return {**rows, **{key: self._decided_label(key, value) for key, value in earlier.items()}}
-
-    def _present_rows(self) -> Mapping[str, DecidedLabel]:
-        """Return the labels in the order of the table, with their present decisions."""
-        state, labels = self.session.state, self.session.labels
-        events = state.events_after(self._rows_event) if state.last_event > self._rows_event else []
-        if any(event.kind == "group" for event in events):
-            self._rows = {}
-            self._counts.clear()
-        changed = {event.key for event in events if event.kind == "decision"}
-        for label_id in labels:
-            if label_id not in self._rows or label_id in changed:
-                value = self.session.decision_field(label_id).value
-                self._set_row(label_id, self._decided_label(label_id, value))
-        self._rows_event = state.last_event
-        return self._rows
-
-    def _set_row(self, label_id: str, row: DecidedLabel) -> None:
-        before = self._rows.get(label_id)
-        for name, each in FILTERS.items():
-            self._counts[name] += each.matches(row) - (before is not None and each.matches(before))
-        self._rows[label_id] = row
-
-    def _decided_label(self, label_id: str, value: Any) -> DecidedLabel:
-        label, survivor = self.session.labels[label_id], self.session.survivor
-        suggested = survivor(label.suggestions[0].group) if label.suggestions else None
-        if value is None:
-            return DecidedLabel(label, suggested)
-        group = None if value["group"] is None else survivor(value["group"])
-        is_proposed = group is not None and group not in self._original_groups
-        return DecidedLabel(label, suggested, value["decision"], group, value["comment"], is_proposed)

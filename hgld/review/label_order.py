@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from hgld.labels.wording import head_words
-from hgld.review.review_labels import ReviewLabel
+from hgld.review.decided_labels import certainty
+from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
 
 #: ``table``: by cluster and sub-cluster; ``landmarks``: most landmarks first; ``uncertain``: least certain suggestion
@@ -19,8 +20,6 @@ from hgld.review.session import ReviewSession
 Order = Literal["table", "landmarks", "uncertain", "settling"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
-#: Certainty of a suggestion without a score.
-_UNKNOWN_CERTAINTY = 0.5
 #: Numbers of landmarks that differ by less are equal.
 _EQUAL = 1e-9
 
@@ -43,9 +42,6 @@ class LabelOrders:
     """The orders of a session's labels.
 
     The order by settled landmarks is computed on first use, and kept: it does not jump about while one decides.
-
-    Args:
-        session: Session with the labels.
     """
 
     def __init__(self, session: ReviewSession) -> None:
@@ -60,22 +56,14 @@ class LabelOrders:
         if order == "table":
             return in_table
         if order == "landmarks":
-            return sorted(in_table, key=lambda label_id: -labels[label_id].row.landmarks)
+            return sorted(in_table, key=lambda label_id: -labels[label_id].landmarks)
         if order == "uncertain":
-            return sorted(in_table, key=lambda key: (certainty(labels[key]), -labels[key].row.landmarks))
+            return sorted(in_table, key=lambda key: (certainty(labels[key]), -labels[key].landmarks))
         if not self._settling:
             decided = {label_id for label_id in labels if self._session.is_decided(label_id)}
             ranked = settling_order(list(labels.values()), decided)
             self._settling = {label_id: rank for rank, label_id in enumerate(ranked)}
         return sorted(in_table, key=self._settling.__getitem__)
-
-
-def certainty(label: ReviewLabel) -> float:
-    """Return the score of the first suggestion of a label; 0 without suggestions."""
-    if not label.suggestions:
-        return 0.0
-    score = label.suggestions[0].score
-    return _UNKNOWN_CERTAINTY if score is None else score
 
 
 def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ()) -> list[str]:
@@ -93,14 +81,14 @@ def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ())
     keys: dict[tuple[_Kind, str], int] = {}
     relations = [[keys.setdefault(relation, len(keys)) for relation in relations_of(label)] for label in labels]
     same_group = [kind.same_group for kind, _ in keys]
-    open_own = [label.row.landmarks * (1 - certainty(label)) for label in labels]
+    open_own = [label.landmarks * (1 - certainty(label)) for label in labels]
     open_related, unsettled = [0.0] * len(keys), [1.0] * len(keys)
     for numbers, landmarks in zip(relations, open_own, strict=True):
         for key in numbers:
             open_related[key] += landmarks
 
     def gain(number: int) -> float:
-        result: float = labels[number].row.landmarks
+        result: float = labels[number].landmarks
         for key in relations[number]:
             result += same_group[key] * unsettled[key] * (open_related[key] - open_own[number])
         return result
@@ -110,11 +98,11 @@ def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ())
             open_related[key] -= open_own[number]
             unsettled[key] *= 1 - same_group[key]
 
-    order = [number for number, label in enumerate(labels) if label.row.label_id in decided]
+    order = [number for number, label in enumerate(labels) if label.label_id in decided]
     for number in order:
         settle(number)
     # Gains only decrease, so the first one that is still what it was is the largest.
-    heap = [(-gain(number), number) for number, label in enumerate(labels) if label.row.label_id not in decided]
+    heap = [(-gain(number), number) for number, label in enumerate(labels) if label.label_id not in decided]
     heapq.heapify(heap)
     while heap:
         before, number = heap[0]
@@ -125,13 +113,13 @@ def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ())
         heapq.heappop(heap)
         settle(number)
         order.append(number)
-    return [labels[number].row.label_id for number in order]
+    return [labels[number].label_id for number in order]
 
 
 def relations_of(label: ReviewLabel) -> list[tuple[_Kind, str]]:
     """Return what relates a label to others: its superclasses, and its last words."""
-    words = head_words(label.row.label)
-    relations = [(_PARENT, parent) for parent in label.row.parents.split(", ") if parent]
+    words = head_words(label.label)
+    relations = [(_PARENT, parent) for parent in label.parents.split(", ") if parent]
     if len(words) > 1:
         relations.append((_TWO_WORDS, " ".join(words[-2:])))
     if words:

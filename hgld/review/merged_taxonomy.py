@@ -26,8 +26,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from hgld.review.projections import apply_group_values, group_values, surviving_group
-from hgld.review.state import ReviewState
+from hgld.review.state import ReviewState, apply_group_values, group_values, surviving_group
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 from hgld.taxonomy.label_identity import normalise_label

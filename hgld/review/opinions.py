@@ -1,14 +1,15 @@
-"""Decisions of several annotators on the same labels."""
+"""Decisions of several annotators on the same labels, and checks that writing decisions loses none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
+from hgld.review.labels import Opinion, ReviewLabel
 from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group
@@ -91,3 +92,48 @@ def require_landmark_counts(
             f"the table of clusters lacks {counted(len(unknown), 'label')}, whose landmarks cannot be counted:\n"
             f"{indented_list(unknown)}\ngive the table that the sheets were made from"
         )
+
+
+def require_nothing_lost(out: Path, lost: Sequence[Decision]) -> None:
+    """Check that writing ``out`` loses no decision.
+
+    Raises:
+        ConfigurationError: Some decisions would be lost.
+    """
+    if lost:
+        annotators = ", ".join(sorted({row.annotator for row in lost}))
+        raise ConfigurationError(
+            f"{out}: holds decisions by {annotators}, which would be lost ({len(lost):,} of its labels, such as "
+            f'"{lost[0].label}"); write to another file, or replace them with `force`'
+        )
+
+
+def require_other_file(out: Path, inputs: Iterable[Path]) -> None:
+    """Check that an output is not one of the inputs.
+
+    Raises:
+        ConfigurationError: It is.
+    """
+    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
+        raise ConfigurationError(f"{out}: is an input, and would be overwritten; write to another file")
+
+
+def made_by_others(decision: Decision, annotators: Collection[str]) -> bool:
+    """Return whether somebody who is not among ``annotators`` signed the decision."""
+    return not set(decision.annotator.split("+")) <= set(annotators)
+
+
+def with_opinions(
+    labels: Iterable[ReviewLabel], opinions: Sequence[Opinions], label_ids: Collection[str]
+) -> list[ReviewLabel]:
+    """Return the labels among ``label_ids``, each with the decisions of all annotators in the order given."""
+    return [
+        replace(
+            label,
+            opinions=tuple(
+                Opinion(annotator.annotator, annotator.decisions.get(label.label_id)) for annotator in opinions
+            ),
+        )
+        for label in labels
+        if label.label_id in label_ids
+    ]

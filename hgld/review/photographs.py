@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.figures.label_map import MapPhotograph
+from hgld.figures.photographs import make_thumbnail
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.columns import preview
-from hgld.review.sheets.rows import example_link
-from hgld.tables import CLEAN, SPLITS, read_table
+from hgld.review.labels import landmark_link
+from hgld.tables import CLEAN, SPLITS, input_digests, read_table
 from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
 from hgld.taxonomy.label_identity import label_id
-from hgld.wikimedia.titles import title_of_url
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +42,6 @@ class Photograph:
     image_id: str
     landmark: str
     link: str
-
-
-@dataclass(frozen=True, slots=True)
-class PhotographCount:
-    """Number of photographs of a label, and of landmarks that they show."""
-
-    photographs: int
-    landmarks: int
 
 
 class LabelPhotographs:
@@ -88,12 +83,12 @@ class LabelPhotographs:
         self._starts = np.searchsorted(label[self._landmark], np.arange(len(label_ids) + 1))
         self._n_landmarks = np.bincount(label[np.unique(landmark)], minlength=len(label_ids))
 
-    def count(self, label_id: str) -> PhotographCount:
-        """Return how many photographs there are of a label."""
+    def count(self, label_id: str) -> tuple[int, int]:
+        """Return the number of photographs of a label, and of landmarks that they show."""
         if label_id not in self._labels:
-            return PhotographCount(0, 0)
+            return 0, 0
         span = self._span(label_id)
-        return PhotographCount(span.stop - span.start, int(self._n_landmarks[self._labels[label_id]]))
+        return span.stop - span.start, int(self._n_landmarks[self._labels[label_id]])
 
     def of_label(self, label_id: str, start: int = 0, stop: int | None = None) -> list[Photograph]:
         """Return the photographs of a label from number ``start`` to before ``stop``, by default to the last."""
@@ -119,11 +114,7 @@ class LabelPhotographs:
         return slice(0, 0) if number is None else slice(*self._starts[number : number + 2].tolist())
 
     def _photograph(self, row: int, landmark: int) -> Photograph:
-        url = self._categories[landmark].as_py()
-        try:
-            name, link = example_link(title_of_url(url))
-        except ValueError:  # not a category on Commons
-            name, link = f"landmark {self._landmark_ids[landmark].as_py()}", ""
+        name, link = landmark_link(self._landmark_ids[landmark].as_py(), self._categories[landmark].as_py())
         return Photograph(self._reader.id_at(row), name, link)
 
 
@@ -229,3 +220,64 @@ def _in_rounds(label: NDArray[np.int64], landmark: NDArray[np.int64]) -> NDArray
     rounds = np.empty_like(landmark)
     rounds[by_landmark] = np.arange(len(landmark)) - first[landmark[by_landmark]]
     return np.lexsort((landmark, -count[landmark], rounds, label))
+
+
+#: Photographs per label, and size of all of them together in characters: about 1,250 photographs.
+PER_LABEL, MAX_CHARACTERS = 3, 5_000_000
+_WIDTH, _HEIGHT, _QUALITY = 128, 96, 60
+#: Photographs of a label that are tried at most, because some may be damaged.
+_TRIED = 2 * PER_LABEL
+
+
+@dataclass(frozen=True, eq=False)
+class MapPhotographs:
+    """Photographs of labels as ``data:`` URLs."""
+
+    photographs: LabelPhotographs
+    digests: Mapping[str, str]
+
+    def of_labels(
+        self, label_ids: Sequence[str], *, per_label: int = PER_LABEL, max_characters: int = MAX_CHARACTERS
+    ) -> dict[str, list[MapPhotograph]]:
+        """Return photographs by label_id: one of each label in turn, then a second of each, until the limit.
+
+        Args:
+            label_ids: Labels, the most important first.
+            per_label: Largest number of photographs of a label.
+            max_characters: Largest length of all URLs together.
+        """
+        rounds = [
+            (label_id, iter(photographs))
+            for label_id in label_ids
+            if (photographs := self.photographs.of_label(label_id, 0, _TRIED))
+        ]
+        chosen: dict[str, list[MapPhotograph]] = {}
+        left = max_characters
+        for _ in range(per_label):
+            for key, waiting in rounds:
+                made = next(islice(filter(None, map(self._embed, waiting)), 1), None)
+                if made is None:
+                    continue
+                left -= len(made.url)
+                if left < 0:
+                    return chosen
+                chosen.setdefault(key, []).append(made)
+        return chosen
+
+    def _embed(self, photograph: Photograph) -> MapPhotograph | None:
+        """Return the photograph with its pixels; None, after a warning, if it cannot be shown."""
+        try:
+            data = self.photographs.read(photograph.image_id)
+            jpeg = make_thumbnail(data, _WIDTH, _HEIGHT, crop=True, quality=_QUALITY)
+        except (InputError, OSError) as error:
+            log.warning("the photograph %s is left out: %s", photograph.image_id, error)
+            return None
+        return MapPhotograph(photograph.landmark, f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}")
+
+
+def open_map_photographs(
+    images: Path | None, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()
+) -> MapPhotographs | None:
+    """Open the photographs of all labels, see :func:`hgld.review.photographs.open_photographs`."""
+    photographs = open_photographs(images, clean, image_landmarks)
+    return None if photographs is None else MapPhotographs(photographs, input_digests(photographs=photographs.files))

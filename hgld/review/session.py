@@ -12,13 +12,15 @@ from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError
-from hgld.review import entered_texts
-from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
-from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
-from hgld.review.events import AttributedChange, Change
-from hgld.review.label_counts import Counts, LabelCounts
+from hgld.io.csv_files import without_control_characters
+from hgld.review import actions
+from hgld.review.actions import Candidate, InvalidActionError, LabelAction, StaleError, clean_name
+from hgld.review.decided_labels import DecidedLabel, DecidedLabels
+from hgld.review.events import Change
+from hgld.review.labels import ReviewLabel
 from hgld.review.opinions import UNSURE, category
-from hgld.review.projections import (
+from hgld.review.state import (
+    FieldState,
     apply_group_values,
     current_cluster,
     current_cluster_name,
@@ -27,8 +29,6 @@ from hgld.review.projections import (
     group_values,
     surviving_group,
 )
-from hgld.review.review_labels import ReviewLabel
-from hgld.review.state import FieldState
 from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
 from hgld.taxonomy.groups import ROOTS, Group, survivors
@@ -46,7 +46,7 @@ class ReviewSession:
         blind: Whether suggestions are hidden.
         state: State of the review, kept by the store.
         table_names: Names of clusters in the ``clusters`` table, by number.
-        counts: Numbers of labels and of decided ones.
+        counts: The labels with their decisions, and their numbers.
 
     Args:
         labels: Labels in the order of the page.
@@ -65,19 +65,18 @@ class ReviewSession:
         group_problems: Mapping[str, str] | None = None,
         blind: bool = False,
     ) -> None:
-        self.labels = {label.row.label_id: label for label in labels}
+        self.labels = {label.label_id: label for label in labels}
         self.taxonomy = taxonomy
+        self._original_groups = {group.key for group in taxonomy}
         self._merging_groups = [group for group in taxonomy if group.merged]
         self.store = store
         self.state = store.state
         self._group_problems = group_problems or {}
         self.blind = blind
         self.adjudicating = any(label.opinions for label in self.labels.values())
-        self._earlier_decisions = EarlierDecisions(
-            self.state, self.labels, self._merging_groups, store.annotator if blind else None
-        )
-        self.table_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
-        self.counts = LabelCounts(self.state, self.labels, self.cluster, self._count)
+        self._earlier_decisions: tuple[int, DecisionIndex] = -1, DecisionIndex([])
+        self.table_names = {label.cluster: label.cluster_name for label in self.labels.values()}
+        self.counts = DecidedLabels(self.state, self.labels, self._decided_label)
 
     # Queries.
 
@@ -126,7 +125,7 @@ class ReviewSession:
         return surviving_group(self.group_values(), group)
 
     def group_values(self) -> dict[str, Any]:
-        """Return the values of group fields; see :func:`hgld.review.projections.group_values`."""
+        """Return the values of group fields; see :func:`hgld.review.state.group_values`."""
         return group_values(self.state, self._merging_groups)
 
     def version(self, label_id: str) -> int:
@@ -139,39 +138,60 @@ class ReviewSession:
 
     def cluster(self, label_id: str) -> int:
         """Return the number of a label's present cluster."""
-        return current_cluster(self.state, label_id, self.labels[label_id].row.cluster, self.table_names)
+        return current_cluster(self.state, label_id, self.labels[label_id].cluster, self.table_names)
 
     def cluster_name(self, cluster: int) -> str:
         """Return the present name of a cluster."""
         return current_cluster_name(self.state, cluster, self.table_names)
 
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
-        """Return the decisions that a label can take over; see :mod:`hgld.review.candidates`.
+        """Return the decisions that a label can take over; see :mod:`hgld.review.actions`.
 
         Candidates with a group that is not among ``groups`` are skipped. A blind session has no suggestions, and no
         decisions of others.
         """
-        candidates = opinion_candidates(label) if label.opinions else self._suggestions(label)
-        if not label.opinions and not self.is_decided(label.row.label_id):
-            candidates = [*self._earlier_decisions.candidates(label), *candidates]
+        if label.opinions or self.blind:
+            candidates = actions.opinion_candidates(label)
+        else:
+            candidates = actions.suggestion_candidates(label)
+        if not label.opinions and not self.is_decided(label.label_id):
+            candidates = [*self._earlier_candidates(label), *candidates]
         present = (
             candidate if candidate.group is None else replace(candidate, group=self.survivor(candidate.group))
             for candidate in candidates
         )
         return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
 
-    def _count(self, label_id: str) -> Counts:
-        label, value = self.labels[label_id], self.decision_value(label_id)
-        landmarks, settled = label.row.landmarks, self.is_settled(label, value)
-        counts = Counts(1, landmarks, settled=settled, landmarks_settled=settled * landmarks)
-        if value is None or value["decision"] is None:
-            return counts
-        suggested = bool(label.suggestions) and not (self.blind or label.opinions or value["decision"] == "unsure")
-        as_suggested = suggested and value["group"] == self.survivor(label.suggestions[0].group)
-        return counts._replace(decided=1, unsure=not settled, suggested=suggested, as_suggested=as_suggested)
+    def _earlier_candidates(self, label: ReviewLabel) -> list[Candidate]:
+        """Return the decision on a label with the same text that is no longer there; none if there are different."""
+        last_event, index = self._earlier_decisions
+        if last_event != self.state.last_event:
+            absent = {key for key in self.state.fields("decision") if key not in self.labels}
+            rows = (row for row in (self.decisions() if absent else ()) if row.label_id in absent)
+            index = DecisionIndex([row for row in rows if not self.blind or row.annotator == self.store.annotator])
+            self._earlier_decisions = self.state.last_event, index
+        decision = index.find("", label.label)
+        if decision is None:
+            return []
+        source = f"{decision.annotator}, on {decision.label_id}"
+        return [Candidate(decision.decision, decision.group, source, decision.comment)]
 
-    def _suggestions(self, label: ReviewLabel) -> list[Candidate]:
-        return [] if self.blind else suggestion_candidates(label)
+    def _decided_label(self, label: ReviewLabel, value: Any) -> DecidedLabel:
+        is_settled = self.is_settled(label, value)
+        suggested = self.survivor(label.suggestions[0].group) if label.suggestions else None
+        counts = {"labels": 1, "landmarks": label.landmarks}
+        if is_settled:
+            counts |= {"settled": 1, "landmarks_settled": label.landmarks}
+        cluster = self.cluster(label.label_id)
+        if value is None:
+            return DecidedLabel(label, cluster, counts, suggested)
+        decision, group = value["decision"], self.with_present_group(value)["group"]
+        if decision is not None:
+            counts |= {"decided": 1, "unsure": int(not is_settled)}
+            if suggested is not None and not (self.blind or label.opinions or decision == "unsure"):
+                counts |= {"suggested": 1, "as_suggested": int(group == suggested)}
+        is_proposed = group is not None and group not in self._original_groups
+        return DecidedLabel(label, cluster, counts, suggested, decision, group, value["comment"], is_proposed)
 
     def decisions(self) -> list[Decision]:
         """Return the present decisions, with the keys of groups."""
@@ -208,9 +228,10 @@ class ReviewSession:
         if self.blind:
             return "this review is blind: suggestions are hidden; choose a group"
         if action.kind == "accept":
-            return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; take the first by its number"
+            advice = "take the first by its number"
+            return f"there is no suggestion of {actions.LIKELY_SCORE:.0%} or more to accept; {advice}"
         if action.kind == "accept_sure":
-            return f"there is no suggestion of {SURE_SCORE:.0%} or more to accept"
+            return f"there is no suggestion of {actions.SURE_SCORE:.0%} or more to accept"
         return f"there is no suggestion {action.candidate} to take"
 
     def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
@@ -219,13 +240,11 @@ class ReviewSession:
         Raises:
             InvalidActionError: There is no such group or kind of action.
         """
-        current = self.decision_value(label.row.label_id) or {
-            "decision": None,
-            "group": None,
-            "comment": "",
-            "blind": None,
-        }
-        comment = current["comment"] if action.comment is None else entered_texts.comment(action.comment)
+        current = self.decision_value(label.label_id) or _decision_value(label)
+        comment = current["comment"]
+        if action.comment is not None:
+            comment = without_control_characters(action.comment)
+            actions.require_length("comment", comment, actions.MAX_COMMENT)
         if action.kind == "clear":
             return None
         if action.kind == "comment":
@@ -247,13 +266,7 @@ class ReviewSession:
         else:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         same = (decision, group) == (current["decision"], current["group"])
-        return {
-            "label": label.row.label,
-            "decision": decision,
-            "group": group,
-            "comment": comment,
-            "blind": current["blind"] if same else self.blind,
-        }
+        return _decision_value(label, decision, group, comment, current["blind"] if same else self.blind)
 
     def _candidate(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Candidate | None:
         """Return the candidate that the action takes; None if there is none."""
@@ -261,8 +274,8 @@ class ReviewSession:
         if not 1 <= action.candidate <= len(candidates):
             return None
         candidate = candidates[action.candidate - 1]
-        taken = {"take": True, "accept": candidate.likely, "accept_sure": candidate.sure}[action.kind]
-        return candidate if taken else None
+        certain = {"take": ("sure", "likely", "unlikely"), "accept": ("sure", "likely"), "accept_sure": ("sure",)}
+        return candidate if candidate.certainty in certain[action.kind] else None
 
     def is_done(self, label_id: str, action: LabelAction) -> bool:
         """Return whether a label has the decision and comment already that an action would give to it."""
@@ -299,7 +312,7 @@ class ReviewSession:
         clusters = self.clusters()
         if cluster not in clusters or into not in clusters or cluster == into:
             raise InvalidActionError("choose another cluster to merge this one into")
-        return self.store.append(self._moves((label.row.label_id for label in clusters[cluster]), into))
+        return self.store.append(self._moves((label.label_id for label in clusters[cluster]), into))
 
     def rename_cluster(self, cluster: int, name: str, version: int) -> int | None:
         """Rename a cluster.
@@ -319,7 +332,7 @@ class ReviewSession:
         return [Change("cluster", label_id, value) for label_id in label_ids if self.cluster(label_id) != cluster]
 
     def _cluster_name_change(self, cluster: int, name: str) -> Change:
-        value = {"name": entered_texts.cluster_name(name), "table_name": self.table_names.get(cluster)}
+        value = {"name": clean_name(name, actions.MAX_CLUSTER_NAME), "table_name": self.table_names.get(cluster)}
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
@@ -330,8 +343,9 @@ class ReviewSession:
         """
         if root not in ROOTS:
             raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
-        guideline = entered_texts.guideline(guideline)
-        group = {"name": entered_texts.group_name(name), "root": root, "guideline": guideline}
+        empty = "describe in one line what belongs to the group"
+        guideline = clean_name(guideline, actions.MAX_GUIDELINE, what="guideline", if_empty=empty)
+        group = {"name": clean_name(name, actions.MAX_GROUP_NAME), "root": root, "guideline": guideline}
         taken = {key.casefold() for key in self.group_values()}
         taken |= {key.casefold() for key in self.groups()}
         base = normalise_label(group["name"])
@@ -347,11 +361,8 @@ class ReviewSession:
             InvalidActionError: There is no such group, or the name is empty or taken.
         """
         group = self._group_at(key, version)
-        values = {
-            "name": entered_texts.group_name(name),
-            "root": group.root,
-            "guideline": group.guideline,
-        }
+        name = clean_name(name, actions.MAX_GROUP_NAME)
+        values = {"name": name, "root": group.root, "guideline": group.guideline}
         return self._append_checked([Change("group", key, values)])
 
     def merge_group(self, key: str, into: str, version: int) -> int | None:
@@ -400,20 +411,21 @@ class ReviewSession:
             InputError: A group has the name of another one.
         """
         index = DecisionIndex(decisions)
-        changes: list[AttributedChange] = []
+        changes: list[Change] = []
         used = set()
         for label_id, label in self.labels.items():
-            decision = index.find(label_id, label.row.label)
+            decision = index.find(label_id, label.label)
             if decision is not None and not self.decision_field(label_id).version:
-                value = {
-                    "label": label.row.label,
-                    "decision": decision.decision,
-                    "group": decision.group,
-                    "comment": decision.comment,
-                    "blind": decision.blind,
-                }
-                change = Change("decision", label_id, value)
-                changes.append(AttributedChange(change, decision.annotator, decision.decided_at))
+                values = decision.decision, decision.group, decision.comment, decision.blind
+                changes.append(
+                    Change(
+                        "decision",
+                        label_id,
+                        _decision_value(label, *values),
+                        annotator=decision.annotator,
+                        at=decision.decided_at,
+                    )
+                )
                 used.add(decision.group)
         self._import_groups(groups, used)
         return self.store.append(changes)
@@ -484,6 +496,16 @@ class ReviewSession:
             if "merged_into" in value and is_lost(value["merged_into"], key):
                 raise InvalidActionError("the group that another one was merged into would no longer exist")
         return self.store.append(changes)
+
+
+def _decision_value(
+    label: ReviewLabel,
+    decision: str | None = None,
+    group: str | None = None,
+    comment: str = "",
+    blind: bool | None = None,
+) -> dict[str, Any]:
+    return {"label": label.label, "decision": decision, "group": group, "comment": comment, "blind": blind}
 
 
 def _check_unique_names(names: Sequence[str]) -> None:

@@ -12,22 +12,38 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.io.files import check_writable_file
-from hgld.review.event_rows import event_to_row
-from hgld.review.events import AttributedChange, Change, Event
-from hgld.review.output_guard import require_other_file
+from hgld.review.events import Change, Event, event_to_row, events_from_rows
+from hgld.review.opinions import require_other_file
 from hgld.review.state import ReviewState
-from hgld.review.store_file import create_file, new_file, opened_file, wait_for_disk, write_failure
+from hgld.taxonomy.decisions import check_annotator
 from hgld.version import __version__
 
+#: "hgld" as a number, which tells the file from other SQLite files.
+_APPLICATION_ID = int.from_bytes(b"hgld", "big")
+_LAYOUT = 3
+_TABLES = (
+    "CREATE TABLE about (annotator TEXT NOT NULL)",
+    "CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, at TEXT NOT NULL, annotator TEXT NOT NULL, "
+    "kind TEXT NOT NULL, key TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL, tool TEXT NOT NULL, "
+    "undoes INTEGER REFERENCES event (id))",
+    "CREATE TABLE label (id TEXT PRIMARY KEY, text TEXT NOT NULL, cluster INTEGER NOT NULL)",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_LAYOUT}",
+)
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+#: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
+_SYNCHRONOUS = "EXTRA"
 
 
 class EventStore:
@@ -37,22 +53,14 @@ class EventStore:
 
     Attributes:
         state: State of the review after all events in the store.
-
-    Args:
-        path: SQLite file.
-        annotator: Owner of the store.
-        state: State after the events in the file.
-        connection: Open connection to the file.
     """
 
     def __init__(self, path: Path, annotator: str, state: ReviewState, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self.annotator = annotator
-        self.state = state
+        self.path, self.annotator, self.state = path, annotator, state
         self._connection = connection
         self._file = path.stat()
 
-    def append(self, changes: Sequence[Change | AttributedChange]) -> int | None:
+    def append(self, changes: Sequence[Change]) -> int | None:
         """Write changes as one step, all or none, and apply them to the state.
 
         Args:
@@ -64,14 +72,25 @@ class EventStore:
         Raises:
             StorageError: The file cannot be written; nothing was changed.
         """
-        events = self._new_events(changes)
+        now = datetime.now(timezone.utc)
+        now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # the file keeps milliseconds
+        step = self.state.last_event + 1
+        events: list[Event] = []
+        for change in changes:
+            kind, key, old = change.kind, change.key, self.state.field(change.kind, change.key).value
+            if old != change.new:
+                at, annotator = change.at or now, change.annotator or self.annotator
+                number = step + len(events)
+                events.append(
+                    Event(number, step, at, annotator, kind, key, old, change.new, __version__, change.undoes)
+                )
         if not events:
             return None
         with self._transaction():
             self._connection.executemany(_INSERT, map(event_to_row, events))
         for event in events:
             self.state.apply(event)
-        return events[0].step
+        return step
 
     def replace_labels(self, labels: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
         """Remember the labels that are reviewed now, and return those of the last session.
@@ -97,7 +116,11 @@ class EventStore:
         Raises:
             StorageError: The file cannot be written, or is no longer at its path; nothing was changed.
         """
-        if not _is_at(self.path, self._file):
+        try:
+            is_there = os.path.samestat(self.path.stat(), self._file)
+        except OSError:
+            is_there = False
+        if not is_there:
             raise StorageError(
                 f"{self.path}: was moved, deleted or replaced while it was open; nothing was changed. Put it back, "
                 "or stop hgld and start it again"
@@ -106,36 +129,7 @@ class EventStore:
             with self._connection:
                 yield
         except sqlite3.Error as error:
-            raise write_failure(self.path, error) from error
-
-    def _new_events(self, changes: Sequence[Change | AttributedChange]) -> list[Event]:
-        now = datetime.now(timezone.utc)
-        now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # the file keeps milliseconds
-        events: list[Event] = []
-        step = self.state.last_event + 1
-        for entry in changes:
-            attributed = (
-                entry if isinstance(entry, AttributedChange) else AttributedChange(entry, self.annotator, now)
-            )
-            change = attributed.change
-            old = self.state.field(change.kind, change.key).value
-            if old == change.new:
-                continue
-            events.append(
-                Event(
-                    id=step + len(events),
-                    step=step,
-                    at=attributed.at,
-                    annotator=attributed.annotator,
-                    kind=change.kind,
-                    key=change.key,
-                    old=old,
-                    new=change.new,
-                    tool=__version__,
-                    undoes=change.undoes,
-                )
-            )
-        return events
+            raise _write_failure(self.path, error) from error
 
 
 @contextmanager
@@ -150,13 +144,17 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
     """
     with _locked(path):
         if not path.exists():
-            create_file(path, annotator)
-        with opened_file(path) as (connection, owner, state):
+            with _new_file(path) as connection, connection:
+                connection.execute("BEGIN")
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO about VALUES (?)", (annotator,))
+        with _opened_file(path) as (connection, owner, state):
             if owner != annotator:
                 raise ConfigurationError(
                     f'{path}: holds the decisions of "{owner}", not of "{annotator}"; give another `store`'
                 )
-            wait_for_disk(connection)
+            connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
             yield EventStore(path, annotator, state, connection)
 
 
@@ -166,8 +164,7 @@ def read_store(path: Path) -> tuple[str, ReviewState]:
     Raises:
         InputError: There is no such file, or it is not an event store, or damaged.
     """
-    _check_is_file(path)
-    with opened_file(path) as (_, owner, state):
+    with _opened_file(path) as (_, owner, state):
         return owner, state
 
 
@@ -189,15 +186,14 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
         StorageError: The copy cannot be written.
     """
     require_other_file(out, [path])
-    _check_is_file(path)
-    with opened_file(path) as (connection, owner, state), _locked(out):
+    with _opened_file(path) as (connection, owner, state), _locked(out):
         if out.exists() and not force:
             steps = read_store(out)[1].steps
             if any(state.steps.get(step) != events for step, events in steps.items()):
                 raise ConfigurationError(
                     f"{out}: holds events that {path} lacks; write to another file, or replace it with `force`"
                 )
-        with new_file(out.resolve()) as copy:
+        with _new_file(out.resolve()) as copy:
             connection.backup(copy)
     return owner, state
 
@@ -208,9 +204,13 @@ def _locked(path: Path) -> Iterator[None]:
 
     Raises:
         BusyError: Another process has the store open.
-        ConfigurationError: See :func:`_check_place`.
+        ConfigurationError: The folder or the file cannot be written, or the file is on a disk that is not there.
     """
-    _check_place(path)
+    check_writable_file(path)
+    if path.is_symlink() and not path.exists():
+        raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ConfigurationError(f"{path} is read-only; change its permissions, or give another `store`")
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.resolve()
     lock = FileLock(file.with_name(f"{file.name}.lock"))
@@ -226,29 +226,113 @@ def _locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _check_is_file(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; expected a store from hgld review, e.g. review/a.sqlite")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a store from hgld review, e.g. review/a.sqlite")
-
-
-def _check_place(path: Path) -> None:
-    """Check that a store can be written at ``path``.
+@contextmanager
+def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all.
 
     Raises:
-        ConfigurationError: The folder or the file cannot be written, or the file is on a disk that is not there.
+        StorageError: The file cannot be written.
     """
-    check_writable_file(path)
-    if path.is_symlink() and not path.exists():
-        raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise ConfigurationError(f"{path} is read-only; change its permissions, or give another `store`")
-
-
-def _is_at(path: Path, file: os.stat_result) -> bool:
-    """Return whether a path still leads to a file."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)
     try:
-        return os.path.samestat(path.stat(), file)
-    except OSError:
-        return False
+        with closing(sqlite3.connect(draft)) as connection:
+            connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
+            yield connection
+        # Left by a process that was killed: SQLite would roll it back into the new file.
+        _journal(path).unlink(missing_ok=True)
+        draft.replace(path)
+    except sqlite3.Error as error:
+        raise _write_failure(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
+    """Open an existing store, check all of it, and yield it with its owner and its state.
+
+    Raises:
+        BusyError: Another process has been writing to the file for ten seconds.
+        InputError: There is no such file, or it is not an event store, or damaged.
+    """
+    if not path.is_file():
+        problem = " is a folder" if path.is_dir() else ": no such file"
+        raise InputError(f"{path}{problem}; expected a store from hgld review, e.g. review/a.sqlite")
+    # The journal is that of a process that was killed.
+    remedy = f"restore it with hgld copy-store COPY -o {path} --force, which also removes {_journal(path).name}"
+    if not path.stat().st_size:
+        raise InputError(
+            f"{path}: is empty, but was a store of decisions once; delete it to begin again, or {remedy}"
+        )
+    # The server answers in one thread, but not always in the one that opened the store.
+    with closing(sqlite3.connect(path, timeout=10, check_same_thread=False)) as connection:
+        try:
+            owner, state = _read(connection, path, remedy)
+        except InputError as error:
+            raise InputError(f"{path}: {_printable(error)}") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if "locked" in str(error):
+                raise BusyError(f"{path}: another process is writing to it; try again") from error
+            raise InputError(
+                f"{path}: not a store of decisions, or damaged ({_printable(error)}); {remedy}"
+            ) from error
+        yield connection, owner, state
+
+
+def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str, ReviewState]:
+    """Return the owner of a store and its state, after checks of the whole file.
+
+    Raises:
+        DatabaseError: The file is not an event store, or damaged.
+        InputError: Likewise, with a remedy. The message lacks the name of the file.
+        UnicodeDecodeError: The file is damaged.
+    """
+
+    def pragma(name: str) -> Any:
+        return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    with connection:
+        connection.execute("BEGIN")  # so that another process changes nothing meanwhile
+        if pragma("application_id") != _APPLICATION_ID:
+            raise InputError("not a store of decisions, but another SQLite file")
+        layout = pragma("user_version")
+        if layout != _LAYOUT:
+            raise InputError(
+                f"written in layout {layout}, but hgld {__version__} has layout {_LAYOUT}; use the version that "
+                "wrote it"
+            )
+        problem = pragma("quick_check(1)")
+        if problem != "ok":
+            raise sqlite3.DatabaseError(problem)
+        # SQLite reads the missing end of the last page as zeros.
+        if path.stat().st_size < pragma("page_count") * pragma("page_size"):
+            raise sqlite3.DatabaseError("the end of the file is missing")
+        owner = str((connection.execute("SELECT annotator FROM about").fetchone() or ("",))[0])
+        try:
+            check_annotator(owner)
+            connection.execute("SELECT id, text, cluster FROM label")
+            state = ReviewState(events_from_rows(connection.execute("SELECT * FROM event ORDER BY id")))
+        except ConfigurationError as error:
+            raise sqlite3.DatabaseError(str(error)) from error
+        except InputError as error:
+            raise InputError(f"{error}; {remedy}") from error
+    return owner, state
+
+
+def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
+    """Return the error for a store that SQLite could not write."""
+    if "disk is full" in str(error):
+        reason, remedy = "the disk is full", "Free some space"
+    else:
+        reason, remedy = str(error), "Check the disk"
+    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again")
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-journal")
+
+
+def _printable(found: object) -> str:
+    """Return what was found in a file as text for a message, with line breaks and the like as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(found))

@@ -13,7 +13,6 @@ from pathlib import Path
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -21,13 +20,10 @@ from starlette.routing import Route
 from hgld.figures.photographs import MAX_PIXELS
 from hgld.inspection.photos import FindImage, shrink
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
-from hgld.pages.access import AccessMiddleware
-from hgld.pages.keys import PageKeys
-from hgld.pages.limits import LimitsMiddleware
+from hgld.pages.access import PageKeys, page_app
+from hgld.pages.requests import read_upload
 from hgld.pages.server import ServerConfig, listen, serve_page
-from hgld.pages.static_files import static_route
 from hgld.pages.templates import page_templates
-from hgld.pages.uploads import read_upload
 from hgld.search.answers import answer_levels, explanation_of, gallery_photo, rejection_sentence
 from hgld.search.query_model import QueryModel
 from hgld.search.searcher import Answers, Searcher
@@ -88,20 +84,14 @@ def search_app(
 ) -> Starlette:
     """Return the web application of the page; see :func:`serve_search`."""
     pages = _Endpoints(searcher, model, photographs, top)
-    return Starlette(
-        routes=[
-            Route("/", pages.show),
-            Route("/search", pages.search, methods=["POST"]),
-            Route("/queries/{answer}", pages.query_thumbnail),
-            Route("/photographs/{position:int}", pages.photograph),
-            Route("/levels.css", pages.level_colours),
-            static_route("search"),
-        ],
-        middleware=[
-            Middleware(LimitsMiddleware, body_bytes={"/search": MAX_UPLOAD_BYTES}),
-            Middleware(AccessMiddleware, keys=keys, host_names=host_names),
-        ],
-    )
+    routes = [
+        Route("/", pages.show),
+        Route("/search", pages.search, methods=["POST"]),
+        Route("/queries/{answer}", pages.query_thumbnail),
+        Route("/photographs/{position:int}", pages.photograph),
+        Route("/levels.css", pages.level_colours),
+    ]
+    return page_app("search", routes, keys, host_names)
 
 
 class _Endpoints:
@@ -125,7 +115,7 @@ class _Endpoints:
 
     async def search(self, request: Request) -> Response:
         """Search with an uploaded picture, and lead to its answer."""
-        data = await read_upload(request)
+        data = await read_upload(request, MAX_UPLOAD_BYTES)
         if not data:
             return self._page(problem="no picture was chosen", status=400)
         try:

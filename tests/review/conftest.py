@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hgld.review import store_file
+from hgld.review import store
 from hgld.review.opinions import Opinions
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision
@@ -117,7 +117,7 @@ def write_tables(folder: Path, labels: Sequence[Label] = LABELS) -> Path:
 @pytest.fixture(autouse=True)
 def no_wait_for_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no commit of a store wait for the disk: that matters in a power cut only, and takes most of a commit."""
-    monkeypatch.setattr(store_file, "_SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(store, "_SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, LabelAction
-from hgld.review.review_labels import ReviewLabel
+from hgld.review.labels import ReviewLabel
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
@@ -95,8 +95,8 @@ class ReviewModel:
     def open(self, labels: Iterable[ReviewLabel], *, blind: bool = False) -> None:
         """Start a session, perhaps with another table of labels and clusters."""
         self.blind = blind
-        self.labels = {label.row.label_id: label for label in labels}
-        self.table_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
+        self.labels = {label.label_id: label for label in labels}
+        self.table_names = {label.cluster: label.cluster_name for label in self.labels.values()}
 
     # What the session shows.
 
@@ -144,7 +144,7 @@ class ReviewModel:
         fact = self.fact("cluster", label_id)
         if fact is not None and fact.table_name == self.table_names.get(fact.value):
             return int(fact.value)
-        return self.labels[label_id].row.cluster
+        return self.labels[label_id].cluster
 
     def cluster_name(self, cluster: int) -> str:
         fact = self.fact("name", str(cluster))
@@ -162,7 +162,7 @@ class ReviewModel:
         label, present = self.labels[label_id], self.decision(label_id)
         found: list[tuple[str, str | None, str, float | None]] = []
         if present is None or present.decision is None:
-            text = normalise_label(label.row.label)
+            text = normalise_label(label.label)
             absent = [
                 fact
                 for key, fact in self.decisions().items()
@@ -181,7 +181,7 @@ class ReviewModel:
     def decide(self, label_ids: Iterable[str], action: LabelAction) -> None:
         facts: dict[FactKey, Any] = {}
         for label_id in label_ids:
-            text = self.labels[label_id].row.label
+            text = self.labels[label_id].label
             now = self.decision(label_id) or DecisionFact(text, None, None, "", None)
             comment = now.comment if action.comment is None else action.comment
             fact: DecisionFact | None = now._replace(label=text, comment=comment)
@@ -282,14 +282,14 @@ class ReviewModel:
         rows = list(decisions)
         for label_id, label in self.labels.items():
             same_id = [row for row in rows if row.label_id == label_id]
-            text = normalise_label(label.row.label)
+            text = normalise_label(label.label)
             same_text = [row for row in rows if normalise_label(row.label) == text]
             agreed = len({(row.decision, row.group) for row in same_text}) == 1
             for row in (same_id or (same_text if agreed else []))[:1]:
                 if ("decision", label_id) in self.entries:
                     continue
                 facts["decision", label_id] = DecisionFact(
-                    label.row.label, row.decision, row.group, row.comment, row.blind
+                    label.label, row.decision, row.group, row.comment, row.blind
                 )
                 annotators.append(row.annotator)
         needed = {fact.group for fact in facts.values()}

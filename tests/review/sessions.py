@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hgld.review.actions import LabelAction
-from hgld.review.review_labels import ReviewLabel, Suggestion
+from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.review.session import ReviewSession
-from hgld.review.sheets.rows import LabelRow
 from hgld.review.store import open_store
 from hgld.taxonomy.groups import Group
 
@@ -22,7 +21,7 @@ GROUPS = [
 
 def label(number: int, text: str = "", cluster: int = 1, suggested: str | None = "lake") -> ReviewLabel:
     """A label with one landmark."""
-    row = LabelRow(
+    return ReviewLabel(
         label_id=f"Q{number}",
         label=text or f"label {number}",
         landmarks=number,
@@ -32,8 +31,8 @@ def label(number: int, text: str = "", cluster: int = 1, suggested: str | None =
         subcluster=1,
         examples=("Category:An example",),
         suggested_group=suggested or "",
+        suggestions=(Suggestion(suggested, 0.9, "because"),) if suggested else (),
     )
-    return ReviewLabel(row, (Suggestion(suggested, 0.9, "because"),) if suggested else ())
 
 
 LABELS = [label(1), label(2), label(3, suggested=None), label(4, cluster=2, suggested="church"), label(5, cluster=2)]

@@ -17,7 +17,7 @@ from hgld.review.adjudication import (
     AdjudicateConfig,
     adjudicate,
     adjudicate_files,
-    final_decisions,
+    combine_decisions,
     open_labels,
 )
 from hgld.review.opinions import Opinions, category
@@ -131,7 +131,7 @@ def test_adjudicated_decisions_take_precedence(two: tuple[Opinions, Opinions]) -
     ada, ben = two
     to_adjudicate = open_labels(ada, ben)
     adjudicated = [Decision(label.label_id, label.label, "group", "tower", "cyd", NOON) for label in to_adjudicate]
-    final = {row.label_id: row for row in final_decisions(ada, ben, adjudicated)}
+    final = {row.label_id: row for row in combine_decisions(ada, ben, adjudicated).decisions}
     assert final.keys() == ada.decisions.keys() | ben.decisions.keys()
     for label in to_adjudicate:
         assert final[label.label_id].annotator == "cyd"

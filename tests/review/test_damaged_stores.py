@@ -13,18 +13,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError, StorageError
-from hgld.pages import server
 from hgld.review.actions import LabelAction
 from hgld.review.events import Change
-from hgld.review.projections import current_decisions
+from hgld.review.page.serve import log_table_changes
+from hgld.review.state import current_decisions
 from hgld.review.store import copy_store, open_store, read_store
-from hgld.review.table_changes import log_table_changes
 from hgld.taxonomy.decisions import read_decisions
 from tests.review.sessions import decide, open_session
 from tests.test_storage import CHECKOUT, mounted
@@ -166,7 +166,7 @@ def test_commands_report_a_damaged_store_in_one_line(
     def serve(*_: object, **__: object) -> None:
         pytest.fail("the page was served")
 
-    monkeypatch.setattr(server._Server, "run", serve)
+    monkeypatch.setattr(uvicorn.Server, "run", serve)
     clusters = str(tables())
     DAMAGES[damage][0](store)
     other = store.with_name("ben.csv")

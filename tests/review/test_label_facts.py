@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hgld.review.label_facts import ClassLink, FactBook, LabelFacts, Landmark
+from hgld.review.references import ClassLink, FactBook, LabelFacts
 from hgld.tables import CLASSES, CLEAN
 from hgld.taxonomy.label_identity import label_id
-from tests.review.conftest import COMMONS, Label, clean_table
+from tests.review.conftest import COMMONS, clean_table
 
 
 def classes(*rows: tuple[str, str, str | None, list[str]]) -> pa.Table:
@@ -44,12 +44,7 @@ def test_all_landmarks_of_a_label_by_name() -> None:
         ]
     ]
     facts = FactBook(pa.Table.from_pylist(rows, CLEAN.schema))
-    assert [landmark.name for landmark in facts.landmarks("Q1")] == ["Aqua", "landmark 3", "Zig Zag Lake"]
-    assert facts.landmarks("Q1")[1].url == ""
-    assert facts.landmarks(label_id("pond", None)) == [Landmark("Pond", f"{COMMONS}Pond")]
+    assert [name for name, _ in facts.landmarks("Q1")] == ["Aqua", "landmark 3", "Zig Zag Lake"]
+    assert facts.landmarks("Q1")[1][1] == ""
+    assert facts.landmarks(label_id("pond", None)) == [("Pond", f"{COMMONS}Pond")]
     assert facts.landmarks("Q404") == []
-
-
-def test_landmarks_of_both_splits_are_counted() -> None:
-    labels = [Label("Q1", "lake", train=3, index=2)]
-    assert len(FactBook(clean_table(labels)).landmarks("Q1")) == 5

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.review.actions import LabelAction
-from hgld.review.label_filters import FILTERS
+from hgld.review.decided_labels import FILTERS
 from hgld.review.label_lists import LabelLists, View, parse_view
 from hgld.review.label_order import ORDERS
-from hgld.review.review_labels import Suggestion
+from hgld.review.labels import Suggestion
 from hgld.review.session import ReviewSession
 from tests.review.sessions import decide, label, open_session
 
@@ -184,7 +184,7 @@ def test_kept_rows_equal_those_of_a_new_start(
                 decide(session, LabelAction(kind), f"Q{number}")
             elif session.state.next_undo is not None:
                 session.undo(session.state.next_undo)
-            slow = [key for key, row in session.labels.items() if not session.is_decided(row.row.label_id)]
+            slow = [key for key, row in session.labels.items() if not session.is_decided(row.label_id)]
             assert lists.label_ids(undecided) == slow
         for event, listed in moments:
             assert lists.label_ids(replace(undecided, as_of=event)) == listed

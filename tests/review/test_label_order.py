@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hgld.review.actions import LabelAction
 from hgld.review.label_order import ORDERS, LabelOrders, Order, relations_of, settling_order
-from hgld.review.review_labels import ReviewLabel, Suggestion
+from hgld.review.labels import ReviewLabel, Suggestion
 from tests.review.sessions import decide, label, open_session
 
 
@@ -19,9 +19,8 @@ def made_label(
     number: int, text: str, landmarks: int, score: float | None, parents: str = "", group: str = "lake"
 ) -> ReviewLabel:
     """A label with a number of landmarks, whose suggestion has a score; none without a score."""
-    made = label(number, text)
-    row = replace(made.row, landmarks=landmarks, parents=parents)
-    return ReviewLabel(row, () if score is None else (Suggestion(group, score, "because"),))
+    suggestions = () if score is None else (Suggestion(group, score, "because"),)
+    return replace(label(number, text), landmarks=landmarks, parents=parents, suggestions=suggestions)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +104,6 @@ def test_every_label_is_ranked_once_and_decided_labels_come_first(
     labels = [made_label(number, *row) for number, row in enumerate(rows)]
     decided = {f"Q{number}" for number in numbers}
     order = settling_order(labels, decided)
-    assert sorted(order) == sorted(made.row.label_id for made in labels)
+    assert sorted(order) == sorted(made.label_id for made in labels)
     first = [label_id for label_id in order if label_id in decided]
     assert order[: len(first)] == first

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hgld.review.map_photographs import MapPhotographs, open_map_photographs
+from hgld.review.photographs import MapPhotographs, open_map_photographs
 from tests.review.conftest import Label
 from tests.review.photograph_files import jpeg, write_photographs
 

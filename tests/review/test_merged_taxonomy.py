@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.review.merged_taxonomy import GroupConflict, changed_groups, merge_taxonomies, write_changed_taxonomy
-from hgld.review.projections import apply_group_values, surviving_group
+from hgld.review.state import apply_group_values, surviving_group
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 

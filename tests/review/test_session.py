@@ -9,8 +9,8 @@ import pytest
 from hgld.errors import ConflictError, InputError
 from hgld.review.actions import SURE_SCORE, InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
-from hgld.review.opinions import Opinions
-from hgld.review.review_labels import Suggestion, with_opinions
+from hgld.review.labels import Suggestion
+from hgld.review.opinions import Opinions, with_opinions
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
@@ -142,13 +142,6 @@ def test_control_characters_are_left_out(tmp_path: Path) -> None:
         assert session.groups()["quay"].guideline == "Where boats land."
 
 
-def test_label_is_not_moved_to_its_own_cluster(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        assert session.move({"Q1": 0}, 1) is None
-        session.move({"Q1": 0, "Q4": 0}, 2)
-        assert [event.key for event in session.state.steps[1]] == ["Q1"]
-
-
 def test_unlikely_suggestion_is_taken_only_by_number(tmp_path: Path) -> None:
     unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
     with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
@@ -196,9 +189,7 @@ def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
     ben.append(decision("Q5", "drop", None))
     both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
     differing = with_opinions(LABELS, both, {row.label_id for row in open_labels(*both)})
-    assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], (
-        "labels that both are unsure about are open"
-    )
+    assert [label.label_id for label in differing] == ["Q2", "Q3", "Q5"], "labels that both are unsure about are open"
     assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
     with open_session(tmp_path / "final.sqlite", differing) as session:
         decide(session, LabelAction("take", candidate=2), "Q3")
@@ -258,14 +249,6 @@ def test_two_merges_never_close_a_circle(tmp_path: Path) -> None:
         with pytest.raises(ConflictError, match="would no longer exist"):
             session.undo(back)
         assert list(session.groups()) == ["church", "lake"]
-
-
-def test_suggestions_and_opinions_follow_merged_groups(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        session.merge_group("lake", "museum", 0)
-        assert [candidate.group for candidate in session.candidates(LABELS[0], session.groups())] == ["museum"]
-        decide(session, LabelAction("accept"), "Q1")
-        assert [row.group for row in session.decisions()] == ["museum"]
 
 
 def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from hgld.pages.server import ServerConfig
 from hgld.review.actions import LabelAction
 from hgld.review.decision_export import export_decisions
-from hgld.review.page.review_page import serve_review
-from hgld.review.review_labels import ReviewLabel
-from hgld.review.table_changes import log_table_changes
+from hgld.review.labels import ReviewLabel
+from hgld.review.page.serve import log_table_changes, serve_review
 from hgld.tables import CLUSTERS, read_table
 from tests.review.conftest import Label
 from tests.review.sessions import LABELS, decide, label, open_session
@@ -22,7 +21,7 @@ from tests.review.sessions import LABELS, decide, label, open_session
 def clustered(names: dict[int, str], clusters: dict[int, int]) -> list[ReviewLabel]:
     """Return labels in other clusters: the number of each label's cluster, and the name of each cluster."""
     labels = [label(number, cluster=cluster) for number, cluster in clusters.items()]
-    return [replace(one, row=replace(one.row, cluster_name=names[one.row.cluster])) for one in labels]
+    return [replace(one, cluster_name=names[one.cluster]) for one in labels]
 
 
 def test_names_and_moves_do_not_land_on_other_clusters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -127,7 +126,7 @@ def test_changes_are_logged_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("hgld.pages.server._Server.run", lambda *_, **__: None)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     for labels in ([Label("Q1", "lake")], [Label("Q1", "lake"), Label("Q2", "pond")]):
         serve_review(tables(labels), tmp_path / "a.sqlite", "ada", ServerConfig(), on_address=print)
     assert caplog.messages[-1].endswith("new labels (1):\n  pond (Q2)")

@@ -26,14 +26,13 @@ from hgld.review.actions import InvalidActionError, LabelAction
 from hgld.review.decision_export import export_decisions
 from hgld.review.events import FieldKind
 from hgld.review.label_lists import LabelLists, View
+from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.review.page.progress import review_progress
+from hgld.review.page.serve import log_table_changes
 from hgld.review.page.views import cluster_views
-from hgld.review.projections import update_clusters
-from hgld.review.review_labels import ReviewLabel, Suggestion
 from hgld.review.session import ReviewSession
-from hgld.review.sheets.rows import LabelRow
+from hgld.review.state import update_clusters
 from hgld.review.store import open_store, read_store
-from hgld.review.table_changes import log_table_changes
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
 from tests.review.page.clients import open_client
@@ -61,7 +60,7 @@ def _table(rows: Iterable[tuple[int, int, str, bool]]) -> list[ReviewLabel]:
     """Return labels: number, cluster, what clusters are called, and whether the id is that of a Wikidata item."""
     labels: dict[str, ReviewLabel] = {}
     for number, cluster, naming, is_item in rows:
-        row = LabelRow(
+        row = ReviewLabel(
             label_id=f"Q{number}" if is_item else f"label-{number}",
             label=f"label {number}" if is_item else f"Label  {number}",
             landmarks=number,
@@ -71,8 +70,9 @@ def _table(rows: Iterable[tuple[int, int, str, bool]]) -> list[ReviewLabel]:
             subcluster=1,
             examples=(),
             suggested_group="",
+            suggestions=SUGGESTIONS[number % len(SUGGESTIONS)],
         )
-        labels.setdefault(row.label_id, ReviewLabel(row, SUGGESTIONS[number % len(SUGGESTIONS)]))
+        labels.setdefault(row.label_id, row)
     return list(labels.values())
 
 
@@ -533,7 +533,7 @@ class Walk(RuleBasedStateMachine):
         return (
             {row.label_id: _values(row) for row in session.decisions()},
             {key: session.decision_value(key) for key in session.labels},
-            {number: [label.row.label_id for label in labels] for number, labels in session.clusters().items()},
+            {number: [label.label_id for label in labels] for number, labels in session.clusters().items()},
             {number: session.cluster_name(number) for number in session.clusters()},
             {key: (group.name, group.root) for key, group in session.groups().items()},
             session.state.next_undo is None,
@@ -551,7 +551,7 @@ class Walk(RuleBasedStateMachine):
             fact, value = model.decision(label_id), session.decision_value(label_id)
             assert value == (None if fact is None else fact._asdict())
             assert session.is_decided(label_id) == (fact is not None and fact.decision is not None)
-        clusters = {number: {label.row.label_id for label in rows} for number, rows in session.clusters().items()}
+        clusters = {number: {label.label_id for label in rows} for number, rows in session.clusters().items()}
         assert clusters == model.clusters()
         assert sum(map(len, session.clusters().values())) == len(session.labels), (
             "no label is in two clusters or none"
@@ -565,25 +565,25 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def counts_are_right(self) -> None:
         session, model = self.session, self.model
-        for view in cluster_views(session, session.counts.members):
+        for view in cluster_views(session):
             members = model.clusters()[view.number]
             decided = sum(label_id in model.decisions() for label_id in members)
-            landmarks = sum(session.labels[label_id].row.landmarks for label_id in members)
-            assert (view.name, view.labels) == (model.cluster_name(view.number), len(members))
-            assert (view.decided, view.landmarks) == (decided, landmarks)
+            landmarks = sum(session.labels[label_id].landmarks for label_id in members)
+            assert (view.name, view.counts["labels"]) == (model.cluster_name(view.number), len(members))
+            assert (view.counts["decided"], view.counts["landmarks"]) == (decided, landmarks)
         progress = review_progress(session)
         decided_ids = [label_id for label_id in session.labels if label_id in model.decisions()]
         counts = progress.counts
-        assert (counts.labels, counts.decided) == (len(session.labels), len(decided_ids))
-        assert counts.landmarks == sum(label.row.landmarks for label in session.labels.values())
-        assert counts.landmarks_settled == sum(session.labels[key].row.landmarks for key in decided_ids)
+        assert (counts["labels"], counts["decided"]) == (len(session.labels), len(decided_ids))
+        assert counts["landmarks"] == sum(label.landmarks for label in session.labels.values())
+        assert counts["landmarks_settled"] == sum(session.labels[key].landmarks for key in decided_ids)
         suggested = [
             (fact.decision, fact.group) == ("group", model.survivor(suggestions[0].group))
             for key in (() if model.blind else decided_ids)
             if (suggestions := session.labels[key].suggestions)
             and (fact := model.decisions()[key]).decision != "unsure"
         ]
-        assert (counts.suggested, counts.as_suggested) == (len(suggested), sum(suggested))
+        assert (counts["suggested"], counts["as_suggested"]) == (len(suggested), sum(suggested))
 
     @invariant()
     def filters_match_as_many_labels_as_they_say(self) -> None:
@@ -623,7 +623,7 @@ class Walk(RuleBasedStateMachine):
         }
         columns = ("label_id", "cluster", "cluster_name")
         table = pa.Table.from_pylist(
-            [{name: getattr(label.row, name) for name in columns} for label in self.session.labels.values()]
+            [{name: getattr(label, name) for name in columns} for label in self.session.labels.values()]
         )
         for row in update_clusters(table, state).to_pylist():
             number = self.model.cluster(row["label_id"])

@@ -10,32 +10,19 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from markupsafe import Markup
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
-from hgld.pages.access import AccessMiddleware
-from hgld.pages.forms import FormFields, read_form
-from hgld.pages.keys import PageKeys
-from hgld.pages.limits import LimitsMiddleware
-from hgld.pages.static_files import static_route
-from hgld.pages.theme import keep_theme, theme_of
-from hgld.review.actions import InvalidActionError, StaleError
-from hgld.review.entered_texts import parse_number
+from hgld.pages.access import PageKeys, page_app
+from hgld.pages.requests import FormFields, keep_theme, read_form, theme_of
+from hgld.review.actions import InvalidActionError, StaleError, parse_number
 from hgld.review.label_lists import LabelLists
-from hgld.review.page.handlers import HANDLERS, Handler
-from hgld.review.page.history import describe_step, sentence, undo_title
-from hgld.review.page.photographs import PhotographEndpoints
+from hgld.review.page.forms import HANDLERS, Handler
 from hgld.review.page.position import find_position, next_position, position_of_step
-from hgld.review.page.reference_pages import ReferencePages
+from hgld.review.page.progress import describe_step, sentence, undo_title
+from hgld.review.page.reading import ReadingPages
 from hgld.review.page.render import PageRenderer
 from hgld.review.references import References
 from hgld.review.session import ReviewSession
@@ -51,39 +38,22 @@ _REMEMBERED_REQUESTS = 1000
 
 
 def review_app(
-    session: ReviewSession,
-    references: References,
-    keys: PageKeys,
-    *,
-    host_names: Collection[str] = (),
+    session: ReviewSession, references: References, keys: PageKeys, *, host_names: Collection[str] = ()
 ) -> Starlette:
-    """Return the web application of a session.
-
-    Args:
-        session: Session to show and to change.
-        references: What the page shows besides.
-        keys: Keys that admit a browser to the page.
-        host_names: Accepted host names; see :class:`hgld.pages.access.AccessMiddleware`.
-    """
+    """Return the web application of a session."""
     lists = LabelLists(session)
     renderer = PageRenderer(lists, references)
     pages = _Endpoints(lists, renderer)
-    photographs = references.photographs
-    images = [] if photographs is None else PhotographEndpoints(session, photographs, renderer).routes()
-    return Starlette(
-        routes=[
-            Route("/", pages.show),
-            Route("/changes", pages.changes),
-            Route("/rows", pages.rows),
-            Route("/decisions.csv", pages.download),
-            Route("/theme", pages.choose_theme, methods=["POST"]),
-            static_route("review"),
-            *images,
-            *ReferencePages(session, references, renderer).routes(),
-            *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
-        ],
-        middleware=[Middleware(LimitsMiddleware), Middleware(AccessMiddleware, keys=keys, host_names=host_names)],
-    )
+    routes = [
+        Route("/", pages.show),
+        Route("/changes", pages.changes),
+        Route("/rows", pages.rows),
+        Route("/decisions.csv", pages.download),
+        Route("/theme", pages.choose_theme, methods=["POST"]),
+        *ReadingPages(session, references, renderer).routes(),
+        *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
+    ]
+    return page_app("review", routes, keys, host_names)
 
 
 class _Endpoints:
@@ -181,7 +151,6 @@ class _Endpoints:
         if step is None:
             changes = self._renderer.changes(position, _since(form))
             return JSONResponse(changes | {"message": "Nothing changed."})
-        events = self._session.state.steps[step]
         goes_there = self._goes_there(step)
         if goes_there:
             position = position_of_step(self._lists, step, position)
@@ -193,7 +162,9 @@ class _Endpoints:
             "undo": undo_title(self._session, step),
             "goes_there": goes_there,
             "versions": {
-                event.key: self._session.version(event.key) for event in events if event.key in self._session.labels
+                event.key: self._session.version(event.key)
+                for event in self._session.state.steps[step]
+                if event.key in self._session.labels
             },
         }
         return JSONResponse(answer)

@@ -6,20 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from hgld.pages.forms import FormFields
+from hgld.pages.requests import FormFields
 from hgld.review.label_lists import LabelLists, View, parse_view
-from hgld.review.review_labels import ReviewLabel
+from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A view and a label in its list.
-
-    Args:
-        view: What the list shows.
-        label: Id of the label; empty if the list is.
-    """
+    """A view and a label in its list; the label is empty if the list is."""
 
     view: View
     label: str
@@ -33,10 +28,8 @@ class Position:
 def find_position(lists: LabelLists, fields: FormFields) -> Position:
     """Return the position that a request names, or the nearest one that exists.
 
-    Args:
-        lists: Lists of the session that the page shows.
-        fields: Fields of a form (``at_view``, ``at_label``), whose label the page showed in this view, or of an
-            address (those of a view, and ``label``).
+    A form names it by ``at_view`` and ``at_label``, whose label the page showed in this view; an address by fields
+    of a view and ``label``.
     """
     session = lists.session
     was_shown = "at_view" in fields
@@ -108,7 +101,7 @@ def _in_list(session: ReviewSession, view: View, label_ids: list[str], label: st
 def _first_unfinished(session: ReviewSession, clusters: Mapping[int, list[ReviewLabel]]) -> int:
     """Return the first cluster with an undecided label, or the first cluster if there is none."""
     for number, members in clusters.items():
-        if _first_undecided(session, (label.row.label_id for label in members)) is not None:
+        if _first_undecided(session, (label.label_id for label in members)) is not None:
             return number
     return next(iter(clusters))
 

@@ -8,15 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hgld.pages.forms import FormFields
+from hgld.pages.requests import FormFields
 from hgld.pages.templates import page_templates
 from hgld.review.actions import StaleError
 from hgld.review.label_lists import LabelLists
 from hgld.review.page.forms import label_action, label_versions
-from hgld.review.page.history import describe_step, history, sentence, undo_title
-from hgld.review.page.list_renderer import ListRenderer
+from hgld.review.page.lists import ListRenderer
 from hgld.review.page.position import Position
-from hgld.review.page.progress import review_progress
+from hgld.review.page.progress import describe_step, history, review_progress, sentence, undo_title
 from hgld.review.page.views import DecisionView, PhotographsView, decision_view, label_view, photographs_view
 from hgld.review.references import References
 from hgld.review.session import NO_CANDIDATE
@@ -31,12 +30,7 @@ _VERSION_FIELDS = ("label", "focus", "since")
 
 
 class PageRenderer:
-    """Renders the page of a session.
-
-    Args:
-        lists: Lists of the session to show.
-        references: What the page shows besides.
-    """
+    """Renders the page of a session."""
 
     def __init__(self, lists: LabelLists, references: References) -> None:
         session = self._session = lists.session
@@ -49,14 +43,7 @@ class PageRenderer:
         self._lists = ListRenderer(lists, self._environment)
 
     def page(self, position: Position, search: str, theme: str, step: int | None = None) -> str:
-        """Return the whole page.
-
-        Args:
-            position: View and current label.
-            search: Text to find groups by, or empty.
-            theme: ``auto``, ``light`` or ``dark``.
-            step: Id of the step of the last form, which the page describes; None if there was none.
-        """
+        """Return the whole page."""
         session = self._session
         known = step if step in session.state.steps else None
         return self._environment.get_template("page.html").render(
@@ -79,12 +66,7 @@ class PageRenderer:
         )
 
     def changes(self, position: Position, since: int, *, everything: bool = False) -> dict[str, Any]:
-        """Return what has changed after the event ``since``, or everything if it is negative.
-
-        Args:
-            position: View and current label.
-            since: Id of the last event that the page shows.
-            everything: Whether the page shows another list, so that all parts of this one are needed.
+        """Return what has changed after the event ``since``, or everything if that is negative or the list another.
 
         Returns:
             ``last``, id of the last event; ``view`` and ``label``, the position; ``parts``, new HTML by id of the
@@ -111,7 +93,7 @@ class PageRenderer:
         if position.view.cluster is not None:
             changed = {key for key in changed if session.cluster(key) == position.view.cluster}
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
-            parts |= {"head": self._lists.head(position, groups), "list": self._lists.list(position, groups)}
+            parts |= {"head": self._lists.head(position, groups), "list": self._lists.whole_list(position, groups)}
         else:
             answer["rows"] = self._lists.rows(changed, position, groups)
         if everything:
@@ -128,13 +110,7 @@ class PageRenderer:
         return {"last": self._session.state.last_event, "rows": rows}
 
     def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
-        """Return both versions of labels that were changed in the meantime, with a form for either way to go on.
-
-        Args:
-            error: Labels that were changed.
-            path: Path of the refused form.
-            form: Fields of the refused form.
-        """
+        """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
         session = self._session
         groups = session.groups()
         rows = []
@@ -145,7 +121,7 @@ class PageRenderer:
                 value = session.resulting_decision(label, label_action(form), groups)
                 mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
             theirs = decision_view(session.decision_value(label_id), groups)
-            rows.append((label.row.label, theirs, mine))
+            rows.append((label.label, theirs, mine))
         fields = [
             (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
         ]
@@ -175,7 +151,7 @@ class PageRenderer:
         groups = self._session.groups()
         return {
             "head": self._lists.head(position, groups),
-            "list": self._lists.list(position, groups),
+            "list": self._lists.whole_list(position, groups),
             "card": self._card(position, groups),
             **self._photographs(position),
             **self._summary_parts(position),
@@ -200,7 +176,7 @@ class PageRenderer:
         """Return the part with photographs of the label, if there are any to show with labels."""
         if self._references.photographs is None:
             return {}
-        view = PhotographsView("", "", (), 0, 0, None)
+        view = PhotographsView()
         if position.label:
             view = photographs_view(self._references.photographs, self._session, position.label)
         return {"photographs": self._photograph_macros.beside_card(view)}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hgld.review.actions import Candidate
 from hgld.review.label_lists import View
+from hgld.review.labels import ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs, Photograph
-from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
-from hgld.review.sheets.rows import example_link
 from hgld.taxonomy.groups import Group
 
 #: Number of photographs beside the card.
@@ -47,19 +47,21 @@ class DecisionView:
 class LabelView:
     """A row in the list of labels; equal views give equal HTML.
 
+    Rows far from the current label are brief: they have the values without a default.
+
     Args:
         label_id: Id of the label.
         label: Text of the label.
         version: Version of the label.
         seen: Version and id, which a form sends back.
+        decision: Present decision.
+        certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
+        view: View of the list as the query of an address; empty in the list of the label's cluster.
         landmarks: Number of landmarks.
         parents: Labels of the superclasses.
         examples: Names and URLs of example categories.
-        decision: Present decision.
         candidates: Opinions or suggestions to choose from.
-        certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
         has_opinions: Whether the candidates are opinions.
-        view: View of the list as the query of an address; empty in the list of the label's cluster.
         cluster: Number of the label's cluster in a list of all clusters, else None.
         cluster_name: Name of that cluster, else empty.
     """
@@ -68,88 +70,61 @@ class LabelView:
     label: str
     version: int
     seen: str
-    landmarks: int
-    parents: str
-    examples: tuple[tuple[str, str], ...]
     decision: DecisionView
-    candidates: tuple[DecisionView, ...]
     certainties: str
-    has_opinions: bool
-    view: str = ""
+    view: str
+    landmarks: int = 0
+    parents: str = ""
+    examples: tuple[tuple[str, str], ...] = ()
+    candidates: tuple[DecisionView, ...] = ()
+    has_opinions: bool = False
     cluster: int | None = None
     cluster_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class BriefLabelView:
-    """What a row in the list of labels shows at first, far from the current label; see :class:`LabelView`."""
-
-    label_id: str
-    label: str
-    version: int
-    seen: str
-    decision: DecisionView
-    certainties: str
-    view: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterView:
-    """An entry in the list of clusters."""
+    """An entry in the list of clusters; ``counts`` are those of :class:`hgld.review.decided_labels.DecidedLabels`."""
 
     number: int
     name: str
-    labels: int
-    decided: int
-    settled: int
-    landmarks: int
+    counts: Counter[str]
     version: int
 
 
 def label_view(
-    session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group], view: View | None = None
+    session: ReviewSession,
+    label: ReviewLabel,
+    groups: Mapping[str, Group],
+    view: View | None = None,
+    *,
+    brief: bool = False,
 ) -> LabelView:
     """Return the row of a label in the list of a view, or its card."""
-    row, candidates = label.row, session.candidates(label, groups)
-    cluster = session.cluster(row.label_id) if view is not None and view.cluster is None else None
-    return LabelView(
-        row.label_id,
-        row.label,
-        session.version(row.label_id),
-        _seen(session, label),
-        row.landmarks,
-        row.parents,
-        tuple(example_link(title) for title in row.examples),
-        decision_view(session.decision_value(row.label_id), groups),
-        tuple(_candidate_views(candidates, label, groups)),
-        _certainties(candidates),
-        bool(label.opinions),
-        "" if cluster is None or view is None else view.query,
-        cluster,
-        "" if cluster is None else session.cluster_name(cluster),
+    label_id, version, candidates = label.label_id, session.version(label.label_id), session.candidates(label, groups)
+    query = view.query if view is not None and view.cluster is None else ""
+    row = LabelView(
+        label_id,
+        label.label,
+        version,
+        f"{version}:{label_id}",
+        decision_view(session.decision_value(label_id), groups),
+        " ".join(each.certainty for each in candidates),
+        query,
     )
-
-
-def brief_label_view(
-    session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group], view: View
-) -> BriefLabelView:
-    """Return the row of a label in brief."""
-    row = label.row
-    value = session.decision_field(row.label_id).value
-    decision = DecisionView(None) if value is None else DecisionView(value["decision"], comment=value["comment"])
-    query = view.query if view.cluster is None else ""
-    version, seen = session.version(row.label_id), _seen(session, label)
-    certainties = _certainties(session.candidates(label, groups))
-    return BriefLabelView(row.label_id, row.label, version, seen, decision, certainties, query)
-
-
-def _seen(session: ReviewSession, label: ReviewLabel) -> str:
-    """Return what a form sends back of a label; :func:`hgld.review.page.forms.label_versions` reads it."""
-    return f"{session.version(label.row.label_id)}:{label.row.label_id}"
-
-
-def _certainties(candidates: Iterable[Candidate]) -> str:
-    return " ".join("sure" if each.sure else "likely" if each.likely else "unlikely" for each in candidates)
+    if brief:
+        return row
+    cluster = session.cluster(label_id) if query else None
+    return replace(
+        row,
+        landmarks=label.landmarks,
+        parents=label.parents,
+        examples=tuple(example_link(title) for title in label.examples),
+        candidates=tuple(_candidate_views(candidates, label, groups)),
+        has_opinions=bool(label.opinions),
+        cluster=cluster,
+        cluster_name="" if cluster is None else session.cluster_name(cluster),
+    )
 
 
 def _candidate_views(
@@ -163,7 +138,7 @@ def _candidate_views(
             candidate.reason,
             _percent(candidate.score),
             number,
-            candidate.likely,
+            candidate.certainty != "unlikely",
             groups[candidate.group].guideline if candidate.group else "",
         )
         for number, candidate in enumerate(candidates, 1)
@@ -194,55 +169,38 @@ def decision_view(value: Any, groups: Mapping[str, Group]) -> DecisionView:
     return DecisionView(value["decision"], name, comment=value["comment"])
 
 
-def cluster_views(session: ReviewSession, clusters: Iterable[int]) -> list[ClusterView]:
-    """Return the clusters with these numbers."""
+def cluster_views(session: ReviewSession) -> list[ClusterView]:
+    """Return all clusters that have labels."""
+    counts, names = session.counts, session.state.fields("name")
     return [
         ClusterView(
             number,
             session.cluster_name(number),
-            counts.labels,
-            counts.decided,
-            counts.settled,
-            counts.landmarks,
-            session.state.field("name", str(number)).version,
+            counts.of_cluster(number),
+            names[str(number)].version if str(number) in names else 0,
         )
-        for number, counts in ((number, session.counts.of_cluster(number)) for number in clusters)
+        for number in counts.members
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class PhotographsView:
-    """Some photographs of a label, as the templates show them.
+    """Some photographs of a label, as the templates show them."""
 
-    Args:
-        label_id: Id of the label.
-        label: Text of the label.
-        photographs: The photographs.
-        total: Number of photographs of the label.
-        landmarks: Number of landmarks that these show.
-        next_start: Number of the first photograph after these; None if there are no more.
-    """
-
-    label_id: str
-    label: str
-    photographs: tuple[Photograph, ...]
-    total: int
-    landmarks: int
-    next_start: int | None
+    label_id: str = ""
+    label: str = ""
+    photographs: tuple[Photograph, ...] = ()
+    total: int = 0
+    landmarks: int = 0
+    next_start: int | None = None
 
 
 def photographs_view(
     photographs: LabelPhotographs, session: ReviewSession, label_id: str, start: int = 0, count: int = N_PHOTOGRAPHS
 ) -> PhotographsView:
     """Return ``count`` photographs of a label from number ``start`` on."""
-    counted = photographs.count(label_id)
+    total, landmarks = photographs.count(label_id)
     items = photographs.of_label(label_id, start, start + count)
     end = start + len(items)
-    return PhotographsView(
-        label_id,
-        session.labels[label_id].row.label,
-        tuple(items),
-        counted.photographs,
-        counted.landmarks,
-        end if items and end < counted.photographs else None,
-    )
+    text = session.labels[label_id].label
+    return PhotographsView(label_id, text, tuple(items), total, landmarks, end if items and end < total else None)

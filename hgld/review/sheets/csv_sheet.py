@@ -17,9 +17,9 @@ from pathlib import Path
 from hgld.errors import InputError
 from hgld.io.csv_files import escape_formula, locate_invalid_byte, unescape_formula
 from hgld.io.files import atomic_write
-from hgld.review.sheets.archive import read_bytes
-from hgld.review.sheets.entries import Entries, Entry, SheetRow, check_header
-from hgld.review.sheets.rows import COLUMNS, N_EXAMPLES, LabelRow, example_link
+from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link
+from hgld.review.sheets.entries import COLUMNS, Entries, Entry, SheetRow, check_header
+from hgld.review.sheets.spreadsheet import read_bytes
 
 _DELIMITERS = (",", ";", "\t")
 #: A first line with which Excel is told the separator.
@@ -29,14 +29,8 @@ _NEVER_FORMULAS = ("label_id", "group", "decision")
 _CAUSE = "is the row cut off, or a value with a comma not in quotes?"
 
 
-def write_csv_sheet(path: Path, rows: Sequence[LabelRow], entries: Entries) -> None:
-    """Write a sheet as CSV, atomically.
-
-    Args:
-        path: File to write.
-        rows: Labels, in the order of the sheet.
-        entries: Earlier entries to fill in.
-    """
+def write_csv_sheet(path: Path, rows: Sequence[ReviewLabel], entries: Entries) -> None:
+    """Write a sheet as CSV, atomically."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerow(COLUMNS)
@@ -106,7 +100,7 @@ def _decode(path: Path) -> str:
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: UTF-16 that is damaged, perhaps cut off; save the sheet again") from error
     if b"\0" in data:
-        raise InputError(f"{path}: not CSV; if it is a workbook, call it .xlsx or .ods")
+        raise InputError(f"{path}: not CSV; if it is a workbook, call it .xlsx")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

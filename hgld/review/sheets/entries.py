@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hgld.errors import InputError, counted, indented_list
-from hgld.review.sheets.rows import ENTRY_COLUMNS, MAX_UNITS, fit_for_cell
+from hgld.review.labels import MAX_UNITS, N_EXAMPLES, fit_for_cell
+
+ENTRY_COLUMNS = ("group", "decision", "comment")
+COLUMNS = (
+    *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
+    *(f"example {n}" for n in range(1, N_EXAMPLES + 1)),
+    *("suggested group", *ENTRY_COLUMNS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +48,8 @@ class Entry:
 Entries = Mapping[str, Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class RowProblem:
-    """Problem with a row.
-
-    Args:
-        number: Number of the row in the file, counted from 1.
-        address: Place of the bad value, for people.
-        text: Description of the problem.
-    """
-
-    number: int
-    address: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.address}: {self.text}"
+#: Number of a row in the file, counted from 1, and a problem with it, for people.
+RowProblem = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +92,14 @@ class SheetRow:
 
     def problem(self, column: str, text: str) -> RowProblem:
         """Return a problem with the value of a column."""
-        return RowProblem(self.number, self.address(column), text)
+        return self.number, f"{self.address(column)}: {text}"
 
     def problems(self) -> Iterator[RowProblem]:
         """Yield the problems that make it unknown what was entered in the row."""
         if self.damage:
-            yield RowProblem(self.number, f"row {self.number}", self.damage)
+            yield self.number, f"row {self.number}: {self.damage}"
         for area in self.merged:
-            yield RowProblem(self.number, area, "merged cells; separate them and fill in each")
+            yield self.number, f"{area}: merged cells; separate them and fill in each"
         for column in ("label_id", *ENTRY_COLUMNS):
             if formula := self.formulas.get(column):
                 shown = formula if len(formula) <= 60 else f"{formula[:60]}…"
@@ -145,7 +138,7 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
     """
     entries, problems = collect_entries(rows)
     if problems:
-        lines = indented_list([str(problem) for problem in problems])
+        lines = indented_list([text for _, text in problems])
         raise InputError(f"{path}: {counted(len(problems), 'problem')} to fix before it can be read:\n{lines}")
     return {label_id: entry for label_id, (_, entry) in entries.items()}
 

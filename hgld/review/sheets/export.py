@@ -10,10 +10,10 @@ from pathlib import Path
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
 from hgld.io.files import file_digests, finish_replacing, replace_together
 from hgld.io.locks import exclusive_lock
-from hgld.review.inputs import find_inputs
+from hgld.review.labels import review_labels
+from hgld.review.references import find_inputs
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
-from hgld.review.sheets.rows import LabelRow, label_rows
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import Provenance
@@ -71,13 +71,7 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class _ExistingSheets:
-    """An annotator's files.
-
-    Args:
-        entries: Entries of both files.
-        provenance: Provenance of the workbook, if both files exist.
-        agree: Whether both files have the same entries, and a row for every label.
-    """
+    """An annotator's files."""
 
     entries: Entries = field(default_factory=dict)
     provenance: Provenance | None = None
@@ -87,36 +81,6 @@ class _ExistingSheets:
         """Return whether the sheets show what they should, and their entries are where they should be."""
         same_work = self.provenance is not None and self.provenance.same_work(provenance)
         return same_work and (self.agree or not config.merge)
-
-
-@dataclass(frozen=True)
-class _NewSheets:
-    """The files to write for an annotator.
-
-    Args:
-        annotator: Name of the annotator.
-        kept: Earlier entries to fill in.
-        set_aside: Earlier entries for labels that no longer exist.
-        provenance: Provenance to keep in the workbook.
-    """
-
-    annotator: str
-    kept: Entries
-    set_aside: Entries
-    provenance: Provenance
-
-    def write(self, folder: Path, rows: Sequence[LabelRow], groups: Sequence[Group]) -> None:
-        """Write both files into a folder."""
-        write_csv_sheet(folder / f"{self.annotator}.csv", rows, self.kept)
-        write_workbook(
-            folder / f"{self.annotator}.xlsx",
-            rows,
-            self.kept,
-            set_aside=self.set_aside,
-            groups=groups,
-            annotator=self.annotator,
-            provenance=self.provenance,
-        )
 
 
 def export_sheets(
@@ -161,7 +125,7 @@ def export_sheets(
     name_by_key = {group.key: group.name for group in groups}
     rows = [
         replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))
-        for row in label_rows(*inputs.read_tables())
+        for row in review_labels(*inputs.read_tables())
     ]
     workbooks = {name: out / f"{name}.xlsx" for name in config.annotators}
     for path in workbooks.values():
@@ -182,20 +146,33 @@ def export_sheets(
             _require_no_entries({workbooks[name]: existing[name].entries for name in outdated})
         if not outdated:
             return None
-        new = [_NewSheets(name, *_split_entries(existing[name].entries, rows), provenance[name]) for name in outdated]
-        with replace_together(
-            folder, {file: digest for name in outdated for file, digest in replaced[name].items()}
-        ) as staging:
-            for sheets in new:
-                _warn_about_entries(workbooks[sheets.annotator], sheets.kept, sheets.set_aside, groups)
-                sheets.write(staging, rows, groups)
+        files = {file: digest for name in outdated for file, digest in replaced[name].items()}
+        n_kept = n_set_aside = 0
+        with replace_together(folder, files) as staging:
+            for name in outdated:
+                entries = existing[name].entries
+                kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}
+                set_aside = {label_id: entry for label_id, entry in entries.items() if label_id not in labels}
+                _warn_about_entries(workbooks[name], kept, set_aside, groups)
+                write_csv_sheet(staging / f"{name}.csv", rows, kept)
+                write_workbook(
+                    staging / f"{name}.xlsx",
+                    rows,
+                    kept,
+                    set_aside=set_aside,
+                    groups=groups,
+                    annotator=name,
+                    provenance=provenance[name],
+                )
+                n_kept += len(kept)
+                n_set_aside += len(set_aside)
     return ExportSummary(
         labels=len(rows),
         landmarks=sum(row.landmarks for row in rows),
         clusters=len({row.cluster for row in rows}),
         workbooks=tuple(workbooks[name] for name in outdated),
-        kept=sum(len(sheets.kept) for sheets in new),
-        set_aside=sum(len(sheets.set_aside) for sheets in new),
+        kept=n_kept,
+        set_aside=n_set_aside,
     )
 
 
@@ -230,13 +207,6 @@ def _read_existing(workbook: Path, labels: Collection[str]) -> _ExistingSheets:
     have_all_rows = all(set(labels) <= {row.label_id for row in rows} for rows in (csv_rows, saved.rows))
     agree = have_all_rows and entries_digest(in_csv) == entries_digest(in_workbook)
     return _ExistingSheets(entries, saved.provenance, agree)
-
-
-def _split_entries(entries: Entries, rows: Sequence[LabelRow]) -> tuple[Entries, Entries]:
-    """Return the entries for the labels of rows, and those for labels that no longer exist."""
-    labels = {row.label_id for row in rows}
-    kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}
-    return kept, {label_id: entry for label_id, entry in entries.items() if label_id not in labels}
 
 
 def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) -> Entries:

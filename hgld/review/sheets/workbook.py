@@ -25,26 +25,11 @@ from openpyxl.writer.excel import ExcelWriter
 
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
-from hgld.review.sheets.cells import SheetCells
-from hgld.review.sheets.entries import Entries, Entry, SheetRow, check_header, entries_digest, read_entries
-from hgld.review.sheets.label_cells import LabelCells
-from hgld.review.sheets.rows import COLUMNS, LabelRow
-from hgld.review.sheets.spreadsheet import read_spreadsheet
-from hgld.review.sheets.worksheet_styles import add_styles
-from hgld.review.sheets.worksheets import (
-    CLUSTERS,
-    GROUPS,
-    LABELS,
-    LISTS,
-    SET_ASIDE,
-    SET_ASIDE_COLUMNS,
-    fill_clusters,
-    fill_groups,
-    fill_hidden,
-    fill_labels,
-    fill_read_me,
-    fill_set_aside,
-)
+from hgld.review.labels import ReviewLabel
+from hgld.review.sheets import worksheets
+from hgld.review.sheets.entries import COLUMNS, Entries, Entry, SheetRow, check_header, entries_digest, read_entries
+from hgld.review.sheets.spreadsheet import SheetCells, read_spreadsheet
+from hgld.review.sheets.worksheets import LABELS, SET_ASIDE
 from hgld.tables import Provenance
 from hgld.taxonomy.groups import Group
 
@@ -70,7 +55,7 @@ class SavedWorkbook:
 
 def write_workbook(
     path: Path,
-    rows: Sequence[LabelRow],
+    rows: Sequence[ReviewLabel],
     entries: Entries,
     *,
     set_aside: Entries,
@@ -78,65 +63,43 @@ def write_workbook(
     annotator: str,
     provenance: Provenance,
 ) -> None:
-    """Write a workbook, atomically.
-
-    Args:
-        path: File to write.
-        rows: Labels, ordered by cluster and sub-cluster.
-        entries: Earlier entries to fill in.
-        set_aside: Earlier entries for labels that are not among ``rows``; if any, they get a sheet of their own.
-        groups: Groups of the drop-down list.
-        annotator: Name of the annotator.
-        provenance: Provenance to keep in the file.
-    """
+    """Write a workbook, atomically."""
     book = Workbook()
     book.properties.creator = "hgld"
     book.properties.title = f"Labels to review, {annotator}"
     first_sheet = book.active
     assert isinstance(first_sheet, Worksheet)
-    add_styles(book)
-    fill_read_me(first_sheet, annotator)
-    labels = fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
-    fill_clusters(book.create_sheet(CLUSTERS), rows)
-    fill_groups(book.create_sheet(GROUPS), groups)
+    worksheets.add_styles(book)
+    worksheets.fill_read_me(first_sheet, annotator)
+    worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
+    worksheets.fill_clusters(book.create_sheet(worksheets.CLUSTERS), rows)
+    worksheets.fill_groups(book.create_sheet(worksheets.GROUPS), groups)
     if set_aside:
-        fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)
-    fill_hidden(book.create_sheet(LISTS), [(group.name,) for group in groups])
+        worksheets.fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)
+    worksheets.fill_hidden(book.create_sheet(worksheets.LISTS), [(group.name,) for group in groups])
     about = (
         ("annotator", annotator),
         ("provenance", provenance.to_json()),
         ("exported entries", entries_digest(entries)),
     )
-    fill_hidden(book.create_sheet(_ABOUT), about)
+    worksheets.fill_hidden(book.create_sheet(_ABOUT), about)
     with atomic_write(path) as draft:
-        _save(book, draft, labels)
+        _save(book, draft)
 
 
-def _save(book: Workbook, path: Path, labels: LabelCells) -> None:
-    """Save a workbook whose properties and members have the earliest time of ZIP archives in place of the present.
-
-    Args:
-        book: Workbook without the rows of labels.
-        path: File to write.
-        labels: Rows to insert into their sheet.
-    """
+def _save(book: Workbook, path: Path) -> None:
+    """Save a workbook whose properties and members have the earliest time of ZIP archives in place of the present."""
     book.properties.created = book.properties.modified = datetime(*ZipInfo().date_time)
     timed = BytesIO()
     # Unlike Workbook.save, the writer does not change the properties.
     ExcelWriter(book, ZipFile(timed, "w")).save()
-    folder, _, labels_name = labels.sheet.path.lstrip("/").rpartition("/")  # known once it was saved
     with ZipFile(timed) as members, ZipFile(path, "w") as archive:
         for name in members.namelist():
-            content = members.read(name)
-            if name == f"{folder}/{labels_name}":
-                archive.writestr(ZipInfo(name), labels.insert(content), ZIP_DEFLATED)
-                archive.writestr(ZipInfo(f"{folder}/_rels/{labels_name}.rels"), labels.relations(), ZIP_DEFLATED)
-            else:
-                archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
+            archive.writestr(ZipInfo(name), members.read(name), ZIP_DEFLATED)
 
 
 def read_workbook(path: Path) -> SavedWorkbook:
-    """Read a workbook as hgld wrote it or as a spreadsheet program saved it, .xlsx or .ods.
+    """Read a workbook as hgld wrote it or as a spreadsheet program saved it.
 
     Raises:
         InputError: The file is not a workbook, or lacks the sheet or a column of a review sheet.
@@ -146,32 +109,34 @@ def read_workbook(path: Path) -> SavedWorkbook:
         raise InputError(f'{path}: not a review sheet: it has no sheet "{LABELS}"')
     about = {row[0]: row[1] for row in sheets[_ABOUT].rows.values() if len(row) > 1} if _ABOUT in sheets else {}
     provenance = about.get("provenance")
+    set_aside = (
+        _sheet_rows(path, SET_ASIDE, sheets[SET_ASIDE], worksheets.SET_ASIDE_COLUMNS) if SET_ASIDE in sheets else []
+    )
     return SavedWorkbook(
         rows=_sheet_rows(path, LABELS, sheets[LABELS], COLUMNS),
-        set_aside=_read_set_aside(path, sheets[SET_ASIDE]) if SET_ASIDE in sheets else {},
+        set_aside=read_entries(path, set_aside),
         provenance=Provenance.from_json(provenance) if provenance else None,
         exported=about.get("exported entries"),
     )
 
 
-def _read_set_aside(path: Path, cells: SheetCells) -> dict[str, Entry]:
-    return read_entries(path, _sheet_rows(path, SET_ASIDE, cells, SET_ASIDE_COLUMNS))
-
-
-def _sheet_rows(path: Path, sheet: str, cells: SheetCells, columns: Sequence[str]) -> list[SheetRow]:
+def _sheet_rows(path: Path, sheet: str, cells: SheetCells | None, columns: Sequence[str]) -> list[SheetRow]:
     """Return the rows below the header, with the addresses of columns, merged cells and formulas."""
+    if cells is None:
+        return []
     header = check_header(path, f'row 1 of the sheet "{sheet}"', cells.rows.get(1, ()), columns)
     letters = {name: f"{sheet}!{get_column_letter(number)}" for number, name in enumerate(header, 1) if name}
-    names = dict(enumerate(header, 1))
+    last_row = max(cells.rows, default=0)
     merged: defaultdict[int, list[str]] = defaultdict(list)
     for area in cells.merged:
-        if area.first_column <= len(header):
-            for number in cells.rows.keys() & area.rows:
-                merged[number].append(f"{sheet}!{area}")
+        if area.min_col <= len(header):
+            for number in range(area.min_row, min(area.max_row, last_row) + 1):
+                merged[number].append(f"{sheet}!{area.coord}")
     formulas: defaultdict[int, dict[str, str]] = defaultdict(dict)
     for area, formula in cells.formulas:
-        for number in cells.rows.keys() & area.rows:
-            formulas[number] |= {names[column]: formula for column in names.keys() & area.columns}
+        calculated = header[area.min_col - 1 : area.max_col]
+        for number in range(area.min_row, min(area.max_row, last_row) + 1):
+            formulas[number] |= dict.fromkeys(calculated, formula)
     return [
         SheetRow(
             number,

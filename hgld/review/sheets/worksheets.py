@@ -2,40 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import ceil
+from typing import Any
 
+from openpyxl import Workbook
+from openpyxl.cell.cell import Cell
 from openpyxl.formatting.rule import DataBar, FormatObject, Rule
-from openpyxl.styles import Alignment
+from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Protection, Side
 from openpyxl.styles.differential import DifferentialStyle
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.hyperlink import Hyperlink
+from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
-from hgld.review.sheets.entries import Entries
-from hgld.review.sheets.label_cells import LabelCells
-from hgld.review.sheets.rows import COLUMNS, ENTRY_COLUMNS, LabelRow
-from hgld.review.sheets.worksheet_styles import (
-    BOLD,
-    BORDER,
-    CENTRED,
-    DECIDED_FILL,
-    ENTRY_HEADER_FILL,
-    GROUP_NAME_STYLE,
-    GROUP_STYLE,
-    INVALID_FILL,
-    LINK,
-    TITLE,
-    WRAPPED,
-    finish_sheet,
-    fit_height,
-    put_text,
-    set_widths,
-    write_header,
-)
+from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
+from hgld.review.sheets.entries import COLUMNS, ENTRY_COLUMNS, Entries, Entry
 from hgld.taxonomy.decisions import DECISIONS
 from hgld.taxonomy.groups import Group
+
+#: Two tints per cluster, alternating between its sub-clusters; neighbouring clusters differ in hue.
+_BANDS = (
+    ("DCE9F7", "C6DBF0"),
+    ("FCE8D5", "F8D8B8"),
+    ("E0F0DC", "CBE5C4"),
+    ("F1E2F2", "E4CDE6"),
+    ("FBF3CF", "F4E8AE"),
+    ("DDF1F0", "C3E4E3"),
+)
+ENTRY_STYLE = "entry"
+#: Styles of the rows of groups and of their first cells. Styling each cell by itself takes much longer.
+GROUP_STYLE, GROUP_NAME_STYLE = "group", "group name"
+
+ENTRY_HEADER_FILL = PatternFill("solid", fgColor="B45309")
+DECIDED_FILL = PatternFill("solid", bgColor="D1F0D1")
+INVALID_FILL = PatternFill("solid", bgColor="F8C4C0")
+_HEADER_FILL = PatternFill("solid", fgColor="2F3E4E")
+BORDER = Border(*(Side("thin", color="D5D9DE"),) * 4)
+BOLD = Font(name="Calibri", size=11, bold=True)
+LINK = Font(name="Calibri", size=11, color="1F4E9E", underline="single")
+TITLE = Font(name="Calibri", size=18, bold=True, color="2F3E4E")
+_PLAIN = Font(name="Calibri", size=11)
+_HEADER_FONT = Font(name="Calibri", size=11, bold=True, color="FFFFFF")
+WRAPPED = Alignment(wrap_text=True, vertical="top")
+CENTRED = Alignment(horizontal="center", vertical="center")
+
+
+def add_styles(book: Workbook) -> None:
+    """Register the named styles of label rows, entry cells and groups."""
+    for band, tints in enumerate(_BANDS):
+        for tint, colour in enumerate(tints):
+            book.add_named_style(_style(band_style(band, tint), fill=PatternFill("solid", fgColor=colour)))
+    book.add_named_style(_style(ENTRY_STYLE, protection=Protection(locked=False)))
+    for name, font in ((GROUP_STYLE, _PLAIN), (GROUP_NAME_STYLE, BOLD)):
+        book.add_named_style(NamedStyle(name, font=font, border=BORDER, alignment=WRAPPED))
+
+
+def band_style(cluster: int, subcluster: int) -> str:
+    """Return the style for rows of the n-th cluster and its m-th sub-cluster, both counted from 0.
+
+    >>> band_style(7, 3)
+    'band 1.1'
+    """
+    return f"band {cluster % len(_BANDS)}.{subcluster % 2}"
+
+
+def put_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
+    """Write a text that no program takes for a formula or an error value, whatever it begins with."""
+    cell = sheet.cell(row, column)
+    assert isinstance(cell, Cell)  # not covered by merged cells
+    cell.value = text
+    cell.data_type = "s"
+    if is_like_formula(text):
+        cell.quotePrefix = True
+    return cell
+
+
+def is_like_formula(text: str) -> bool:
+    """Return whether a spreadsheet program would take a text for a formula if it was typed."""
+    return text.startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def write_header(sheet: Worksheet, names: Sequence[str]) -> None:
+    """Write the names of the columns into row 1 and repeat them on every printed page."""
+    for column, name in enumerate(names, 1):
+        cell = sheet.cell(1, column, name)
+        cell.font, cell.fill = _HEADER_FONT, _HEADER_FILL
+        cell.alignment = Alignment(vertical="center")
+    sheet.row_dimensions[1].height = 22
+    sheet.print_title_rows = "1:1"
+
+
+def set_widths(sheet: Worksheet, widths: Sequence[int]) -> None:
+    """Set the widths of the first columns, in characters."""
+    for letter, width in zip("ABCDEFGHIJKLM", widths, strict=False):
+        sheet.column_dimensions[letter].width = width
+
+
+def fit_height(sheet: Worksheet, row: int, text: str, width: int) -> None:
+    """Make room for a text that wraps in a column of this width, which Calc does not do by itself."""
+    sheet.row_dimensions[row].height = 16 * max(1, ceil(0.9 * len(text) / width))
+
+
+def finish_sheet(sheet: Worksheet) -> None:
+    """Fit the sheet to the width of a page, and lock everything but filters and the sizes of rows and columns."""
+    sheet.page_setup.orientation = "landscape"
+    sheet.page_setup.paperSize = sheet.PAPERSIZE_A4
+    sheet.sheet_properties.pageSetUpPr = PageSetupProperties(fitToPage=True)
+    sheet.page_setup.fitToHeight = 0
+    protection = sheet.protection
+    protection.sheet = True
+    # True means locked.
+    protection.autoFilter = protection.formatColumns = protection.formatRows = False
+
+
+def _style(name: str, **details: Any) -> NamedStyle:
+    return NamedStyle(name, font=_PLAIN, border=BORDER, alignment=Alignment(vertical="center"), **details)
+
 
 READ_ME, LABELS, CLUSTERS, GROUPS, SET_ASIDE = "Read me", "Labels", "Clusters", "Groups", "Set aside"
 #: Hidden sheet with the names of the groups, for the drop-down list.
@@ -93,12 +178,8 @@ def fill_read_me(sheet: Worksheet, annotator: str) -> None:
     finish_sheet(sheet)
 
 
-def fill_labels(sheet: Worksheet, rows: Sequence[LabelRow], entries: Entries, n_groups: int) -> LabelCells:
-    """Fill the sheet with a row per label, whose entries can be changed.
-
-    Returns:
-        The rows, which have to be inserted into the saved sheet.
-    """
+def fill_labels(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries, n_groups: int) -> None:
+    """Fill the sheet with a row per label, whose entries can be changed."""
     last_row = len(rows) + 1
     write_header(sheet, COLUMNS)
     for name in ENTRY_COLUMNS:
@@ -108,8 +189,48 @@ def fill_labels(sheet: Worksheet, rows: Sequence[LabelRow], entries: Entries, n_
     sheet.auto_filter.ref = f"A1:{_LETTER['comment']}{last_row}"
     _add_drop_down_lists(sheet, last_row, n_groups)
     _add_entry_colours(sheet, last_row)
+    _add_label_rows(sheet, rows, entries)
     finish_sheet(sheet)
-    return LabelCells(sheet, rows, entries)
+
+
+def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries) -> None:
+    styles: dict[tuple[str, type, bool, bool], Any] = {}
+
+    def add_cell(row: int, column: int, value: str | int, style: str, url: str | None) -> None:
+        cell: Any = sheet.cell(row, column)
+        cell.value = None if value == "" else value
+        kind = style, type(value), url is not None, isinstance(value, str) and is_like_formula(value)
+        if isinstance(value, str) and value:
+            cell.data_type = "s"
+        if url is not None:
+            cell.hyperlink = url
+        if kind not in styles:
+            cell.style = style
+            if isinstance(value, int):
+                cell.alignment = CENTRED
+            if url is not None:
+                cell.font = LINK
+            cell.quotePrefix = kind[-1]
+            styles[kind] = cell._style
+        cell._style = styles[kind]  # styling each cell by itself takes much longer
+
+    for number, (row, style) in enumerate(_with_styles(rows), 2):
+        entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
+        links: list[tuple[str, str | None]] = [example_link(title) for title in row.examples]
+        links += [("", None)] * (N_EXAMPLES - len(links))
+        values = (row.label_id, row.label, row.landmarks, row.parents, row.cluster, row.subcluster)
+        cells: list[tuple[str | int, str | None]] = [(value, None) for value in values]
+        cells += links
+        cells += [(text, None) for text in (row.suggested_group, entry.group, entry.decision, entry.comment)]
+        for column, (name, (value, url)) in enumerate(zip(COLUMNS, cells, strict=True), 1):
+            text = value if isinstance(value, int) else fit_for_cell(value)
+            add_cell(number, column, text, ENTRY_STYLE if name in ENTRY_COLUMNS else style, url)
+
+
+def _with_styles(rows: Iterable[ReviewLabel]) -> Iterator[tuple[ReviewLabel, str]]:
+    for band, (_, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster)):
+        for tint, (_, in_subcluster) in enumerate(groupby(in_cluster, key=lambda row: row.subcluster)):
+            yield from ((row, band_style(band, tint)) for row in in_subcluster)
 
 
 def _add_drop_down_lists(sheet: Worksheet, last_row: int, n_groups: int) -> None:
@@ -135,7 +256,7 @@ def _add_entry_colours(sheet: Worksheet, last_row: int) -> None:
         sheet.conditional_formatting.add(f"{group}2:{comment}{last_row}", rule)
 
 
-def fill_clusters(sheet: Worksheet, rows: Sequence[LabelRow]) -> None:
+def fill_clusters(sheet: Worksheet, rows: Sequence[ReviewLabel]) -> None:
     """Fill the sheet with the progress in every cluster, in formulas over the sheet ``LABELS``."""
     write_header(sheet, _CLUSTER_COLUMNS)
     last_label = len(rows) + 1

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from starlette.testclient import TestClient
 
-from hgld.pages.keys import PageKeys
+from hgld.pages.access import PageKeys
 from hgld.resources import annotation_file
-from hgld.review.label_facts import FactBook
 from hgld.review.page.app import review_app
-from hgld.review.references import References
+from hgld.review.references import FactBook, References
 from hgld.review.session import ReviewSession
 from tests.review.conftest import clean_table
 

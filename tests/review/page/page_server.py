@@ -10,16 +10,16 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
-from hgld.pages.keys import PageKeys
+from hgld.pages.access import PageKeys
 from hgld.pages.server import page_server
-from hgld.review.inputs import find_inputs
+from hgld.review.labels import review_labels
 from hgld.review.page.app import review_app
-from hgld.review.references import References, open_references
-from hgld.review.review_labels import review_labels
+from hgld.review.references import References, find_inputs, open_references
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
 from tests.review.page.clients import REFERENCES
@@ -86,12 +86,12 @@ class ServedSession:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.home = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         keys = PageKeys()
-        started = threading.Event()
-        self._server = page_server(review_app(session, references, keys), started.set)
+        self.app = review_app(session, references, keys)
+        self._server = page_server(self.app)
         self._thread = threading.Thread(target=self._server.run, args=[[self._listener]])
         self._thread.start()
-        assert started.wait(10)
-        self._opener = build_opener(HTTPCookieProcessor())
+        self.cookies = CookieJar()
+        self._opener = build_opener(HTTPCookieProcessor(self.cookies))
         self._opener.open(f"{self.home}open", urlencode({"key": keys.key}).encode()).close()
         self.address = f"{self.home}open?key={keys.key}"
 

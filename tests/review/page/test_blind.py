@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.review_labels import Suggestion
+from hgld.review.labels import Suggestion
 from hgld.review.session import ReviewSession
 from tests.review.page.clients import open_client
 from tests.review.sessions import label, open_session

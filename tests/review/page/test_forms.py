@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgld.pages.forms import FormFields
+from hgld.pages.requests import FormFields
 from hgld.review.actions import LabelAction
 from hgld.review.page.forms import label_action
 

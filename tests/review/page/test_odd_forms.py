@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from hgld.review.actions import LabelAction
-from hgld.review.page.handlers import HANDLERS
+from hgld.review.page.forms import HANDLERS
 from hgld.review.session import ReviewSession
 from tests.review.page.clients import open_client
 from tests.review.sessions import decide, open_session

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, read_named_decisions, write_decisions
+from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
 from tests.review.conftest import NOON, Label
 from tests.review.page.page_server import ServedSession, Server, serve_clusters
@@ -231,38 +229,6 @@ def test_landmarks_and_guideline_are_read_in_front_of_the_labels(tab: Tab) -> No
     tab.wait_for_decisions(Q1="? unsure")  # "d" decided nothing while something was read
 
 
-def test_html_in_labels_is_escaped(tab: Tab) -> None:
-    tab.click(".row[data-label='Q4'] .name")
-    wait_for(lambda: tab.texts("#card h2"), [NASTY])
-    assert tab.find(".row[data-label='Q4'] .name").text == NASTY
-    assert "broken" not in tab.browser.title
-
-
-@pytest.mark.slow
-def test_killed_server_loses_nothing_and_the_page_reports_it(browser: Chrome, clusters: Path) -> None:
-    first = browser.current_window_handle
-    server = Server(["review", str(clusters), "--annotator", "ada"])
-    tab = Tab(browser, server.address)
-    tab.press("d")
-    tab.press("u")
-    tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure")
-    server.stop(signal.SIGKILL)
-    tab.press("d")
-    wait_for(lambda: "does not answer" in tab.texts("#unsaved p")[0], True)
-    server = Server(["review", str(clusters), "--annotator", "ada"])
-    try:
-        browser.get(server.address)
-        tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure")
-        assert tab.current == "Q3", "the page resumes at the first undecided label"
-        tab.press("z")
-        tab.wait_for_decisions(Q1="✕ drop")
-    finally:
-        tab.close()
-        browser.switch_to.window(first)
-        server.stop()
-    assert server.process.returncode == 0, "SIGTERM stops it without an error"
-
-
 def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
     other = Tab(tab.browser, server.address)
     other.press("d")
@@ -313,39 +279,6 @@ def test_page_works_without_script(browser: Chrome, server: ServedSession) -> No
         wait_for(shown, [("", ""), ("", "lake")])
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-@pytest.mark.slow
-def test_adjudication_on_the_page_writes_final_decisions(clusters: Path, tmp_path: Path) -> None:
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    for name, group in (("ada", "lake"), ("ben", "river")):
-        rows = [Decision("Q1", "lake", "group", "lake", name, now), Decision("Q3", "pond", "group", group, name, now)]
-        write_decisions(tmp_path / f"{name}.csv", rows)
-    final = tmp_path / "final.csv"
-    files = [str(tmp_path / "ada.csv"), str(tmp_path / "ben.csv"), "--out", str(final)]
-    command = ["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"]
-
-    def adjudicate(*posts: tuple[str, dict[str, str]]) -> None:
-        server = Server(command)
-        for action, fields in posts:
-            server.post(action, **fields)
-        server.stop(signal.SIGINT)
-        assert server.process.returncode == 0
-
-    def written(taxonomy: Path) -> list[tuple[str, str | None, str]]:
-        rows = read_named_decisions(final, read_taxonomy(taxonomy))
-        return [(row.label_id, row.group, row.annotator) for row in rows]
-
-    adjudicate(("decide", {"choose": "take:2", "focus": "0:Q3"}))
-    assert written(annotation_file("taxonomy.csv")) == [("Q1", "lake", "ada+ben"), ("Q3", "river", "cleo")]
-
-    # A second session proposes a group; a third one has nothing left to settle.
-    adjudicate(
-        ("propose-group", {"name": "puddle", "root": "natural", "guideline": "Water that dries up: puddle."}),
-        ("decide", {"choose": "group:puddle", "focus": "1:Q3"}),
-    )
-    adjudicate()
-    assert written(tmp_path / "final.taxonomy.csv") == [("Q1", "lake", "ada+ben"), ("Q3", "puddle", "cleo")]
 
 
 @pytest.mark.slow

@@ -56,10 +56,6 @@ def test_images_are_small_or_large_and_kept_by_the_browser_only(client: TestClie
         assert answer.headers["cache-control"] == "private, max-age=86400, immutable"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-    again = client.get("/photographs/0-0/small", headers={"if-none-match": small.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    changed = client.get("/photographs/0-0/small", headers={"if-none-match": large.headers["etag"]})
-    assert changed.status_code == 200
     for path in ("/", "/changes", "/photographs?label=Q1", "/photographs/none/small", "/static/icon.svg"):
         assert client.get(path).headers["cache-control"] == "no-store"
     stranger = TestClient(client.app, base_url=HOME)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from hgld.review.events import AttributedChange, Change
+from hgld.review.events import Change
 from hgld.review.page.progress import seconds_per_label
 from tests.review.sessions import label, open_session
 
@@ -15,7 +15,7 @@ def test_pace_ignores_pauses(tmp_path: Path) -> None:
         for n in range(1, 21):
             seconds += 8 * 3600 if n == 10 else 5
             value = {"label": "", "decision": "drop", "group": None, "comment": ""}
-            change = Change("decision", f"Q{n}", value)
-            session.store.append([AttributedChange(change, "ada", began + timedelta(seconds=seconds))])
+            change = Change("decision", f"Q{n}", value, at=began + timedelta(seconds=seconds))
+            session.store.append([change])
         assert seconds_per_label(list(session.state.steps.values())) == 5
         assert seconds_per_label(list(session.state.steps.values())[:3]) is None

@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.inputs import find_inputs
-from hgld.review.label_facts import FactBook
-from hgld.review.references import References
+from hgld.review.references import FactBook, References, find_inputs
 from hgld.review.session import ReviewSession
 from hgld.tables import CLASSES
 from tests.review.conftest import Label, clean_table

@@ -14,8 +14,8 @@ from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file
 from hgld.review.actions import LabelAction
-from hgld.review.inputs import find_inputs
-from hgld.review.review_labels import review_labels
+from hgld.review.labels import review_labels
+from hgld.review.references import find_inputs
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
 from hgld.tables import CLUSTERS, read_table

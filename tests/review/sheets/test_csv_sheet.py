@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.io.csv_files import escape_formula, unescape_formula
+from hgld.review.labels import review_labels
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
-from hgld.review.sheets.entries import Entries, Entry, collect_entries, read_entries
-from hgld.review.sheets.rows import COLUMNS, label_rows
+from hgld.review.sheets.entries import COLUMNS, Entries, Entry, collect_entries, read_entries
 from tests.review.conftest import LABELS, Label, clean_table, clusters_table
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -42,7 +42,7 @@ def test_round_trip(tmp_path: Path) -> None:
         Label("Q6", 'בית כנסת, "q"; 😀\u2028', 2),
         Label("Q7", "-\nx", 2),
     ]
-    rows = label_rows(clusters_table(labels), clean_table(labels))
+    rows = review_labels(clusters_table(labels), clean_table(labels))
     entries = {
         "Q5": Entry("Q5", "=SUM(A1)", "lake", "group", '=x\n\'tis; "so"'),
         "Q1": Entry("Q1", "lake", decision="drop"),
@@ -64,7 +64,7 @@ def test_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("delimiter", "quoting"), [(";", csv.QUOTE_MINIMAL), ("\t", csv.QUOTE_ALL)])
 def test_other_delimiters_are_read(tmp_path: Path, delimiter: str, quoting: Literal[0, 1]) -> None:
     path = tmp_path / "a.csv"
-    rows = label_rows(clusters_table(LABELS), clean_table(LABELS))
+    rows = review_labels(clusters_table(LABELS), clean_table(LABELS))
     entry = Entry("Q3", "church building", "church", "", "a, b; c\u2028d\x85e")
     write_csv_sheet(path, rows, {"Q3": entry})
     with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -100,7 +100,7 @@ ENTRIES = {
 
 def sheet_records(tmp_path: Path, labels: Sequence[Label] = LABELS, entries: Entries = ENTRIES) -> list[list[str]]:
     """Return the records of a sheet that hgld wrote."""
-    write_csv_sheet(tmp_path / "written.csv", label_rows(clusters_table(labels), clean_table(labels)), entries)
+    write_csv_sheet(tmp_path / "written.csv", review_labels(clusters_table(labels), clean_table(labels)), entries)
     with (tmp_path / "written.csv").open(encoding="utf-8-sig", newline="") as stream:
         return list(csv.reader(stream))
 
@@ -129,7 +129,7 @@ def test_files_of_spreadsheet_programs_are_read(tmp_path: Path, encoding: str, d
 
 def problems_of(path: Path, text: str) -> list[str]:
     path.write_text(text, encoding="utf-8", newline="")
-    return [str(problem) for problem in collect_entries(read_csv_sheet(path))[1]]
+    return [text for _, text in collect_entries(read_csv_sheet(path))[1]]
 
 
 def test_rows_cut_short_are_problems_with_their_lines(tmp_path: Path) -> None:
@@ -187,6 +187,6 @@ def test_columns_that_excel_omits_are_blank(tmp_path: Path) -> None:
 def test_libreoffice_keeps_escaped_text(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     labels = [Label("Q1", "=1+1"), Label("Q2", "-5"), Label("Q3", "'=x"), Label("Q4", "@é")]
     path = tmp_path / "a.csv"
-    write_csv_sheet(path, label_rows(clusters_table(labels), clean_table(labels)), {})
+    write_csv_sheet(path, review_labels(clusters_table(labels), clean_table(labels)), {})
     saved = soffice(path, "csv", "Text - txt - csv (StarCalc):44,34,76")
     assert [line.values["label"] for line in read_csv_sheet(saved)] == ["=1+1", "-5", "'=x", "@é"]

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from openpyxl import load_workbook
 
 from hgld.errors import InputError
+from hgld.review.sheets.entries import COLUMNS
 from hgld.review.sheets.import_sheet import ImportConfig, import_sheet
-from hgld.review.sheets.rows import COLUMNS
 from hgld.review.sheets.workbook import read_workbook
 from tests.review.sheets.test_workbook import write
-from tests.sheet_files import write_ods, write_xlsx, write_zip
+from tests.sheet_files import write_xlsx, write_zip
 
 #: Beginning of the container format of old and of encrypted Excel workbooks.
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500)
@@ -32,7 +31,6 @@ def refusal(path: Path) -> str:
 
 
 HEADER = "<row>" + "".join(f'<c t="inlineStr"><is><t>{name}</t></is></c>' for name in COLUMNS) + "</row>"
-ODS_HEADER = "".join(f"<table:table-cell><text:p>{name}</text:p></table:table-cell>" for name in COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +38,13 @@ ODS_HEADER = "".join(f"<table:table-cell><text:p>{name}</text:p></table:table-ce
     [
         ("a.xlsx", b"", "the file is empty"),
         ("a.csv", b"", "the file is empty"),
-        ("a.xlsx", _OLE, "an old Excel workbook; save it as .xlsx, .ods or .csv"),
-        ("a.xls", _OLE, "an old Excel workbook; save it as .xlsx, .ods or .csv"),
+        ("a.xlsx", _OLE, "an old Excel workbook; save it as .xlsx or .csv"),
+        ("a.xls", _OLE, "an old Excel workbook; save it as .xlsx or .csv"),
         ("a.xlsx", _OLE + "EncryptedPackage".encode("utf-16-le"), "protected by a password; save it without one"),
         ("a.xls", b"\r\n<html><table>", "a web page or XML, not a workbook; open it in a spreadsheet program"),
         ("a.xlsx", b"<?xml version='1.0'?><Workbook/>", "a web page or XML, not a workbook"),
         ("a.xlsx", b"label_id,label\r\n", "not a readable workbook, nor another format"),
-        ("a.csv", b"PK\x03\x04\0\0", "not CSV; if it is a workbook, call it .xlsx or .ods"),
+        ("a.csv", b"PK\x03\x04\0\0", "not CSV; if it is a workbook, call it .xlsx"),
         ("a.xlsx", b"PK\x03\x04" + bytes(99), "not a readable workbook, probably cut off; copy it again"),
     ],
 )
@@ -82,12 +80,6 @@ def test_every_cut_of_a_workbook_is_an_input_error(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(InputError):
             read_workbook(path)
-
-
-def test_encrypted_ods_is_named(tmp_path: Path) -> None:
-    manifest = '<manifest><file-entry full-path="content.xml"><encryption-data/></file-entry></manifest>'
-    path = write_zip(tmp_path / "a.ods", {"content.xml": b"\x07\x99", "META-INF/manifest.xml": manifest})
-    assert refusal(path) == "protected by a password; save it without one"
 
 
 def test_other_archives_are_refused(tmp_path: Path) -> None:
@@ -143,69 +135,21 @@ def test_more_cells_than_a_sheet_has_are_refused_in_xlsx(tmp_path: Path, rows: s
 
 
 def test_more_parts_or_tags_than_a_sheet_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgld.review.sheets.archive.MAX_TAGS", 1000)
+    monkeypatch.setattr("hgld.review.sheets.spreadsheet.MAX_TAGS", 1000)
     path = write_xlsx(tmp_path / "a.xlsx", "<row/>" * 1001)
     assert "sheet1.xml has more than 1,000 tags; are many empty cells formatted?" in refusal(path)
-    monkeypatch.setattr("hgld.review.sheets.archive.MAX_MEMBERS", 3)
+    monkeypatch.setattr("hgld.review.sheets.spreadsheet.MAX_MEMBERS", 3)
     assert refusal(path).startswith("an archive of more than 3 files")
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        '<table:table-row table:number-rows-repeated="1048576">'
-        '<table:table-cell table:number-columns-repeated="16384"><text:p>x</text:p></table:table-cell>'
-        "</table:table-row>",
-        '<table:table-row table:number-rows-repeated="1048577">'
-        "<table:table-cell><text:p>x</text:p></table:table-cell></table:table-row>",
-        '<table:table-row><table:table-cell table:number-columns-repeated="2000000000"><text:p>x</text:p>'
-        "</table:table-cell></table:table-row>",
-        '<table:table-row><table:table-cell><text:p><text:s text:c="2000000000"/>x</text:p></table:table-cell>'
-        "</table:table-row>",
-        '<table:table-row><table:table-cell table:number-rows-spanned="9999999"/></table:table-row>',
-    ],
-    ids=["rows and columns", "rows", "columns", "spaces", "merged"],
-)
-def test_more_cells_than_a_sheet_has_are_refused_in_ods(tmp_path: Path, row: str) -> None:
-    assert refusal(write_ods(tmp_path / "a.ods", row)).startswith("not a readable workbook (")
 
 
 def test_entities_are_refused(tmp_path: Path) -> None:
     entities = "".join(f'<!ENTITY x{n + 1} "{f"&x{n};" * 10}">' for n in range(9))
     doctype = f'<!DOCTYPE bomb [<!ENTITY x0 "ha">{entities}]>'
-    bombs = (
-        write_xlsx(tmp_path / "a.xlsx", "", strings="<si><t>&x9;</t></si>", doctype=doctype),
-        write_ods(tmp_path / "a.ods", "<table:table-row>&x9;</table:table-row>", doctype=doctype),
-    )
-    for path in bombs:
-        assert "has a document type" in refusal(path)
+    path = write_xlsx(tmp_path / "a.xlsx", "", strings="<si><t>&x9;</t></si>", doctype=doctype)
+    assert "has a document type" in refusal(path)
 
 
 def test_formats_of_empty_rows_are_read(tmp_path: Path) -> None:
     """Programs write formats of rows to the end of the sheet; blank cells do not count."""
     path = write_xlsx(tmp_path / "a.xlsx", HEADER + '<row customFormat="1" s="1"><c s="1"/></row>' * 20_000)
     assert read_workbook(path).rows == []
-    blank = '<table:table-cell table:number-columns-repeated="16384"/>'
-    rest = f'<table:table-row table:number-rows-repeated="1048575">{blank}</table:table-row>'
-    path = write_ods(tmp_path / "a.ods", f"<table:table-row>{ODS_HEADER}</table:table-row>{rest}")
-    assert read_workbook(path).rows == []
-
-
-def test_format_is_known_by_the_content(tmp_path: Path) -> None:
-    path = write_ods(tmp_path / "ods.xlsx", f"<table:table-row>{ODS_HEADER}</table:table-row>")
-    assert read_workbook(path).rows == []
-
-
-def test_texts_are_those_that_openpyxl_reads(tmp_path: Path) -> None:
-    """Two readers, the other of which is slow and has no limits, agree on every cell."""
-    book = load_workbook(write(tmp_path / "ada.xlsx"))
-    sheet = book["Labels"]
-    sheet["M2"], sheet["M3"], sheet["M4"], sheet["M5"] = 12, 0.1, True, None
-    book.save(tmp_path / "ada.xlsx")
-    again = load_workbook(tmp_path / "ada.xlsx")["Labels"]
-    expected = [
-        {name: "" if cell.value is None else str(cell.value) for name, cell in zip(COLUMNS, row, strict=True)}
-        for row in again.iter_rows(min_row=2)
-    ]
-    expected[2]["comment"] = "TRUE"
-    assert [dict(row.values) for row in read_workbook(tmp_path / "ada.xlsx").rows] == expected

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from openpyxl import load_workbook
 from typer.testing import CliRunner
@@ -15,13 +12,10 @@ from hgld.cli import app
 from hgld.cli.summaries.review import format_export
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.review.sheets.csv_sheet import read_csv_sheet
-from hgld.review.sheets.entries import Entry, read_entries
-from hgld.review.sheets.export import ExportConfig, ExportSummary, export_sheets
-from hgld.review.sheets.rows import COLUMNS, label_rows
+from hgld.review.sheets.entries import COLUMNS, Entry, read_entries
+from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.workbook import read_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
-from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
-from hgld.wikimedia.scrape_files import read_categories
 from tests.review.conftest import LABELS
 from tests.sheet_files import fill_csv, fill_workbook
 
@@ -285,59 +279,3 @@ def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     assert "--merge" in result.stderr
     result = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
     assert "entries of 1 label kept" in result.stdout
-
-
-@pytest.mark.slow
-def test_washington_through_libreoffice(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) -> None:
-    """All class labels of the real landmarks of Washington state survive LibreOffice."""
-    with gzip.open(shared / "wikimedia_replica/worlds/washington.json.gz") as stream:
-        world = json.load(stream)
-    items = {item["id"]: item for item in world["items"]}
-    item_of = {f"Category:{category['title']}": category["item"] for category in world["categories"]}
-    clean = []
-    for landmark in read_categories(shared / "wa_gldv2/train_label_to_category.csv"):
-        statements = items[item_of[landmark.title]].get("claims", {}).get("P31", [])
-        values = [value if isinstance(value, str) else value["value"] for value in statements]
-        if len(values) == 1:
-            clean.append(
-                {
-                    "split": "train",
-                    "landmark_id": landmark.landmark_id,
-                    "category": landmark.category,
-                    "supercategory": items[values[0]]["labels"]["en"],
-                    "class_item": values[0],
-                }
-            )
-    counts = pa.Table.from_pylist(clean, CLEAN.schema).group_by(["class_item", "supercategory"])
-    labels = counts.aggregate([([], "count_all")]).sort_by("supercategory").to_pylist()
-    clusters = [
-        {
-            "label_id": row["class_item"],
-            "label": row["supercategory"],
-            "landmarks_train": row["count_all"],
-            "landmarks_index": 0,
-            "cluster": number // 20,
-            "cluster_name": row["supercategory"],
-            "subcluster": number // 5,
-            "distance": 0.0,
-            "suggested_group": None,
-            "suggestion_score": None,
-            "suggestions": [],
-        }
-        for number, row in enumerate(labels)
-    ]
-    made = Provenance("test")
-    write_table(tmp_path / "clean.parquet", CLEAN, pa.Table.from_pylist(clean, CLEAN.schema), made)
-    path = tmp_path / "clusters.parquet"
-    write_table(path, CLUSTERS, pa.Table.from_pylist(clusters, CLUSTERS.schema), made)
-
-    summary = export_sheets(path, tmp_path, ExportConfig(("ada", "ben")))
-    assert isinstance(summary, ExportSummary)
-    assert summary.labels == 231
-    assert summary.landmarks == len(clean) == 842
-    saved = read_workbook(soffice(tmp_path / "ada.xlsx", "xlsx"))
-    rows = label_rows(read_table(path, CLUSTERS), read_table(tmp_path / "clean.parquet", CLEAN))
-    assert [(line.values["label_id"], line.values["label"]) for line in saved.rows] == [
-        (row.label_id, row.label) for row in rows
-    ]
-    assert all(line.values["example 1"] for line in saved.rows)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,15 +17,14 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.review import format_import
 from hgld.errors import ConfigurationError, InputError
-from hgld.review.sheets.check_sheet import check_sheet
+from hgld.review.labels import fit_for_cell
 from hgld.review.sheets.entries import SheetRow
 from hgld.review.sheets.export import ExportConfig, export_sheets
-from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, default_output, import_sheet
-from hgld.review.sheets.rows import fit_for_cell
+from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.review.conftest import NOON, Label, write_tables
-from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_ods, write_xlsx
+from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_xlsx
 
 TABLES = Callable[..., Path]
 ADA = ImportConfig("ada")
@@ -215,7 +214,7 @@ def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
     sheet.merge_cells("G4:H4")
     sheet.merge_cells("P5:Q6")  # beside the table
     book.save(review / "ada.xlsx")
-    for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "xlsx"), soffice(review / "ada.xlsx", "ods")):
+    for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "xlsx")):
         clusters, out = review.parent / "clusters.parquet", review / "out.csv"
         with pytest.raises(InputError) as error:
             import_sheet(path, out, ADA, clusters=clusters, now=NOON)
@@ -259,38 +258,7 @@ def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, 
         )
         for key, row in entered.items()
     }
-    for kind in ("xlsx", "ods"):
-        assert import_sheet(soffice(sheet, kind), out, ADA, clusters=clusters) is None
-
-
-@pytest.mark.slow
-def test_problems_in_ods_have_the_same_addresses(review: Path, soffice: Callable[..., Path]) -> None:
-    add_mistakes(review / "ada.xlsx")
-    saved = soffice(review / "ada.xlsx", "ods")
-    with pytest.raises(InputError) as error:
-        import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet")
-    lines = str(error.value).splitlines()
-    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()] + MISSING
-
-
-def ods_row(values: Sequence[str], repeated: int = 1) -> str:
-    cells = "".join(f"<table:table-cell><text:p>{value}</text:p></table:table-cell>" for value in values)
-    blank = '<table:table-cell table:number-columns-repeated="16000"/>'
-    return f'<table:table-row table:number-rows-repeated="{repeated}">{cells}{blank}</table:table-row>'
-
-
-def test_repeated_rows_and_cells_in_ods(review: Path) -> None:
-    header = list(csv_rows(review / "ada.csv")[0])
-    lake = ["Q1", "lake", *[""] * 8, "lake", "", "<text:span>a<text:s text:c='2'/>b</text:span><text:tab/>c"]
-    blank = '<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row>'
-    path = review / "ada.ods"
-    write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake) + blank)
-    run(path, VALID_ROWS)
-    assert imported(review)["Q1"].comment == "a  b\tc"
-    river = ["Q1", "lake", *[""] * 8, "river", "", ""]
-    write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake, repeated=2) + ods_row(river) + blank)
-    with pytest.raises(InputError, match=r'Labels!A7: Q1 \("lake"\) has the group "river" here'):
-        run(path)
+    assert import_sheet(soffice(sheet, "xlsx"), out, ADA, clusters=clusters) is None
 
 
 def test_changed_labels_in_csv_are_warnings(review: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -404,7 +372,7 @@ def test_formulas_are_named(review: Path, soffice: Callable[..., Path]) -> None:
     sheet["K3"] = ArrayFormula("K3:K4", '=IF(B3:B4="","","church")')
     sheet["C2"], sheet["N2"] = "=1+1", "=LEN(B2)"  # beside the entries and beside the table
     book.save(review / "ada.xlsx")
-    for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "ods")):
+    for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "xlsx")):
         with pytest.raises(InputError) as error:
             import_sheet(path, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet")
         lines = str(error.value).splitlines()[1:-1]
@@ -512,11 +480,11 @@ def test_unreadable_files_are_refused(review: Path) -> None:
         run(review / "ada.xlsx")
     with pytest.raises(InputError, match="no such file"):
         run(review / "cyd.xlsx")
-    (review / "ada.ods").write_bytes(b"PK, but no more")
+    (review / "ben.xlsx").write_bytes(b"PK, but no more")
     with pytest.raises(InputError, match="not a readable workbook"):
-        run(review / "ada.ods")
+        run(review / "ben.xlsx")
     (review / "ada.numbers").write_bytes(b"IWA")
-    with pytest.raises(InputError, match="save it as .xlsx, .ods or .csv"):
+    with pytest.raises(InputError, match="save it as .xlsx or .csv"):
         run(review / "ada.numbers")
     (review.parent / "clusters.parquet").unlink()
     with pytest.raises(ConfigurationError, match="`clusters`"):
@@ -544,7 +512,7 @@ def test_row_is_imported_if_and_only_if_it_is_a_decision(rows: list[tuple[str, s
         whole = (keys.get(group, group), choice or "group", comment)
         sound = (group or choice) and decision_problem(whole[1], group or None, GROUPS) is None
         assert taken.get(key) == (whole if sound else None)
-    bad = {problem.number for problem in checked.problems}
+    bad = {number for number, _ in checked.problems}
     assert len(taken) + len(bad) == sum(any(entries) for entries in rows)
 
 

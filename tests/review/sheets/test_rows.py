@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
+from hgld.review.labels import MAX_UNITS, fit_for_cell, review_labels
 from hgld.review.sheets.entries import (
+    COLUMNS,
     Entry,
     SheetRow,
     collect_entries,
@@ -17,7 +19,6 @@ from hgld.review.sheets.entries import (
     normalise_entry,
     read_entries,
 )
-from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, fit_for_cell, label_rows
 from hgld.tables import CLASSES, CLEAN
 from hgld.taxonomy.label_identity import label_id
 from tests.review.conftest import COMMONS, LABELS, Label, clean_table, clusters_table
@@ -43,13 +44,13 @@ def test_rows_are_sorted_by_cluster_subcluster_and_landmarks() -> None:
         Label("Q4", "c", 0, 3, train=1),
         Label("Q30", "b", 0, 3, train=2),
     ]
-    rows = label_rows(clusters_table(labels), clean_table(labels))
+    rows = review_labels(clusters_table(labels), clean_table(labels))
     assert [row.label_id for row in rows] == ["Q30", "Q4", "Q5", "Q6", "Q7"]
     assert [row.landmarks for row in rows] == [2, 1, 9, 9, 1]
 
 
 def test_examples_come_from_train_then_index() -> None:
-    rows = {row.label_id: row.examples for row in label_rows(clusters_table(LABELS), clean_table(LABELS))}
+    rows = {row.label_id: row.examples for row in review_labels(clusters_table(LABELS), clean_table(LABELS))}
     assert rows["Q1"] == tuple(f"Category:Q1 train {n}" for n in range(3))
     assert rows["Q3"] == ("Category:Q3 train 0", "Category:Q3 train 1", "Category:Q3 index 0")
     assert rows["Q2"] == ("Category:Q2 train 0",)
@@ -58,12 +59,12 @@ def test_examples_come_from_train_then_index() -> None:
 def test_category_in_both_splits_is_one_example() -> None:
     row = {"landmark_id": 1, "category": f"{COMMONS}Seen_twice", "supercategory": "lake", "class_item": "Q1"}
     clean = pa.Table.from_pylist([row | {"split": "train"}, row | {"split": "index"}], CLEAN.schema)
-    assert label_rows(clusters_table(LABELS[:1]), clean)[0].examples == ("Category:Seen twice",)
+    assert review_labels(clusters_table(LABELS[:1]), clean)[0].examples == ("Category:Seen twice",)
 
 
 def test_labels_without_an_item_have_examples() -> None:
     labels = [Label(label_id("Lake ", None), "lake"), Label("Q1", "lake")]
-    rows = label_rows(clusters_table(labels), clean_table(labels))
+    rows = review_labels(clusters_table(labels), clean_table(labels))
     assert all(len(row.examples) == 1 for row in rows)
     assert rows[0].examples != rows[1].examples
 
@@ -72,7 +73,7 @@ def test_invalid_category_url_is_reported() -> None:
     clean = clean_table(LABELS)
     clean = clean.set_column(2, "category", pa.array(["Lake"] * len(clean)))
     with pytest.raises(InputError, match='"Lake" is not a URL of Wikimedia Commons'):
-        label_rows(clusters_table(LABELS), clean)
+        review_labels(clusters_table(LABELS), clean)
 
 
 def test_parents_are_labelled_from_the_first_table() -> None:
@@ -85,7 +86,7 @@ def test_parents_are_labelled_from_the_first_table() -> None:
         classes(("Q1", "lake", ["Q10", "Q11"])),
         classes(("Q1", "lake", []), ("Q10", "body of water", [])),
     ]
-    rows = {row.label_id: row for row in label_rows(clusters_table(LABELS), clean_table(LABELS), tables)}
+    rows = {row.label_id: row for row in review_labels(clusters_table(LABELS), clean_table(LABELS), tables)}
     assert rows["Q1"].parents == "body of water, Q11"
     assert rows["Q2"].parents == ""
 

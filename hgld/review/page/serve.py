@@ -1,0 +1,290 @@
+"""The stages ``review`` and ``adjudicate`` on a local page, served until the process is told to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hgld.errors import InputError, indented_list
+from hgld.pages.access import PageKeys
+from hgld.pages.server import ServerConfig, listen, serve_page
+from hgld.review.adjudication import (
+    AdjudicateSummary,
+    Adjudication,
+    combine_decisions,
+    kept_decisions,
+    open_labels,
+    require_replaceable,
+    write_adjudication,
+)
+from hgld.review.labels import ReviewLabel, review_labels
+from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
+from hgld.review.opinions import Opinions, read_opinions, require_other_file, with_opinions
+from hgld.review.page.app import review_app
+from hgld.review.references import References, find_inputs, open_references
+from hgld.review.session import ReviewSession
+from hgld.review.state import ReviewState, current_decisions
+from hgld.review.store import open_store, read_store
+from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.groups import Group
+from hgld.taxonomy.label_identity import normalise_label
+
+log = logging.getLogger(__name__)
+
+
+def log_table_changes(session: ReviewSession) -> None:
+    """Compare the labels of a session with those of the last one in its store, and log the differences.
+
+    A label with the same text and another id is the same label, whose class has become known.
+    """
+    present = {label_id: (label.label, label.cluster) for label_id, label in session.labels.items()}
+    previous = session.store.replace_labels(present)
+    if not previous or previous == present:
+        return
+    new = {key: text for key, (text, _) in present.items() if key not in previous}
+    gone = {key: text for key, (text, _) in previous.items() if key not in present}
+    new_ids: defaultdict[str, list[str]] = defaultdict(list)
+    for label_id, text in new.items():
+        new_ids[normalise_label(text)].append(label_id)
+    same = {key: ids[0] for key, text in gone.items() if len(ids := new_ids[normalise_label(text)]) == 1}
+    lost = [(key, f"{text} ({key})") for key, text in gone.items() if key not in same]
+    lists = {
+        "new labels": [f"{text} ({key})" for key, text in new.items() if key not in same.values()],
+        "labels that are gone": [text for key, text in lost if not session.is_decided(key)],
+        "decided labels that are gone, whose decisions are kept": [
+            text for key, text in lost if session.is_decided(key)
+        ],
+        "labels with another id, for which the decisions on the old ids are offered": [
+            f"{gone[old]} ({old}, now {new_id})" for old, new_id in same.items()
+        ],
+        "changes of clusters that are not used, as they belong to another clustering": [*_obsolete_changes(session)],
+    }
+    if any(lists.values()):
+        parts = (f"{title} ({len(items):,}):\n{indented_list(items)}" for title, items in lists.items() if items)
+        text = "\n".join(parts)
+        log.warning("%s: labels and clusters have changed since the last start:\n%s", session.store.path, text)
+
+
+def _obsolete_changes(session: ReviewSession) -> Iterator[str]:
+    """Describe the names and moves in the store that differ from what the session shows."""
+    for key, field in session.state.fields("name").items():
+        if field.value is not None and field.value["name"] != session.cluster_name(int(key)):
+            yield f'the name "{field.value["name"]}" of cluster {key}'
+    for label_id, field in session.state.fields("cluster").items():
+        label = session.labels.get(label_id)
+        if label is not None and field.value is not None and field.value["cluster"] != session.cluster(label_id):
+            yield f"{label.label} ({label_id}), moved to cluster {field.value['cluster']}"
+
+
+def serve_session(
+    labels: Iterable[ReviewLabel],
+    groups: Sequence[Group],
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    references: References,
+    *,
+    on_address: Callable[[str], None],
+    decisions: Iterable[Decision] = (),
+    changed_groups: Sequence[Group] = (),
+    group_problems: Mapping[str, str] | None = None,
+    blind: bool = False,
+) -> None:
+    """Serve the page of a session until SIGINT or SIGTERM.
+
+    ``decisions`` and ``changed_groups`` count for labels and groups that were never touched in the store.
+    """
+    keys = PageKeys()
+    with listen(config, store) as listener, open_store(store, annotator) as event_store:
+        session = ReviewSession(labels, groups, event_store, group_problems=group_problems, blind=blind)
+        session.import_decisions(decisions, changed_groups)
+        if not session.adjudicating:
+            log_table_changes(session)
+        app = review_app(session, references, keys, host_names=[config.host])
+        serve_page(app, keys, listener, config, on_address=on_address)
+
+
+def serve_review(
+    clusters: Path,
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    on_address: Callable[[str], None],
+    clean: Path | None = None,
+    classes: Sequence[Path] | None = None,
+    taxonomy: Path | None = None,
+    decisions: Path | None = None,
+    blind: bool = False,
+    images: Path | None = None,
+    image_landmarks: Sequence[Path | tuple[str, Path]] = (),
+) -> None:
+    """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
+
+    Args:
+        clusters: ``clusters`` table.
+        store: Event store of the annotator; created if it does not exist.
+        annotator: Name of the annotator.
+        config: Where to serve.
+        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
+        clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
+        classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
+        taxonomy: Groups; by default those that come with hgld.
+        decisions: Decisions to start from, for labels that were never touched in the store, with the taxonomy beside
+            it if groups were renamed or proposed.
+        blind: Whether to hide suggestions and to record decisions as blind.
+        images: Table of ``hgld index-images``, to show photographs; see
+            :func:`hgld.review.photographs.open_photographs`.
+        image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
+
+    Raises:
+        BusyError: Another process has the store open.
+        ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
+        InputError: An input cannot be read.
+    """
+    inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
+    groups = inputs.read_groups()
+    tables = inputs.read_tables()
+    labels = review_labels(*tables)
+    added = changed_groups(decisions) if decisions else []
+    initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
+    serve_session(
+        labels,
+        groups,
+        store,
+        annotator,
+        config,
+        open_references(inputs, *tables[1:], images, image_landmarks),
+        on_address=on_address,
+        decisions=initial,
+        changed_groups=added,
+        blind=blind,
+    )
+
+
+def adjudicate_on_page(
+    first: Path,
+    second: Path,
+    out: Path,
+    clusters: Path,
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    on_address: Callable[[str], None],
+    taxonomy: Path | None = None,
+    images: Path | None = None,
+    image_landmarks: Sequence[Path | tuple[str, Path]] = (),
+    force: bool = False,
+) -> AdjudicateSummary | None:
+    """Serve the labels on which two annotators differ, and write one decision per label when the page is stopped.
+
+    The page offers the groups of both annotators. Groups can be renamed, which settles a conflict of names, and
+    proposed groups that mean the same can be merged. If the annotators differ only in names of groups, the page shows
+    the labels of these groups.
+
+    Args:
+        first: Decisions of one annotator, in a file named after the annotator, with the taxonomy beside it if the
+            annotator renamed or proposed groups.
+        second: Decisions of the other annotator, likewise.
+        out: File of decisions to write; see :func:`hgld.review.adjudication.write_adjudication`. If groups were
+            changed, their taxonomy is written beside it, as ``final.taxonomy.csv`` beside ``final.csv``.
+        clusters: ``clusters`` table, with ``clean.parquet`` beside it.
+        store: Event store of the adjudication; created if it does not exist.
+        annotator: Name of the person who adjudicates.
+        config: Where to serve.
+        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
+        taxonomy: Original groups; by default those that come with hgld.
+        images: Table of ``hgld index-images``, to show photographs; see
+            :func:`hgld.review.photographs.open_photographs`.
+        image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
+        force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
+
+    Returns:
+        None if ``out`` holds these decisions and groups already, and nothing is open.
+
+    Raises:
+        BusyError: Another process has the store open.
+        ConfigurationError: The store belongs to another annotator or cannot be written, the port is not available, or
+            ``out`` is an input or holds decisions of other annotators that would be replaced.
+        InputError: The annotators agree on every label and group, or a file cannot be read.
+    """
+    require_other_file(out, [first, second, clusters, store, *filter(None, [taxonomy])])
+    inputs = find_inputs(clusters, taxonomy=taxonomy)
+    original = inputs.read_groups()
+    tables = inputs.read_tables()
+    labels = review_labels(*tables)
+    opinions, merged = read_opinions([first, second], original)
+    merged = _with_kept_groups(merged, opinions, out)
+    state = read_store(store)[1] if store.is_file() else ReviewState()
+    adjudication, final_taxonomy = _adjudicated(opinions, merged, state)
+    to_adjudicate = with_opinions(labels, opinions, _ids_to_adjudicate(adjudication, final_taxonomy))
+    if not to_adjudicate:
+        names = " and ".join(annotator.annotator for annotator in opinions)
+        raise InputError(f"{names} agree on every label; there is nothing to adjudicate")
+    if not force:
+        earlier = final_taxonomy.with_survivors(_earlier_decisions(out))
+        require_replaceable(out, adjudication, earlier, annotator)
+    serve_session(
+        to_adjudicate,
+        merged.groups,
+        store,
+        annotator,
+        config,
+        open_references(inputs, *tables[1:], images, image_landmarks),
+        on_address=on_address,
+        group_problems={conflict.key: conflict.problem for conflict in merged.conflicts},
+    )
+
+    adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
+    return write_adjudication(
+        out,
+        adjudication,
+        taxonomy=final_taxonomy,
+        original=original,
+        earlier=_earlier_decisions(out),
+        landmarks={label.label_id: label.landmarks for label in labels},
+        adjudicator=annotator,
+        force=force,
+    )
+
+
+def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path) -> MergedTaxonomy:
+    """Add the groups that only decisions to be kept in the output refer to.
+
+    Raises:
+        InputError: Such a group is not in the taxonomy beside the output either.
+    """
+    kept = kept_decisions(_earlier_decisions(out), opinions)
+    missing = {row.group for row in kept if row.group is not None} - merged.keys
+    added = [group for group in changed_groups(out) if group.key in missing]
+    unknown = sorted(missing - {group.key for group in added})
+    if unknown:
+        raise InputError(f"{out}: the taxonomy has no group {', '.join(unknown)}")
+    return replace(merged, groups=[*merged.groups, *added])
+
+
+def _adjudicated(
+    opinions: Sequence[Opinions], merged: MergedTaxonomy, state: ReviewState
+) -> tuple[Adjudication, MergedTaxonomy]:
+    """Return the decisions and the groups according to the adjudicator's store."""
+    taxonomy = after_review(merged, state)
+    one, other = (
+        Opinions(each.annotator, {row.label_id: row for row in taxonomy.with_survivors(each.decisions.values())})
+        for each in opinions
+    )
+    return combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
+
+
+def _ids_to_adjudicate(adjudication: Adjudication, taxonomy: MergedTaxonomy) -> set[str]:
+    """Return the ids of open labels; if there are none, those of labels in groups on which the annotators differ."""
+    conflicts = {conflict.key for conflict in taxonomy.conflicts}
+    open_ids = {label.label_id for label in open_labels(*adjudication.annotators)}
+    return open_ids or {row.label_id for row in adjudication.inputs if row.group in conflicts}
+
+
+def _earlier_decisions(out: Path) -> list[Decision]:
+    return read_decisions(out, None) if out.exists() else []
