@@ -141,7 +141,10 @@ def dataset_of(name: str) -> str | None:
 
 
 def documented_commands(name: str) -> list[list[str]]:
-    r"""Return the commands in the comments of a preset's file that make manifests and features; ``\\`` continues."""
+    r"""Return the commands in the comments of a preset's file that make manifests and features; ``\\`` continues.
+
+    Those that are indented further are for other data, which its comparison does not need.
+    """
     text = (preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
     comments = [line[1:] for line in text.splitlines() if line.startswith("#")]
     text = re.sub(r"\\\n\s*", "", "\n".join(comments))
