@@ -18,7 +18,7 @@ import torch
 from measuring import peak_memory
 from numpy.typing import NDArray
 
-from hgld.cli.summaries.hierarchy import format_accepted
+from hgld.cli.hierarchy import format_accepted
 from hgld.completion.classifier import References, vote
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, Photographs, Vectors, read_completion_inputs

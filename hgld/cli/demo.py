@@ -58,9 +58,9 @@ def demo(
 
 def _print_stage(stage: str, summary: Any) -> None:
     """Print what the command of a stage prints."""
-    from hgld.cli.summaries.hierarchy import format_build
-    from hgld.cli.summaries.labels import format_clean, format_clusters, format_embed, format_suggestions
-    from hgld.cli.summaries.review import format_export
+    from hgld.cli.hierarchy import format_build
+    from hgld.cli.labels import format_clean, format_clusters, format_embed, format_suggestions
+    from hgld.cli.review import format_export
 
     texts: dict[str, Callable[[Any], str]] = {
         "scrape": format_scrape,

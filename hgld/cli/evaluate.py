@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from hgld.cli.base import SharedCommand, app, writable_file
 from hgld.cli.options import options_of
+from hgld.cli.render import aligned, percent, wrapped_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from hgld.compute.resampling import Interval
     from hgld.evaluation import Evaluation, EvaluationFiles
+    from hgld.evaluation.results import RetrievalResult
     from hgld.rejection.rejected_queries import RejectionConfig
-    from hgld.rejection.rejection_report import RejectionReport
+    from hgld.rejection.rejection_report import LevelFigures, RejectionReport
+    from hgld.rejection.thresholds import Threshold
 
     ProtocolName = str
 else:
@@ -28,6 +36,11 @@ _metric_option = partial(typer.Option, rich_help_panel="Metrics")
 _ranking_option = partial(typer.Option, rich_help_panel="Ranking")
 _rejection_option = partial(typer.Option, rich_help_panel="Rejection")
 _output_option = partial(typer.Option, rich_help_panel="Output")
+
+_EXCLUDED_QUERIES = (
+    "Means exclude queries without a positive at the metric's level; "
+    '"no l1" counts queries without any positive, as l1 is the coarsest level.'
+)
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
@@ -156,7 +169,6 @@ def evaluate(
 
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
-    from hgld.cli.summaries.evaluation import format_label_table
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.evaluation_files import evaluation_provenance
@@ -230,13 +242,11 @@ def _results_text(
     latex: bool,
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
-    from hgld.cli.summaries.evaluation import format_evaluation
     from hgld.evaluation.reports import results_to_json, results_to_latex
 
     results = evaluation.results
     bounds = [result.intervals() for result in results] if intervals and not latex else None
     if reports is not None:
-        from hgld.cli.summaries.rejected_queries import format_rejection
         from hgld.rejection.rejection_report import rejection_to_latex, reports_to_json_values
     if json:
         further = {} if reports is None else {"rejection": reports_to_json_values(reports)}
@@ -300,3 +310,167 @@ def parse_level_weights(text: str) -> tuple[float, ...]:
         raise ConfigurationError(
             f'`level_weights` are "{text}"; expected numbers separated by commas, such as 0.2,0.3,0.5'
         ) from None
+
+
+def format_evaluation(
+    results: Sequence[RetrievalResult],
+    *,
+    intervals: Sequence[Mapping[str, Interval]] | None = None,
+    mean: Mapping[str, float] | None = None,
+    width: int = 80,
+) -> str:
+    """Format tables of means and of counts, and what the numbers depend on in sentences.
+
+    Args:
+        results: Results of the parts of a protocol, one or more; they need not have the same metrics.
+        intervals: 95 % intervals of each result, shown below the means.
+        mean: Mean over the results, shown in a row of its own.
+        width: Width of a line; metrics that do not fit continue in a further table.
+    """
+    from hgld.evaluation.reports import setting_notes
+    from hgld.evaluation.results import WITHOUT_POSITIVES, metric_names
+
+    rows: list[tuple[str, Mapping[str, str]]] = []
+    for index, result in enumerate(results):
+        rows.append((result.name, value_cells(result.means)))
+        if intervals is not None:
+            for end, name in enumerate(("  95 % from", "  to")):
+                rows.append((name, value_cells({metric: ends[end] for metric, ends in intervals[index].items()})))
+    if mean is not None:
+        rows.append(("mean", value_cells(mean)))
+    means = wrapped_table("mean in %", metric_names(results), rows, width=width)
+    has_levels = any(name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts)
+    excluded = [_EXCLUDED_QUERIES] if has_levels else []
+    notes = [
+        line for note in (*excluded, *setting_notes(results)) for line in wrap(note, width, break_on_hyphens=False)
+    ]
+    return "\n".join([means, _counts_table(results, width), *notes])
+
+
+def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
+    """Format means in percent as a table.
+
+    Args:
+        means: Means by metric, by name of the row; the columns are the metrics of the first row.
+        width: Width of a line; metrics that do not fit continue in a further table.
+    """
+    rows = [(name, value_cells(row)) for name, row in means.items()]
+    return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
+
+
+def format_label_table(table: pd.DataFrame, *, n: int = 5) -> str:
+    """Format the number of labels of each level, their mean AP, and the labels with the lowest.
+
+    Args:
+        table: Table of :func:`hgld.inspection.label_table.average_precision_per_label`.
+        n: Number of labels shown of each level.
+    """
+    parts = []
+    for (_, level_name), labels in table.groupby(["level", "level_name"], sort=False):
+        known = labels.dropna(subset="ap")
+        mean = f"mean AP {100 * known['ap'].mean():.2f} %; the lowest:" if len(known) else "none has positives"
+        parts.append(f"{level_name}: {len(labels):,} labels, {mean}")
+        rows = [
+            [row.label, f"{100 * row.ap:.2f}", row.queries, row.gallery_images] for row in known.head(n).itertuples()
+        ]
+        parts += [f"  {line}" for line in aligned(["label", "AP in %", "queries", "images"], rows)] if rows else []
+    return "\n".join(parts)
+
+
+def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
+    """Format queries, gallery, and by level the queries without a positive of that level or finer."""
+    from hgld.evaluation.results import WITHOUT_POSITIVES
+
+    n_levels = max(sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts) for result in results)
+    titles = {"queries": "queries", "gallery": "gallery"}
+    titles |= {f"{WITHOUT_POSITIVES}_l{level}": f"no l{level}" for level in range(n_levels, 0, -1)}
+    rows = [
+        (result.name, {title: f"{result.counts[name]:,}" for name, title in titles.items() if name in result.counts})
+        for result in results
+    ]
+    return wrapped_table("count", list(titles.values()), rows, width=width)
+
+
+def value_cells(values: Mapping[str, float]) -> dict[str, str]:
+    """Format values in percent, distances in levels; a dash where no query has the metric."""
+    from hgld.evaluation.results import shown_value
+
+    return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}
+
+
+def format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> str:
+    """Format figures of rejected queries: by level, over coverages, at the threshold, and for each unknown set.
+
+    Args:
+        reports: Figures of each result.
+        width: Width of a line; columns that do not fit continue in a further table.
+    """
+    return "\n\n".join(_format_report(report, width) for report in reports)
+
+
+def _format_report(report: RejectionReport, width: int) -> str:
+    options = ", ".join(f"{name} {value}" for name, value in report.options.items())
+    lines = [f"{report.name}, rejected by {report.score}{f' ({options})' if options else ''}", ""]
+    rows = [row for level in report.levels for row in _level_rows(f"level {level.level}", level)]
+    lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
+    metrics = list(report.means_at_threshold)
+    coverages = [
+        (f"{figures.wanted:.0%}", {"risk": percent(figures.risk), **value_cells(figures.means)})
+        for figures in report.coverages
+    ]
+    lines.append(wrapped_table("accepted", ["risk", *metrics], coverages, width=width))
+    lines.append(_threshold_sentence(report.threshold))
+    if report.threshold.value is not None:
+        means = value_cells(report.means_at_threshold)
+        lines.append(f"Of these: {', '.join(f'{name} {value}' for name, value in means.items())}.")
+    if report.unknown:
+        lines += ["", _unknown_table(report, width)]
+    return "\n".join(lines)
+
+
+def _unknown_table(report: RejectionReport, width: int) -> str:
+    from hgld.rejection.rejection_report import SHOWN_METRICS
+
+    rows: list[tuple[str, Mapping[str, str]]] = []
+    for name, figures in report.unknown.items():
+        cells = {"images": f"{figures.n_unknown:,}", "GAP": percent(figures.levels[0].gap)}
+        rows.append((name, cells | {title: percent(figures.detection[key]) for key, title in SHOWN_METRICS.items()}))
+        bounds = {
+            SHOWN_METRICS[key]: ends for key, ends in figures.detection_intervals.items() if key in SHOWN_METRICS
+        }
+        if "gap" in figures.levels[0].intervals:
+            bounds = {"GAP": figures.levels[0].intervals["gap"], **bounds}
+        rows += _interval_rows(bounds)
+        for level in figures.levels[1:]:
+            rows.append((f"  at level {level.level}", {"GAP": percent(level.gap)}))
+    n_known = next(iter(report.unknown.values())).n_known
+    table = wrapped_table("unknown images", ["images", "GAP", *SHOWN_METRICS.values()], rows, width=width)
+    return f"{table}\nEach set with the {n_known:,} known queries, in %."
+
+
+def _level_rows(name: str, level: LevelFigures) -> list[tuple[str, Mapping[str, str]]]:
+    titles = {"gap": "GAP", "aurc": "AURC"}
+    row = (name, {"GAP": percent(level.gap), "AURC": percent(level.aurc)})
+    return [row, *_interval_rows({titles[key]: ends for key, ends in level.intervals.items()})]
+
+
+def _interval_rows(bounds: Mapping[str, Interval]) -> list[tuple[str, Mapping[str, str]]]:
+    if not bounds:
+        return []
+    ends = (("  95 % from", 0), ("  to", 1))
+    return [(title, {name: percent(interval[end]) for name, interval in bounds.items()}) for title, end in ends]
+
+
+def _threshold_sentence(threshold: Threshold) -> str:
+    if threshold.value is None:
+        return (
+            f"No threshold reaches a precision of {threshold.target:.0%} on these queries: the highest is "
+            f"{percent(threshold.highest)} %."
+        )
+    low, high = threshold.interval
+    assert threshold.precision is not None
+    return (
+        f"Threshold {threshold.value:.6g}, chosen on these queries for a precision of {threshold.target:.0%}: "
+        f"accepts {threshold.coverage:.1%}\nof them, {percent(threshold.precision)} % right ({percent(low)} to "
+        f"{percent(high)}), and rejects {threshold.right_rejected:.1%} of the right answers."
+    )

@@ -105,7 +105,7 @@ def train(
             typer.echo(format_plan(TrainingImages(settings)))
             if images_per_second is not None:
                 from hgld.benchmark.cost_estimate import Gpus, estimate_training_cost
-                from hgld.cli.summaries.benchmark import format_training_cost
+                from hgld.cli.benchmark import format_training_cost
 
                 described = Gpus(gpus or 1, gpus or 1, images_per_second)
                 typer.echo(f"\n{format_training_cost(estimate_training_cost(settings), described)}")
@@ -125,7 +125,7 @@ def train(
 
 def format_training(summary: TrainingSummary) -> str:
     """Return a table of the first evaluation and the result, the gain, and what could not be read."""
-    from hgld.cli.summaries.evaluation import format_means
+    from hgld.cli.evaluate import format_means
     from hgld.evaluation.results import shown_value
 
     test, metric, result = summary.test, summary.metric, summary.result

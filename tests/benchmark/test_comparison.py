@@ -21,7 +21,7 @@ from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_
 from hgld.benchmark.launcher import LocalLauncher, parse_slots
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
-from hgld.cli.summaries.benchmark import format_comparison, format_results
+from hgld.cli.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
 from hgld.models.model_files import read_checkpoint

@@ -13,7 +13,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.cost_estimate import Gpus, estimate_cost, training_size
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
-from hgld.cli.summaries.benchmark import format_cost
+from hgld.cli.benchmark import format_cost
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.model_files import read_checkpoint
 from hgld.training.run_folder import RunFolder

@@ -28,7 +28,7 @@ from hgld.benchmark.statistics import (
     paired_difference,
 )
 from hgld.benchmark.worker import EvaluatedRun, per_query_file
-from hgld.cli.summaries.benchmark import format_results
+from hgld.cli.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.reports import write_per_query
 from hgld.evaluation.results import RetrievalResult

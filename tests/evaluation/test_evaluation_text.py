@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from hgld.cli.summaries.evaluation import format_evaluation, format_means
+from hgld.cli.evaluate import format_evaluation, format_means
 from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 

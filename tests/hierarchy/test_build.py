@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.cli.hierarchy import parse_extra_levels
-from hgld.cli.summaries.hierarchy import format_build
+from hgld.cli.hierarchy import format_build, parse_extra_levels
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig

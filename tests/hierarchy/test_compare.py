@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.hierarchy import format_comparison
+from hgld.cli.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.changes import LandmarkChange, list_changes, write_changes
 from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement

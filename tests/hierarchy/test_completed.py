@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.cli.summaries.hierarchy import format_build, format_stats
+from hgld.cli.hierarchy import format_build, format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.hierarchy import format_stats
+from hgld.cli.hierarchy import format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.stats import GroupCount, count_images, imbalance, stats_file
 

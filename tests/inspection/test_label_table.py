@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.evaluation import format_label_table
+from hgld.cli.evaluate import format_label_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.cli.labels import parse_sweep
-from hgld.cli.summaries.labels import format_clusters, format_sweep
+from hgld.cli.labels import format_clusters, format_sweep, parse_sweep
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import MapPhotograph
 from hgld.labels.clusters import (

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.cli.summaries.labels import format_suggestions
+from hgld.cli.labels import format_suggestions
 from hgld.errors import InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file, embed_labels

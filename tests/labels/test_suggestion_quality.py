@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hgld.cli.summaries.labels import format_suggestion_quality
+from hgld.cli.labels import format_suggestion_quality
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.labels.suggestion_quality import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.review import format_adjudicate
+from hgld.cli.review import format_adjudicate
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.adjudication import (
     AdjudicateConfig,

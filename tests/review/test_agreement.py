@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.review import format_agreement
+from hgld.cli.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement

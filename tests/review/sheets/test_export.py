@@ -9,7 +9,7 @@ from openpyxl import load_workbook
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.review import format_export
+from hgld.cli.review import format_export
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.review.sheets.csv_sheet import read_csv_sheet
 from hgld.review.sheets.entries import COLUMNS, Entry, read_entries

@@ -15,7 +15,7 @@ from openpyxl.worksheet.formula import ArrayFormula
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.review import format_import
+from hgld.cli.review import format_import
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.labels import fit_for_cell
 from hgld.review.sheets.entries import SheetRow
