@@ -6,6 +6,7 @@ Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hg
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -126,7 +127,7 @@ class EvaluationSize:
     missing: tuple[str, ...] = ()
 
 
-class BaseEvaluation(Settings):
+class BaseEvaluation(Settings, ABC):
     """A way to evaluate trained models."""
 
     name: str
@@ -141,6 +142,7 @@ class BaseEvaluation(Settings):
         """Names of the sets of images that it embeds; their files are beside the run."""
         return (SPLIT_EMBEDDINGS,)
 
+    @abstractmethod
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         """Embed the images with the model of the run and evaluate them; all processes call this together.
 
@@ -151,7 +153,6 @@ class BaseEvaluation(Settings):
             InputError: Images or labels cannot be read.
             ConfigurationError: A metric is unknown.
         """
-        raise NotImplementedError
 
     def join(self, results: list[RetrievalResult]) -> RetrievalResult:
         """Return the results of :meth:`evaluate` as one."""
@@ -161,9 +162,9 @@ class BaseEvaluation(Settings):
         """Return the numbers of the images that it embeds; None if they are the test images of the training."""
         return None
 
+    @abstractmethod
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         """Return sentences on the images of runs of one split, of which ``result`` is the first one's."""
-        raise NotImplementedError
 
 
 class SplitEvaluation(BaseEvaluation):

@@ -134,8 +134,8 @@ def clean_table(
 ) -> tuple[pa.Table, pa.Table, CleanSummary]:
     """Split a ``scraped`` table into a ``clean`` and a ``removed`` table, both in its order.
 
-    Labels and items of the clean table are unified (:func:`hgld.taxonomy.label_identity.unify`): a class has one
-    spelling, and later stages may group by :func:`hgld.taxonomy.label_identity.label_id`.
+    Labels and items of the clean table are unified (:func:`hgld.taxonomy.label_identity.unify_labels`): a class has
+    one spelling, and later stages may group by :func:`hgld.taxonomy.label_identity.label_id`.
     """
     labels: list[str] = []
     items: list[str | None] = []
