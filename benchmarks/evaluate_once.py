@@ -18,8 +18,8 @@ import torch
 from dense_metrics import dense_metrics
 from measuring import print_cost
 
+from hgld import evaluate_retrieval
 from hgld.compute.scoring import as_tensor
-from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
 

@@ -28,7 +28,8 @@ from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs, suggest_groups
 from hgld.resources import annotation_file
 from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, suggestion_candidates
-from hgld.review.label_order import Order, certainty, settling_order
+from hgld.review.decided_labels import certainty
+from hgld.review.label_order import Order, settling_order
 from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 from hgld.taxonomy.groups import Group

@@ -158,12 +158,6 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(f"{text}\n", encoding="utf-8")
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown, the first column aligned left and the others right."""
-    lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
-
-
 def markdown_link(path: Path, folder: Path) -> str:
     """Return a link to a page, or the picture itself, from a text in a folder."""
     return f"{'!' * (path.suffix == '.png')}[{path.stem}]({path.relative_to(folder).as_posix()})"

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.engine import markdown_link, markdown_table, write_text
+from hgld.benchmark.engine import markdown_link, write_text
 from hgld.benchmark.runs import SweepPoint, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
@@ -35,6 +35,7 @@ from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.evaluation.reports import LatexRow, escape_latex, latex_table, setting_notes
 from hgld.evaluation.results import mark_best, metric_names, select_metrics, shown_value
 from hgld.io.files import sha256_of
+from hgld.io.markdown import markdown_table
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
 
@@ -223,7 +224,7 @@ def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> st
         cells = mark_best(metric, means, "**{}**", "<ins>{}</ins>", decimals=2)
         for row, method, cell in zip(rows, methods, cells, strict=True):
             row.append(f"{cell}{_plus_minus(method.stds, metric)}" if cell else _MISSING)
-    return markdown_table(["Method", *metrics], rows)
+    return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
 def _gains_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
@@ -234,7 +235,7 @@ def _gains_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> st
     rows = [["*best baseline*", *(f"*{best.title}*" for best in baselines.values())]]
     for method in methods:
         rows.append([method.title, *(gain(method, best, metric) for metric, best in baselines.items())])
-    return markdown_table(["Method", *baselines], rows)
+    return markdown_table(["Method", *baselines], rows, n_numeric=len(baselines))
 
 
 def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
@@ -248,7 +249,7 @@ def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -
         over_splits, over_seeds = method.stds, seed_stds(method.runs)
         stds = [[over.get(metric, math.nan) for over in (over_splits, over_seeds)] for metric in metrics]
         rows.append([method.title, *(cell(metric, *pair) for metric, pair in zip(metrics, stds, strict=True))])
-    return markdown_table(["Method", *metrics], rows)
+    return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
 def _trainings_table(methods: Sequence[MethodResults]) -> str:
@@ -267,7 +268,7 @@ def _trainings_table(methods: Sequence[MethodResults]) -> str:
         if None in by_split(method.runs):
             del cells["Splits"]
         rows.append(cells)
-    return markdown_table(list(rows[0]), [list(cells.values()) for cells in rows])
+    return markdown_table(list(rows[0]), [list(cells.values()) for cells in rows], n_numeric=len(rows[0]) - 1)
 
 
 def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
@@ -298,7 +299,7 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
 def _grid(settings: SweepSettings, curves: Sequence[str], cells: Mapping[tuple[str, int | float | str], str]) -> str:
     """Return a table with a row per value and a column per curve."""
     rows = [[str(value), *(cells.get((curve, value), _MISSING) for curve in curves)] for value in settings.values]
-    return markdown_table([settings.label, *curves], rows)
+    return markdown_table([settings.label, *curves], rows, n_numeric=len(curves))
 
 
 def _relative(mean: float, base: float) -> str:

@@ -113,7 +113,7 @@ def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Col
         keys.admit(response)
         return response
 
-    async def nobody_waits(_: Request, __: Exception) -> Response:
+    async def disconnected(_: Request, __: Exception) -> Response:
         return Response(status_code=400)
 
     return Starlette(
@@ -123,7 +123,7 @@ def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Col
             Route(OPEN_PATH, exchange_key, methods=["GET", "POST"]),
         ],
         middleware=[Middleware(_AccessMiddleware, keys=keys, host_names=host_names)],
-        exception_handlers={ClientDisconnect: nobody_waits},
+        exception_handlers={ClientDisconnect: disconnected},
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from hgld.benchmark.engine import markdown_link, markdown_table
+from hgld.benchmark.engine import markdown_link
 from hgld.benchmark.rejection.image_sets import ImageSet, embed_sets
 from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSettings
@@ -21,6 +21,7 @@ from hgld.hierarchy import load_hierarchy
 from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo
 from hgld.inspection.queries import TopK
+from hgld.io.markdown import markdown_table
 from hgld.rejection.detection_metrics import DETECTION_METRICS
 from hgld.rejection.risk_coverage import risk_coverage
 
@@ -69,7 +70,7 @@ def rejection_markdown(
         [str(name), str(own["kind"].iloc[0]), _range(own["queries"]), _range(own["classes"])]
         for name, own in values.counts.groupby("set", sort=False)
     ]
-    sets = markdown_table(["queries", "kind", "number", "landmarks or classes"], rows)
+    sets = markdown_table(["queries", "kind", "number", "landmarks or classes"], rows, n_numeric=3)
     sections = [f"# {settings.title}", about, sets, *(markdown_link(path, path.parent) for path in files)]
     for name, embedding in settings.embeddings.items():
         sections.append(f"## {embedding.title}")
@@ -95,7 +96,7 @@ def _score_tables(settings: RejectionSettings, values: RejectionValues, embeddin
             means = [values.mean((embedding, score, *column)) for column in columns]
             cells = [_MISSING if mean is None else _cell(mean, with_interval) for mean in means]
             rows.append([settings.score_title(score), *cells])
-        yield markdown_table(["score", *_headers(columns)], rows)
+        yield markdown_table(["score", *_headers(columns)], rows, n_numeric=len(columns))
 
 
 def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterator[str]:
@@ -118,7 +119,7 @@ def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterat
                 [settings.score_title(str(score)), *map(_difference, own.loc[columns].itertuples())]
                 for score, own in part.set_index(["unknown", "metric"]).groupby("score", sort=False)
             ]
-            yield markdown_table(["", *_headers(columns)], rows)
+            yield markdown_table(["", *_headers(columns)], rows, n_numeric=len(columns))
             yield _BOLD
 
 
