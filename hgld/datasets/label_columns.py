@@ -17,15 +17,11 @@ import pyarrow.compute as pc
 from hgld.errors import InputError, indented_list
 from hgld.hierarchy.checks import DescribeRow, check_tree, encode_names, order_advice
 from hgld.hierarchy.label_sets import Labelling, LabelSets, deviating_parents
+from hgld.io.columns import is_list
 from hgld.tables.schemas import TEXTS
 
 #: Labels of images as indices into the class names of each level, and these names, finest level first.
 EncodedLabels = tuple[Labelling, tuple[tuple[str, ...], ...]]
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is that of lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow) -> EncodedLabels:

@@ -160,6 +160,11 @@ def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether a type is that of lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def _as_text_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Convert lists of texts or numbers to lists of texts, see :func:`as_texts`; empty lists become null."""
     array = column.combine_chunks()

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hgld.errors import ConfigurationError, ConflictError, InputError
 from hgld.progress import byte_size
@@ -170,6 +171,19 @@ def require_suffix(path: Path, *suffixes: str) -> None:
     """
     if path.suffix not in suffixes:
         raise ConfigurationError(f'{path}: the suffix is "{path.suffix}"; choose {" or ".join(suffixes)}')
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the mapping in a JSON file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not JSON, or not a mapping.
+    """
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError("not a mapping")
+    return values
 
 
 def sha256_of(path: Path) -> str:

@@ -30,7 +30,7 @@ from safetensors.torch import load_file, save_file
 
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import InputError
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write, read_json, sha256_of
 from hgld.io.settings import Settings
 from hgld.models.backbones import timm_image_settings
 from hgld.models.embedding_model import build_model
@@ -120,7 +120,7 @@ def is_model_folder(folder: Path) -> bool:
 def is_written_by_hgld(folder: Path) -> bool:
     """Return whether a folder has a ``config.json`` in the format of hgld, of any version."""
     try:
-        return str(_read_json(folder / CONFIG).get("format")).startswith("hgld.model/")
+        return str(read_json(folder / CONFIG).get("format")).startswith("hgld.model/")
     except (OSError, ValueError):
         return False
 
@@ -157,8 +157,8 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
         )
     try:
         if weights.name == _OPEN_CLIP_WEIGHTS:
-            return _open_clip_model(_read_json(folder / _OPEN_CLIP_CONFIG), weights)
-        values = _read_json(folder / CONFIG)
+            return _open_clip_model(read_json(folder / _OPEN_CLIP_CONFIG), weights)
+        values = read_json(folder / CONFIG)
         return _timm_model(values, weights) if "architecture" in values else _own_model(values, weights)
     except KeyError as error:
         raise InputError(f"{name}: its configuration lacks {error}") from error
@@ -175,7 +175,7 @@ def weights_name(folder: Path, name: str) -> str:
         InputError: There is no configuration of hgld, timm or open_clip.
     """
     try:
-        if {"format", "architecture"} & set(_read_json(folder / CONFIG)):
+        if {"format", "architecture"} & set(read_json(folder / CONFIG)):
             return WEIGHTS
     except OSError:
         pass
@@ -185,13 +185,6 @@ def weights_name(folder: Path, name: str) -> str:
         return _OPEN_CLIP_WEIGHTS
     found = "is that of another library" if (folder / CONFIG).is_file() else "is missing"
     raise InputError(f"{name}: {CONFIG} {found}; expected a model of hgld push-model, timm or open_clip")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(values, dict):
-        raise ValueError("not a mapping")
-    return values
 
 
 def _own_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:

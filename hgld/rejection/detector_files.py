@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, HgldError, InputError
-from hgld.io.files import atomic_write, folder_draft, replace_folder
+from hgld.io.files import atomic_write, folder_draft, read_json, replace_folder
 from hgld.io.locks import exclusive_lock
 from hgld.io.settings import Settings
 from hgld.rejection.detector import Detector
@@ -85,7 +85,7 @@ class SavedDetector:
 def is_detector_folder(folder: Path) -> bool:
     """Return whether a folder has a ``detector.json`` in the format of hgld, of any version."""
     try:
-        return str(_read_json(folder / DESCRIPTION).get("format")).startswith("hgld.detector/")
+        return str(read_json(folder / DESCRIPTION).get("format")).startswith("hgld.detector/")
     except (OSError, ValueError):
         return False
 
@@ -168,7 +168,7 @@ def load_detector(folder: Path) -> SavedDetector:
 def _read_description(folder: Path) -> _Description:
     path = folder / DESCRIPTION
     try:
-        values = _read_json(path)
+        values = read_json(path)
         if values.get("format") != _FORMAT:
             raise InputError(
                 f'{path}: expected a detector of hgld reject fit, "{_FORMAT}", but its format is '
@@ -215,10 +215,3 @@ def _savable(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         used.add(tensor.untyped_storage().data_ptr())
         tensors[name] = tensor
     return tensors
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(values, dict):
-        raise ValueError("not a mapping")
-    return values

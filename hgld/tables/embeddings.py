@@ -36,7 +36,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.columns import preview, preview_rows, read_columns, require_non_null
+from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -283,7 +283,7 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
     if "embedding" not in schema.names:
         raise InputError(f"{path}: no column embedding; found {', '.join(schema.names)}")
     kind = schema.field("embedding").type
-    if not (_is_list(kind) and pa.types.is_floating(kind.value_type)):
+    if not (is_list(kind) and pa.types.is_floating(kind.value_type)):
         raise InputError(f"{path}: the column embedding is {kind}; expected lists of float16, float32 or float64")
     vectors = np.empty((0, 0))
     start = 0
@@ -305,10 +305,6 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
         vectors[start : start + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(len(lists), dim)
         start += len(lists)
     return torch.from_numpy(vectors)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]) -> None:
