@@ -64,7 +64,8 @@ watch.observe(document.body, {subtree: true, childList: true, attributes: true, 
   new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
 check();
 """
-CARD = "document.querySelector('#card h2').textContent !== before.card"
+#: The name is shown at once, and the rest of the card when the server has sent it.
+CARD = "document.querySelector('#card h2').textContent !== before.card && !document.querySelector('.outdated')"
 DECIDED = "document.querySelector('#status b').textContent !== before.decided"
 
 

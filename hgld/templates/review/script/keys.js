@@ -115,7 +115,7 @@ const ACTIONS = {
 
   landmarks: {
     section: "Page", keys: ["l"], about: "all landmarks of the label",
-    run: () => $("body:not(.outdated) #card a[data-dialog]")?.click(),
+    run: () => $("aside:not(.outdated) #card a[data-dialog]")?.click(),
   },
   guideline: { section: "Page", keys: ["i"], about: "the guideline", run: () => $(".bar a[data-dialog]")?.click() },
   history: { section: "Page", keys: ["h"], about: "history", run: () => togglePanel("history-panel") },

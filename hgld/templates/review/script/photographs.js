@@ -88,7 +88,7 @@ export function toggleViewer() {
 
 /** Show the photographs of the current label, beginning with one of those beside the card. */
 function openViewer(first = 0) {
-  const list = $("body:not(.outdated) #photographs .photographs");
+  const list = $("aside:not(.outdated) #photographs .photographs");
   if (!list) return;
   hidePreview();
   label = list.dataset.label;

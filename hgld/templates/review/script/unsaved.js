@@ -58,7 +58,8 @@ function setMark(label, saving, unsaved) {
 /** Show no facts of another label under the current one until the server has sent its card. */
 function showCard() {
   const row = currentRow(), outdated = row !== null && state.card !== state.label;
-  document.body.classList.toggle("outdated", outdated);
+  // Not on the body: the styles of thousands of rows would be computed anew with every key.
+  $("aside").classList.toggle("outdated", outdated);
   if (!outdated) return;
   $("#card h2").textContent = nameOf(row);
   forgetPart("card");
