@@ -20,8 +20,9 @@ from measuring import print_cost
 
 from hgld.losses import SmoothAP, SupHAP, SupRankStep
 from hgld.losses.base import pair_levels
-from hgld.losses.kernels.interpolated_sums import grid_over, interpolated_sums
+from hgld.losses.kernels.interpolation import grid_over, interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels.ranking import Ranking
 
 DIMENSION = 512
 #: Groups and roots of H-GLDv2; images per landmark in a batch and among references.
@@ -87,7 +88,7 @@ class Work:
         ) -> torch.Tensor:
             grid = grid_over(scores, step)
             assert grid is not None
-            return interpolated_sums(scores, levels, weights, step, grid)
+            return interpolated_sums(Ranking(scores, levels, weights.shape[1] - 1), weights, step, grid)
 
         self._sums(sums)
 
