@@ -18,8 +18,7 @@ from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.training.backpropagation import backpropagate
-from hgld.training.freezing import freeze_parameters, require_trainable
-from hgld.training.optimisation import Optimisers, TrainingLength
+from hgld.training.optimisation import Optimisers, TrainingLength, freeze_parameters, require_trainable
 from hgld.training.precision import autocast, out_of_memory_message
 from hgld.training.run import training_loss
 from hgld.training.training_settings import TrainingSettings
