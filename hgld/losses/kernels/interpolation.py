@@ -218,16 +218,7 @@ def _cubic(u: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _to_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
-    """Spread values at items to the four points around them.
-
-    Args:
-        cells: int64 tensor: the first of the four points around each item.
-        weights: What each item adds to each of its points, four tensors of the same shape.
-        shape: Shape of the points, whose index in this order is that of the cells.
-
-    Returns:
-        float64 tensor of this shape.
-    """
+    """Add four weights of each item to the points from its cell on; return float64 points of this shape."""
     points = weights[0].new_zeros(shape)
     for shift, values in enumerate(weights):
         points.view(-1)[shift:].index_add_(0, cells.view(-1), values.view(-1))
@@ -246,13 +237,7 @@ class _Items:
     """The items of some queries by ascending score, on a grid of points for each query and class.
 
     Classes are levels plus 1: class 0 is excluded from the retrieval set and has no weight.
-
-    Args:
-        ranking: Items of all queries.
-        block: The R queries.
-        weights: float64 tensor of shape (R, L + 1, L + 1).
-        cut: Difference c where the line of the kernels begins.
-        grid: Grid of each query.
+    ``weights`` are those of the R queries of the block, float64, shape (R, L + 1, L + 1); at ``cut`` begins the line.
     """
 
     def __init__(self, ranking: Ranking, block: slice, weights: torch.Tensor, cut: float, grid: Grid) -> None:
@@ -293,10 +278,7 @@ class _Items:
     def gradient(self, upstream: torch.Tensor, kernel: _Kernel, spectrum: torch.Tensor) -> torch.Tensor:
         """Return the gradient by the score of each item as a source j of the sums: :meth:`sums` transposed.
 
-        Args:
-            upstream: Gradients of the S_k, shape (R, N), as is the result, items in their original order.
-            kernel: Kernel of h'.
-            spectrum: Spectrum of its smooth part.
+        ``upstream`` and the result have shape (R, N), items in their original order; ``kernel`` is that of h'.
         """
         is_target, level = self._targets()
         sorted_upstream = upstream.gather(1, self._order).mul_(is_target)

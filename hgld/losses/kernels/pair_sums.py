@@ -88,12 +88,6 @@ def block_sums(k_scores: torch.Tensor, j_scores: torch.Tensor, weights: torch.Te
 
     This function and :func:`block_slopes` have no control flow that depends on data, so ``torch.compile`` can trace
     them as a whole.
-
-    Args:
-        k_scores: Scores of the items k, shape (rows, k).
-        j_scores: Scores of the items j, shape (rows, j).
-        weights: Weights of the items j, shape (rows, j).
-        step: Step h.
     """
     return step.value(j_scores.unsqueeze(1) - k_scores.unsqueeze(2)).mul_(weights.unsqueeze(1)).sum(2)
 
