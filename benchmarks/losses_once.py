@@ -83,12 +83,10 @@ class Work:
     def interpolation(self) -> None:
         """Sum H^- over the lower levels by interpolation."""
 
-        def sums(
-            scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: SupRankStep
-        ) -> torch.Tensor:
-            grid = grid_over(scores, step)
+        def sums(ranking: Ranking, weights: torch.Tensor, step: SupRankStep) -> torch.Tensor:
+            grid = grid_over(ranking.scores, step)
             assert grid is not None
-            return interpolated_sums(Ranking(scores, levels, weights.shape[1] - 1), weights, step, grid)
+            return interpolated_sums(ranking, weights, step, grid)
 
         self._sums(sums)
 
@@ -108,7 +106,7 @@ class Work:
         n_items = torch.stack([(levels == level).sum(1) for level in range(depth + 1)])
         n_pairs = (n_items[1:] * n_items.cumsum(0)[:-1]).sum().item()
         (self.folder / "pairs.txt").write_text(str(n_pairs))
-        sums(scores, levels, lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
+        sums(Ranking(scores, levels, depth), lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
 
 
 def main() -> None:

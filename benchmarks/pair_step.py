@@ -25,6 +25,7 @@ from report import table
 
 from hgld.compute.compiled import SWITCH, is_compiled
 from hgld.losses.kernels.pair_sums import block_slopes, block_sums, pair_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import LeakyStep, Sigmoid, Step, SupRankStep
 
 N_QUERIES, N_POSITIVES, N_NEGATIVES = 8, 250, 1000
@@ -80,7 +81,7 @@ def _ways(step: Step, dtype: torch.dtype) -> dict[str, Callable[[], Seconds]]:
     def loops() -> Seconds:
         leaf = scores.clone().requires_grad_()
         started = time.process_time()
-        result = pair_sums(leaf, levels, level_weights, step)
+        result = pair_sums(Ranking(leaf, levels, 1), level_weights, step)
         between = time.process_time()
         result.backward(torch.ones_like(result))
         return between - started, time.process_time() - between

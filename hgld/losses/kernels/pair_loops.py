@@ -117,7 +117,9 @@ def _sum_pairs(
             for begin in range(begin_j, end_j, len(quotients)):
                 part = slice(begin, min(begin + len(quotients), end_j))
                 n_part = part.stop - begin
-                pairs = (items[part], quotients[:n_part], factors[part], constants)
+                # Views are made once for all items k, as numba counts references to each.
+                items_j, quotients_j = items[part], quotients[:n_part]
+                factors_j, slopes_j = factors[part], slopes[part]
                 centre = -1
                 for k in range(begin_k, end_k):
                     if centre < 0 or abs(items[k] - items[centre]) > NEAR * tau:
@@ -127,9 +129,11 @@ def _sum_pairs(
                     factor = quotients.dtype.type(x[k] * reciprocal[centre])
                     if is_gradient:
                         grad_k = upstream[query, items_by_level[k]]
-                        totals[k] -= grad_k * _slopes_of_item(items[k], factor, *pairs, grad_k, slopes[part])
+                        totals[k] -= grad_k * _slopes_of_item(
+                            items[k], factor, items_j, quotients_j, factors_j, constants, grad_k, slopes_j
+                        )
                     else:
-                        totals[k] += _sum_of_item(items[k], factor, *pairs)
+                        totals[k] += _sum_of_item(items[k], factor, items_j, quotients_j, factors_j, constants)
             own = 0.0 if is_gradient else query_weights[level, level] * (0.5 + constants[2])
             for k in range(begin_k, end_k):
                 result[query, items_by_level[k]] += totals[k] - own

@@ -1,7 +1,7 @@
 """Sums of any step over all pairs, in blocks that fit into a cache and are not stored.
 
 The common steps are summed by compiled loops where those work (:mod:`~hgld.losses.kernels.pair_loops`), and other
-steps, or on a GPU, by torch. A pair of H^- in float32, forward and backward, takes 1.2 ns by the loops and 5 ns by
+steps, or on a GPU, by torch. A pair of H^- in float32, forward and backward, takes 0.8 ns by the loops and 5 ns by
 torch (``benchmarks/pair_step.py``).
 """
 
@@ -15,36 +15,32 @@ import torch
 from hgld.compute.compiled import is_compiled
 from hgld.losses.kernels.autograd import first_derivative_only
 from hgld.losses.kernels.pair_loops import has_loop, loop_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Step
 
 #: Pairs of one block: as many as the caches of a CPU hold, or as keep a GPU busy.
 BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**25}
 
 
-def pair_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
+def pair_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.Tensor:
     """Return S_k of every positive item k (:mod:`~hgld.losses.kernels.step_sums`) over the pairs that have a weight.
 
     Memory is O(n_query x n_items + block); the backward pass recomputes the blocks.
 
     Args:
-        scores: float32 or float64 tensor of shape (n_query, n_items); the only argument with a gradient.
-        levels: int64 tensor of the same shape: 0 to L, or -1 for items excluded from the query's retrieval set.
+        ranking: The items.
         weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1) and the dtype of
-            ``scores``.
+            the scores.
         step: Step h.
     """
-    return _PairSums.apply(scores, levels, weights, step)  # type: ignore[no-any-return]
+    return _PairSums.apply(ranking.scores, ranking, weights, step)  # type: ignore[no-any-return]
 
 
 class _PairSums(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step
-    ) -> torch.Tensor:
-        ascending, order = levels.to(torch.int16).sort(dim=1)
-        bounds = torch.arange(weights.shape[1] + 1, dtype=torch.int16, device=levels.device)
-        starts = torch.searchsorted(ascending, bounds.expand(len(levels), -1).contiguous())
-        items = (scores, levels, order, starts, weights)
+    def forward(ctx: Any, scores: torch.Tensor, ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.Tensor:
+        order, starts = ranking.by_level
+        items = (scores, ranking.levels, order, starts, weights)
         ctx.save_for_backward(*items)
         ctx.step, ctx.by_loop = step, is_compiled(scores.device) and has_loop(scores, step)
         if ctx.by_loop:

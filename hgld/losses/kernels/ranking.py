@@ -58,6 +58,20 @@ class Ranking:
         """Levels in this order."""
         return self.levels.gather(1, self.order)
 
+    @cached_property
+    def by_level(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """int64 indices of the items by level, and the place of the first of each level, and the number of all.
+
+        Shapes (n_query, n_items) and (n_query, L + 2).
+        """
+        levels = self.levels.to(torch.int16)  # which NumPy sorts by counting
+        if levels.device.type == "cpu":
+            order = torch.from_numpy(np.argsort(levels.numpy(), axis=1, kind="stable"))
+        else:
+            order = levels.argsort(1)
+        bounds = torch.arange(self.n_levels + 2, dtype=torch.int16, device=levels.device)
+        return order, torch.searchsorted(levels.gather(1, order), bounds.expand(len(levels), -1).contiguous())
+
 
 @torch.no_grad()
 def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
@@ -65,7 +79,7 @@ def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
     if not is_compiled(weights.device):
         return _counts_by_level(ranking, weights)
     sums = torch.zeros_like(ranking.ascending, memory_format=torch.contiguous_format)
-    arrays = (ranking.ascending, ranking.order, ranking.sorted_levels, weights, sums)
+    arrays = (ranking.ascending, ranking.order, ranking.sorted_levels.to(torch.int16), weights, sums)
     _counts_from_the_top(*(array.contiguous().numpy() for array in arrays))
     return sums
 

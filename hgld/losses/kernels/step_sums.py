@@ -58,7 +58,7 @@ def _smooth_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.T
         pairs -= PAIRS_PER_ITEM * ranking.scores.shape[1]
         if pairs > 0 and (grid := grid_over(ranking.scores, step)) and pairs > PAIRS_PER_POINT * grid.n_points:
             return interpolated_sums(ranking, weights, step, grid)
-    return pair_sums(ranking.scores, ranking.levels, weights, step)
+    return pair_sums(ranking, weights, step)
 
 
 def rank(ranking: Ranking, *, plus: Step, minus: Step) -> torch.Tensor:

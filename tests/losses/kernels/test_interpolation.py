@@ -219,9 +219,12 @@ def test_interpolation_and_pairs_agree(name: str) -> None:
     weights = torch.rand(3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     upstream = torch.randn(scores.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
-    for method in (pair_sums, sums_of):
+    for is_by_pair in (True, False):
         leaf = scores.clone().requires_grad_()
-        sums = method(leaf, levels, weights, STEPS[name])
+        if is_by_pair:
+            sums = pair_sums(Ranking(leaf, levels, 3), weights, STEPS[name])
+        else:
+            sums = sums_of(leaf, levels, weights, STEPS[name])
         results.append((sums.detach(), *torch.autograd.grad(sums, leaf, upstream)))
     torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(results[1][1], results[0][1], rtol=0, atol=1e-6 * float(results[0][1].abs().max()))

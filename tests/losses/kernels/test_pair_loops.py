@@ -13,6 +13,7 @@ from hgld.compute.compiled import SWITCH, is_compiled
 from hgld.losses.kernels import pair_loops
 from hgld.losses.kernels.pair_loops import has_loop
 from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 
 pytestmark = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
@@ -40,7 +41,7 @@ def both_ways(
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SWITCH, switch)
             leaf = scores.clone().requires_grad_()
-            sums = pair_sums(leaf, levels, weights, step)
+            sums = pair_sums(Ranking(leaf, levels, weights.shape[1] - 1), weights, step)
             results.append((sums.detach(), torch.autograd.grad(sums, leaf, upstream)[0]))
     return results
 
@@ -133,6 +134,6 @@ def test_scores_and_steps_without_a_loop_are_summed_by_torch() -> None:
 
 def test_nan_scores_give_nan_sums() -> None:
     scores = torch.tensor([[0.1, math.nan, 0.3]], requires_grad=True)
-    sums = pair_sums(scores, torch.tensor([[1, 0, 0]]), torch.ones(1, 2, 2), Sigmoid())
+    sums = pair_sums(Ranking(scores, torch.tensor([[1, 0, 0]]), 1), torch.ones(1, 2, 2), Sigmoid())
     assert sums[0, 0].isnan()
     assert sums[0, 1:].tolist() == [0.0, 0.0]
