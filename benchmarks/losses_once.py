@@ -20,8 +20,9 @@ from measuring import print_cost
 
 from hgld.losses import SmoothAP, SupHAP, SupRankStep
 from hgld.losses.base import pair_levels
-from hgld.losses.kernels.interpolated_sums import grid_over, interpolated_sums
+from hgld.losses.kernels.interpolation import grid_over, interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels.ranking import Ranking
 
 DIMENSION = 512
 #: Groups and roots of H-GLDv2; images per landmark in a batch and among references.
@@ -82,12 +83,10 @@ class Work:
     def interpolation(self) -> None:
         """Sum H^- over the lower levels by interpolation."""
 
-        def sums(
-            scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: SupRankStep
-        ) -> torch.Tensor:
-            grid = grid_over(scores, step)
+        def sums(ranking: Ranking, weights: torch.Tensor, step: SupRankStep) -> torch.Tensor:
+            grid = grid_over(ranking.scores, step)
             assert grid is not None
-            return interpolated_sums(scores, levels, weights, step, grid)
+            return interpolated_sums(ranking, weights, step, grid)
 
         self._sums(sums)
 
@@ -107,7 +106,7 @@ class Work:
         n_items = torch.stack([(levels == level).sum(1) for level in range(depth + 1)])
         n_pairs = (n_items[1:] * n_items.cumsum(0)[:-1]).sum().item()
         (self.folder / "pairs.txt").write_text(str(n_pairs))
-        sums(scores, levels, lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
+        sums(Ranking(scores, levels, depth), lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ one process with one thread; the table holds their least times, forward and back
 
 - *torch*: blocks of the pairs of a query, as computed without compiled loops;
 - *torch, factors*: the same with sigma(t / tau) = 1 / (1 + exp(s_k / tau) exp(-s_j / tau)), so that no pair has an
-  exponential. It overflows where scores span 88 tau; the compiled loops keep exponents apart;
+  exponential. It overflows where scores span 88 tau; the compiled loops take them relative to an item k;
 - *torch.compile*: the blocks of *torch*, compiled by Inductor; it needs a C++ compiler;
-- *numba*: the compiled loops of hgld, with all that is around them.
+- *numba*: the compiled loops of hgld, with all that is around them; LeakyStep has none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from report import table
 
 from hgld.compute.compiled import SWITCH, is_compiled
 from hgld.losses.kernels.pair_sums import block_slopes, block_sums, pair_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import LeakyStep, Sigmoid, Step, SupRankStep
 
 N_QUERIES, N_POSITIVES, N_NEGATIVES = 8, 250, 1000
@@ -66,10 +67,10 @@ def _ways(step: Step, dtype: torch.dtype) -> dict[str, Callable[[], Seconds]]:
             with torch.no_grad():
                 started = time.process_time()
                 for k, j in queries:
-                    sums(k, j, weights, True, step)
+                    sums(k, j, weights, step)
                 between = time.process_time()
                 for k, j in queries:
-                    slopes(k, j, weights, upstream, True, step)
+                    slopes(k, j, weights, upstream, step)
             return between - started, time.process_time() - between
 
         return way
@@ -80,7 +81,7 @@ def _ways(step: Step, dtype: torch.dtype) -> dict[str, Callable[[], Seconds]]:
     def loops() -> Seconds:
         leaf = scores.clone().requires_grad_()
         started = time.process_time()
-        result = pair_sums(leaf, levels, level_weights, step)
+        result = pair_sums(Ranking(leaf, levels, 1), level_weights, step)
         between = time.process_time()
         result.backward(torch.ones_like(result))
         return between - started, time.process_time() - between
@@ -93,9 +94,9 @@ def _ways(step: Step, dtype: torch.dtype) -> dict[str, Callable[[], Seconds]]:
         ways["torch.compile"] = blocks(
             torch.compile(block_sums, fullgraph=True), torch.compile(block_slopes, fullgraph=True)
         )
-    if is_compiled():
+    if is_compiled() and not isinstance(step, LeakyStep):
         ways["numba"] = loops
-    else:
+    elif not is_compiled():
         print(f"compiled loops are not measured: {SWITCH} is 0, or numba is missing")
     return ways
 
@@ -107,7 +108,7 @@ def _near(k: torch.Tensor, j: torch.Tensor, tau: float) -> torch.Tensor:
 
 
 def _factored_sums(
-    k: torch.Tensor, j: torch.Tensor, _weights: torch.Tensor, _uniform: bool, step: Sigmoid | SupRankStep
+    k: torch.Tensor, j: torch.Tensor, _weights: torch.Tensor, step: Sigmoid | SupRankStep
 ) -> torch.Tensor:
     near = _near(k, j, step.tau)
     if isinstance(step, SupRankStep):
@@ -121,7 +122,6 @@ def _factored_slopes(
     j: torch.Tensor,
     _weights: torch.Tensor,
     upstream: torch.Tensor,
-    _uniform: bool,
     step: Sigmoid | SupRankStep,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     near = _near(k, j, step.tau)

@@ -23,11 +23,10 @@ from hgld.gldv2.files import N_SHARDS, SHARD_BYTES
 from hgld.hierarchy.label_sets import Labelling
 from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel, build_model
-from hgld.training.freezing import freeze_parameters, require_trainable
-from hgld.training.optimiser_settings import GroupSettings
+from hgld.training.optimisation import freeze_parameters, require_trainable
 from hgld.training.run import is_finished, training_loss
 from hgld.training.training_images import TrainingImages
-from hgld.training.training_settings import TrainingSettings
+from hgld.training.training_settings import GroupSettings, TrainingSettings
 
 #: Landmarks, super-categories and roots of the train split of H-GLDv2 (paper, Sec. VII).
 _GLDV2_CLASSES = (46_593, 78, 2)

@@ -95,7 +95,7 @@ class Loss(nn.Module):
             embeddings: float32 or float64 tensor of shape (B, d).
             labels: int64 tensor of shape (B, L); or (B, K, L), if the loss takes label sets.
             reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
-                gradient, see :func:`~hgld.losses.kernels.products.inner_products`; or None.
+                gradient, see :func:`~hgld.losses.kernels.autograd.inner_products`; or None.
             reference_labels: int64 tensor of shape (N, L) or (N, K', L), or None.
 
         Returns:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.derivatives import first_derivative_only
-from hgld.losses.kernels.pair_loss import PairLoss, mean_over_queries
+from hgld.losses.kernels.autograd import first_derivative_only
+from hgld.losses.kernels.class_losses import PairLoss, mean_over_queries
 
 
 class BlackBoxAP(PairLoss):
@@ -41,7 +41,7 @@ class BlackBoxAP(PairLoss):
         self.margin = margin
 
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.pair_loss.PairLoss.forward_pairs`."""
+        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         handicap = self.margin * torch.randn_like(scores).abs() * (positives.to(scores.dtype) - 0.5)
         ranked = scores - handicap
         ranks: torch.Tensor = _BlackBoxRanks.apply(ranked, self.lambda_)

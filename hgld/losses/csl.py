@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss
-from hgld.losses.kernels.proxies import check_proxies, uniform_proxies
+from hgld.losses.kernels.class_losses import check_proxies, uniform_proxies
 
 #: The authors' margins by number of levels, finest level first.
 CSL_MARGINS = {

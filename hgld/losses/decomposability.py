@@ -12,8 +12,7 @@ import torch
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.pair_loss import PairLoss
-from hgld.losses.kernels.proxies import ProxyBasedLoss, uniform_proxies
+from hgld.losses.kernels.class_losses import PairLoss, ProxyBasedLoss, uniform_proxies
 from hgld.losses.kernels.steps import check_temperature
 
 #: How the pairs of L_DG are averaged.
@@ -64,7 +63,7 @@ class DecomposabilityLoss(PairLoss):
         self.reduction = reduction
 
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.pair_loss.PairLoss.forward_pairs`."""
+        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positive_terms = torch.where(positives, functional.relu(self.alpha - scores), 0)
         negative_terms = torch.where(negatives, functional.relu(scores - self.beta), 0)
         if self.reduction == "violating":
@@ -110,7 +109,7 @@ class ProxyLoss(ProxyBasedLoss):
         self.proxies = uniform_proxies(n_classes, dim)
 
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.proxies.ProxyBasedLoss.forward_proxies`."""
+        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         logits = embeddings @ proxies.T / self.eta
         if classes.ndim == 1:

@@ -16,8 +16,8 @@ from torch.nn.functional import pad
 from hgld.compute.dtypes import at_least_float32
 from hgld.compute.processes import current_processes
 from hgld.errors import InputError
+from hgld.losses.kernels.autograd import first_derivative_only
 from hgld.losses.kernels.batches import Labels, checked_labels
-from hgld.losses.kernels.derivatives import first_derivative_only
 
 
 def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:

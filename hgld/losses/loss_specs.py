@@ -22,14 +22,13 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
-from hgld.losses.kernels.relevance_options import RelevanceName
+from hgld.losses.hierarchical_ap import FinerStep, RelevanceName
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
 from hgld.losses.simix import SiMix
-from hgld.losses.sum_over_levels import SumOverLevels
-from hgld.losses.sup_hap import FinerStep
+from hgld.losses.softmax import ArcFace
+from hgld.losses.weighted_sum import SumOverLevels
 
 #: Which levels a loss of classes sees: the finest, or the sum or the mean over all.
 Levels = Literal["finest", "all", "mean"]
@@ -44,7 +43,7 @@ DECOMPOSABILITY_LOSSES: Mapping[str, Callable[..., Loss]] = {
 }
 
 #: Parameters that only make sense in code.
-CODE_ONLY = frozenset({"level", "mixup"})
+CODE_ONLY = frozenset({"level", "mixup", "plus"})
 #: Types in settings of parameters that also accept functions in code.
 SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName, "finer": FinerStep}
 

@@ -7,10 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.class_loss import ClassLoss
-from hgld.losses.kernels.pair_loss import euclidean_distances
-from hgld.losses.kernels.products import inner_products
-from hgld.losses.kernels.proxies import check_classes
+from hgld.losses.kernels.autograd import inner_products
+from hgld.losses.kernels.class_losses import ClassLoss, check_classes, euclidean_distances
 
 
 class MarginLoss(ClassLoss):
@@ -78,7 +76,7 @@ class MarginLoss(ClassLoss):
         reference_embeddings: torch.Tensor | None = None,
         reference_classes: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.class_loss.ClassLoss.forward_classes`."""
+        """See :meth:`~hgld.losses.kernels.class_losses.ClassLoss.forward_classes`."""
         check_classes(classes, self.n_classes)
         references = embeddings if reference_embeddings is None else reference_embeddings
         same = classes[:, None] == (classes if reference_classes is None else reference_classes)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.proxies import ProxyBasedLoss
+from hgld.losses.kernels.class_losses import ProxyBasedLoss
 
 
 class ProxyGML(ProxyBasedLoss):
@@ -53,7 +53,7 @@ class ProxyGML(ProxyBasedLoss):
         self.proxies = nn.Parameter(torch.empty(n_proxies, dim).uniform_(-bound, bound))
 
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.proxies.ProxyBasedLoss.forward_proxies`."""
+        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         owners = torch.arange(self.n_classes, device=classes.device).repeat_interleave(self.proxies_per_class)
         scores = embeddings @ proxies.T

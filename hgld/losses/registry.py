@@ -2,50 +2,40 @@
 
 To add a loss to hgld, write it in a file of its own and enter it here: its options in settings are the parameters of
 its constructor (:mod:`~hgld.losses.loss_specs`). Other packages declare theirs as entry points
-(:mod:`~hgld.losses.installed_losses`). Defaults are what the authors of the papers ran on most datasets, except h^-,
+(:func:`installed_losses`). Defaults are what the authors of the papers ran on most datasets, except h^-,
 which is that of Eq. 4; the option ``variant`` chooses another (:func:`~hgld.losses.suprank_step`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from pydantic import Field, create_model
 
+from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
-from hgld.losses.arcface import ArcFace
+from hgld.losses.average_precision import SmoothAP, SupAP, roadmap
 from hgld.losses.base import Loss
 from hgld.losses.blackbox_ap import BlackBoxAP
-from hgld.losses.contrastive import ContrastiveLoss, XBMContrastive
-from hgld.losses.cross_entropy import CrossEntropy
 from hgld.losses.csl import CSL
 from hgld.losses.decomposability import ProxyLoss
-from hgld.losses.fast_ap import FastAP
-from hgld.losses.happier import happier
-from hgld.losses.installed_losses import installed_losses
-from hgld.losses.lifted_structure import LiftedStructureLoss
+from hgld.losses.hierarchical_ap import SmoothHAP, SupHAP, happier
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
 from hgld.losses.margin import MarginLoss
-from hgld.losses.multi_similarity import MultiSimilarityLoss
+from hgld.losses.ndcg import SmoothNDCG, SupNDCG, rod_ndcg
+from hgld.losses.pair_losses import ContrastiveLoss, LiftedStructureLoss, MultiSimilarityLoss, XBMContrastive
 from hgld.losses.proxy_gml import ProxyGML
-from hgld.losses.proxy_nca import ProxyNCA
-from hgld.losses.proxy_nca_pp import ProxyNCAPP
-from hgld.losses.roadmap import roadmap
-from hgld.losses.rod_ndcg import rod_ndcg
-from hgld.losses.rod_recall import rod_recall
-from hgld.losses.smooth_ap import SmoothAP
-from hgld.losses.smooth_hap import SmoothHAP
-from hgld.losses.smooth_ndcg import SmoothNDCG
-from hgld.losses.smooth_recall import SmoothRecall
-from hgld.losses.soft_bin_ap import SoftBinAP
-from hgld.losses.sup_ap import SupAP
-from hgld.losses.sup_hap import SupHAP
-from hgld.losses.sup_ndcg import SupNDCG
-from hgld.losses.sup_recall import SupRecall
-from hgld.losses.triplet import TripletLoss
-from hgld.losses.triplet_sct import SelectivelyContrastiveTriplet
+from hgld.losses.proxy_nca import ProxyNCA, ProxyNCAPP
+from hgld.losses.recall import SmoothRecall, SupRecall, rod_recall
+from hgld.losses.soft_bin_ap import FastAP, SoftBinAP
+from hgld.losses.softmax import ArcFace, CrossEntropy
+from hgld.losses.triplet import SelectivelyContrastiveTriplet, TripletLoss
+
+#: Group of the entry points: ``name = "module:constructor"``, where the name is that of the loss in settings.
+GROUP = "hgld.losses"
 
 _OWN_LOSSES: Mapping[str, LossSpec] = {
     "smooth_ap": with_simix(spec(SmoothAP)),
@@ -100,6 +90,43 @@ class _Losses(Mapping[str, LossSpec]):
 
 #: Specifications of all losses, by name; those of other packages are the last.
 LOSSES: Mapping[str, LossSpec] = _Losses()
+
+
+def installed_losses(taken: Collection[str]) -> dict[str, LossSpec]:
+    """Return the specifications of losses that installed packages declare, by their names in settings.
+
+    A constructor is a subclass of :class:`~hgld.losses.Loss`, whose parameters become options as those of hgld's own
+    losses do (:func:`~hgld.losses.loss_specs.spec`); or it is a :class:`~hgld.losses.loss_specs.LossSpec`.
+
+    Args:
+        taken: Names of hgld's own losses.
+
+    Raises:
+        ConfigurationError: A name is taken or declared twice, or a declared loss cannot be imported or is none.
+    """
+    found: dict[str, LossSpec] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
+        if entry.name in taken or entry.name in found:
+            raise ConfigurationError(f"{_origin(entry)}: there is another loss of this name; choose a new one")
+        found[entry.name] = _load(entry)
+    return found
+
+
+def _load(entry: EntryPoint) -> LossSpec:
+    try:
+        loaded = entry.load()
+        if isinstance(loaded, LossSpec):
+            return loaded
+        if isinstance(loaded, type) and issubclass(loaded, Loss):
+            return spec(loaded)
+    except Exception as error:  # whatever the import of somebody's module may raise
+        raise ConfigurationError(f"{_origin(entry)}: {type(error).__name__}: {error}") from error
+    raise ConfigurationError(f"{_origin(entry)}: it is no subclass of hgld.losses.Loss")
+
+
+def _origin(entry: EntryPoint) -> str:
+    package = f" of {entry.dist.name}" if entry.dist is not None else ""
+    return f"the loss {entry.name} ({entry.value}){package}"
 
 
 class LossSettings(Settings):

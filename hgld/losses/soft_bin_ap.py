@@ -1,11 +1,11 @@
-"""SoftBin-AP, average precision of a soft histogram of the scores."""
+"""SoftBin-AP and FastAP, average precision of a soft histogram of the scores or of squared distances."""
 
 from __future__ import annotations
 
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.pair_loss import PairLoss, mean_over_queries
+from hgld.losses.kernels.class_losses import PairLoss, mean_over_queries
 
 
 class SoftBinAP(PairLoss):
@@ -39,7 +39,7 @@ class SoftBinAP(PairLoss):
         self.n_bins = n_bins
 
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.pair_loss.PairLoss.forward_pairs`."""
+        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         last = self.n_bins - 1
         position = ((1 - scores) * last / 2).clamp(0, last)
         upper = position.detach().floor().clamp(max=last - 1)
@@ -58,3 +58,28 @@ class SoftBinAP(PairLoss):
         n_positives = positives.sum(dim=1)
         losses = 1 - (hits * precision).sum(dim=1) / n_positives.clamp(min=1)
         return mean_over_queries(losses, n_positives)
+
+
+class FastAP(SoftBinAP):
+    """1 - AP of a histogram of squared distances (Cakir et al., CVPR 2019).
+
+    Squared distances of unit vectors are 2 - 2 s, so their ``n_bins`` + 1 bins from 0 to 4 are those of
+    :class:`~hgld.losses.SoftBinAP` from 1 to -1. The query is excluded from its own retrieval set.
+    pytorch-metric-learning has the same loss, but without references.
+
+    Args:
+        n_bins: Number of intervals between bin centres, at least 1.
+
+    Raises:
+        ConfigurationError: There are too few bins.
+        InputError: (when called) No query has a positive.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> FastAP()(embeddings, torch.tensor([[0], [0], [1]]))
+    tensor(0.5000)
+    """
+
+    def __init__(self, n_bins: int = 10) -> None:
+        if n_bins < 1:
+            raise ConfigurationError(f"`n_bins` is {n_bins}; expected at least 1")
+        super().__init__(n_bins + 1, include_query=False)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 import torch
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.losses.average_precision import SmoothAP, SupAP
 from hgld.losses.base import pair_levels
 from hgld.losses.kernels.batches import Labels, checked_batch
-from hgld.losses.kernels.metric_surrogates import APLoss
 from hgld.losses.kernels.rank_loss import BLOCK_SCORES
 from hgld.losses.kernels.steps import HEAVISIDE, Sigmoid, Step, SupRankStep
-from hgld.losses.smooth_ap import SmoothAP
-from hgld.losses.sup_ap import SupAP
 
 #: Slope from which on a gradient is not negligible (Brown et al., supplementary material, section 3).
 NEGLIGIBLE_SLOPE = 0.005
@@ -62,7 +60,7 @@ def ap_errors(embeddings: torch.Tensor, labels: Labels, step: Step) -> torch.Ten
     tensor([0.1452, 0.1293])
     """
     scores, levels, n_levels = _scores_and_levels(embeddings, labels)
-    surrogate: APLoss = SmoothAP(step=step) if isinstance(step, Sigmoid) else SupAP(step=step)
+    surrogate = SmoothAP(step=step) if isinstance(step, Sigmoid) else SupAP(step=step)
     exact = SupAP(step=HEAVISIDE)
     rows = max(1, BLOCK_SCORES // len(scores))
     errors = []

@@ -1,14 +1,18 @@
-"""The triplet loss with several ways of mining."""
+"""The triplet loss with several ways of mining, and its selectively contrastive variant."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
+from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.metric_learning_loss import MetricLearningLoss
+from hgld.losses.kernels.class_losses import MetricLearningLoss, PairLoss
+from hgld.losses.kernels.steps import check_temperature
 
+#: Score above which a positive is taken for a copy of the query, as in the authors' code.
+COPY = 0.9999
 #: How triplets are selected, see :class:`TripletLoss`.
 Mining = Literal["semihard", "easy_positive", "all"]
 
@@ -50,18 +54,51 @@ class TripletLoss(MetricLearningLoss):
             miner = None
         else:
             raise ConfigurationError(f'`mining` is "{mining}"; choose semihard, easy_positive or all')
-        super().__init__(losses.TripletMarginLoss(margin=margin, distance=cosine), miner)
-        self.include_query = include_query
+        loss = losses.TripletMarginLoss(margin=margin, distance=cosine)
+        super().__init__(loss, miner, include_query=include_query)
 
-    def forward_classes(
-        self,
-        embeddings: torch.Tensor,
-        classes: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_classes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """See :meth:`~hgld.losses.kernels.class_loss.ClassLoss.forward_classes`."""
-        if reference_embeddings is None and self.include_query:
-            # the library excludes queries only if the references' classes are the same object
-            reference_embeddings, reference_classes = embeddings, classes.clone()
-        return super().forward_classes(embeddings, classes, reference_embeddings, reference_classes)
+
+class SelectivelyContrastiveTriplet(PairLoss):
+    """Easiest positive and hardest negative of each query, of which hard negatives are only pushed away.
+
+    Xuan et al., Hard Negative Examples are Hard, but Useful, ECCV 2020. With s_p the score of the most similar
+    positive of a query and s_n that of the most similar negative, the mean over queries of ::
+
+        weight s_n                              if s_n > s_p or s_n > hard
+        log(1 + exp((s_n - s_p) / tau))         else
+
+    A query is not its own positive, nor are positives with a score above 0.9999, which are taken for copies of it.
+    Queries without a positive or without a negative are not counted.
+
+    Args:
+        tau: Temperature, at least 1e-8.
+        hard: Score above which a negative is hard in any case.
+        weight: Weight lambda of the hard negatives, 0 or more.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> SelectivelyContrastiveTriplet()(embeddings, torch.tensor([[0], [0], [1]]))
+    tensor(0.8800)
+    """
+
+    def __init__(self, tau: float = 0.1, hard: float = 0.8, weight: float = 1.0) -> None:
+        super().__init__(include_query=False)
+        check_temperature("tau", tau)
+        if not weight >= 0:
+            raise ConfigurationError(f"`weight` is {weight}; expected 0 or more")
+        self.tau = tau
+        self.hard = hard
+        self.weight = weight
+
+    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
+        positives = positives & (scores <= COPY)
+        valid = positives.any(dim=1) & negatives.any(dim=1)
+        positive = scores.masked_fill(~positives, -2)[valid].amax(dim=1)
+        negative = scores.masked_fill(~negatives, -2)[valid].amax(dim=1)
+        is_hard = (negative > positive) | (negative > self.hard)
+        easy_terms = functional.softplus((negative - positive) / self.tau)
+        terms = torch.where(is_hard, self.weight * negative, easy_terms)
+        return terms.sum() / valid.sum().clamp(min=1)

@@ -33,8 +33,7 @@ from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_files import save_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate
-from hgld.training.freezing import freeze_parameters, require_trainable
-from hgld.training.optimisation import Optimisers, TrainingLength
+from hgld.training.optimisation import Optimisers, TrainingLength, freeze_parameters, require_trainable
 from hgld.training.precision import autocast, backbone_dtype, divergence_message, format_loss, out_of_memory_message
 from hgld.training.random_state import random_state, set_random_state
 from hgld.training.run_folder import RunFolder

@@ -23,8 +23,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.losses.loss_specs import LabelSpace
-from hgld.training.sampler_settings import HierarchicalSettings
-from hgld.training.training_settings import DataSettings, TrainingSettings
+from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings
 
 
 class TrainingImages:

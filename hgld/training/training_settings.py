@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from hgld.datasets.samplers import Packing, SmallClasses
 from hgld.datasets.splits import OPEN_SET_SHARE
 from hgld.datasets.transforms import ImageSettings
 from hgld.io.settings import Settings
+from hgld.losses.cross_batch_memory import Reduction, StoredType
 from hgld.losses.registry import LOSSES, LossSettings, loss_settings
 from hgld.models.model_settings import FEATURES, ModelSettings
 from hgld.training.loggers import LoggerName
-from hgld.training.optimiser_settings import OptimiserSettings
-from hgld.training.sampler_settings import ClassBalancedSettings, MemorySettings, SamplerSettings
 
 if TYPE_CHECKING:
     AnyLoss = LossSettings
@@ -100,6 +100,155 @@ class DataSettings(Settings):
                 f"{self.test or 'not set'}"
             )
         return self
+
+
+class ClassBalancedSettings(Settings):
+    """Batches of random classes with the same number of images each.
+
+    Args:
+        per_class: Number of images per class in a batch.
+        packing: How an epoch is divided into batches: ``most`` has as many as possible; ``greedy`` are those of the
+            authors, ``independent`` those of pytorch-metric-learning; see
+            :class:`~hgld.datasets.samplers.ClassBalancedSampler`.
+        max_per_class: Maximum number of images per class in an epoch; None for no limit.
+        small_classes: Whether classes with fewer than ``per_class`` images are excluded or repeat images.
+        n_batches: Number of batches per epoch of the packing ``independent``; None for the number of training images
+            divided by ``batch_size``.
+    """
+
+    name: Literal["class_balanced"] = "class_balanced"
+    per_class: PositiveInt = 4
+    packing: Packing = "most"
+    max_per_class: PositiveInt | None = None
+    small_classes: SmallClasses = "exclude"
+    n_batches: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _require_packing(self) -> ClassBalancedSettings:
+        if self.packing != "independent" and self.n_batches is not None:
+            raise ValueError(f"n_batches is a setting of the packing independent, not of {self.packing}")
+        if self.packing == "independent" and self.max_per_class is not None:
+            raise ValueError("max_per_class is a setting of the packings most and greedy, not of independent")
+        return self
+
+
+class HierarchicalSettings(Settings):
+    """Batches from few super-classes (Cakir et al., Deep Metric Learning to Rank).
+
+    Args:
+        per_class: Number of images per class in a batch.
+        super_classes: Number of super-classes in a batch.
+        batches_per_tuple: Number of batches drawn from the same super-classes.
+        small_classes: Whether classes with fewer than ``per_class`` images repeat images, and super-classes with too
+            few classes make smaller batches, as in the authors' code, or both are excluded.
+    """
+
+    name: Literal["hierarchical"] = "hierarchical"
+    per_class: PositiveInt = 4
+    super_classes: PositiveInt = 2
+    batches_per_tuple: PositiveInt = 5
+    small_classes: SmallClasses = "repeat"
+
+
+SamplerSettings = Annotated[ClassBalancedSettings | HierarchicalSettings, Field(discriminator="name")]
+
+
+class MemorySettings(Settings):
+    """Cross-batch memory (Wang et al.): embeddings of earlier batches as additional references of the loss.
+
+    Args:
+        size: Number of embeddings in the memory; None for the number of training images.
+        weight: Weight of the loss against the memory; the loss within the batch has weight 1.
+        reduction: Whether the two are averaged with their weights (``mean``, as in SupRank) or added (``sum``, as in
+            ROADMAP and by Wang et al.).
+        start_epoch: First epoch that uses the memory, counted from 1, as ``activate`` of SupRank and
+            ``activate_after`` of ROADMAP; it is filled from the first step on.
+        unique: Whether the memory holds the newest embedding of every training image, as ROADMAP's on SOP and CUB,
+            instead of a queue in which an image can be several times, as SupRank's and ROADMAP's on iNaturalist.
+        dtype: Type in which embeddings are stored. ``float16`` and ``bfloat16`` take half the memory of ``float32``
+            and change scores by at most 2^-11 and 2^-8; losses multiply and add them in float32.
+    """
+
+    size: PositiveInt | None = None
+    weight: PositiveFloat = 1.0
+    reduction: Reduction = "mean"
+    start_epoch: PositiveInt = 1
+    unique: bool = False
+    dtype: StoredType = "float32"
+
+    @model_validator(mode="after")
+    def _require_one_size(self) -> MemorySettings:
+        if self.unique and self.size is not None:
+            raise ValueError(
+                f"size is {self.size}, but a memory with unique has one place per training image; omit it"
+            )
+        return self
+
+
+class GroupSettings(Settings):
+    """Optimiser of a group of parameters.
+
+    Schedules change the learning rate after each epoch that follows the warm-up, as in the authors' code: epochs of
+    the warm-up have that of the first epoch, and count for neither ``milestones`` nor ``step_epochs``.
+
+    Args:
+        name: Algorithm; ``sgd`` with momentum is Nesterov's.
+        lr: Learning rate of the first step.
+        weight_decay: Weight decay of every step.
+        momentum: Momentum of ``sgd``.
+        schedule: Learning rate schedule: ``cosine`` from ``lr`` to ``end_lr``; ``constant``; or a factor ``gamma``
+            after every ``step_epochs`` epochs (``step``) or at the ``milestones`` (``multi_step``).
+        end_lr: Final learning rate of ``cosine``.
+        interval: How ``cosine`` advances. ``epoch``: after each epoch that follows the warm-up; as its length is that
+            of the whole training, it ends short of ``end_lr`` by the length of the warm-up. ``step``: after each step
+            of the training, warm-up included, so that it reaches ``end_lr``; for trainings of few epochs.
+        gamma: Factor of ``step`` and ``multi_step``.
+        step_epochs: Number of epochs between the factors of ``step``.
+        milestones: Numbers of epochs after which ``multi_step`` applies the factor, ascending.
+    """
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: NonNegativeFloat = 1e-5
+    weight_decay: NonNegativeFloat = 1e-4
+    momentum: NonNegativeFloat = 0.0
+    schedule: Literal["cosine", "constant", "step", "multi_step"] = "cosine"
+    end_lr: NonNegativeFloat = 0.0
+    interval: Literal["epoch", "step"] = "epoch"
+    gamma: PositiveFloat = 0.3
+    step_epochs: PositiveInt | None = None
+    milestones: tuple[PositiveInt, ...] = ()
+
+    @model_validator(mode="after")
+    def _require_sgd_for_momentum(self) -> GroupSettings:
+        if self.momentum and self.name != "sgd":
+            raise ValueError(f"momentum is a setting of sgd, not of {self.name}")
+        return self
+
+    @model_validator(mode="after")
+    def _require_schedule(self) -> GroupSettings:
+        for name, schedule in (("step_epochs", "step"), ("milestones", "multi_step")):
+            given = bool(getattr(self, name))
+            if given and self.schedule != schedule:
+                raise ValueError(f"{name} is a setting of the schedule {schedule}, not of {self.schedule}")
+            if not given and self.schedule == schedule:
+                raise ValueError(f"the schedule {schedule} requires {name}")
+        if sorted(set(self.milestones)) != list(self.milestones):
+            raise ValueError(f"milestones are {list(self.milestones)}; expected each once, in ascending order")
+        return self
+
+
+class OptimiserSettings(Settings):
+    """Optimisers of the groups of parameters.
+
+    Args:
+        backbone: Parameters of the backbone.
+        head: Parameters of the model after the backbone.
+        proxies: Parameters of the loss.
+    """
+
+    backbone: GroupSettings = GroupSettings()
+    head: GroupSettings = GroupSettings()
+    proxies: GroupSettings = GroupSettings()
 
 
 class EvaluationSettings(Settings):

@@ -11,7 +11,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.losses import LabelSpace
-from hgld.losses.installed_losses import installed_losses
+from hgld.losses.registry import installed_losses
 from tests.child_processes import run_child, single_thread_environment
 
 MODULE = """

@@ -27,7 +27,8 @@ from hgld.losses import (
     suprank_step,
 )
 from hgld.losses.kernels import rank_loss
-from hgld.losses.kernels.ranks import rank
+from hgld.losses.kernels.ranking import Ranking
+from hgld.losses.kernels.step_sums import rank
 from tests.losses import oracles
 from tests.losses.batches import hierarchical_batch, unit_vectors
 
@@ -71,10 +72,11 @@ def test_losses_agree_with_loops_and_bound_the_metrics(ranking: tuple[list[float
 @given(rankings(), st.sampled_from([SupRankStep(), suprank_step("cfg144")]))
 def test_surrogate_of_the_rank_bounds_the_rank(ranking: tuple[list[float], list[int]], step: SupRankStep) -> None:
     scores, levels = torch.tensor([ranking[0]], dtype=torch.float64), torch.tensor([ranking[1]])
-    true = rank(scores, levels, 3, plus=Heaviside(), minus=Heaviside())
+    items = Ranking(scores, levels, 3)
+    true = rank(items, plus=Heaviside(), minus=Heaviside())
     expected = [oracles.rank(*ranking, k) if level > 0 else 1.0 for k, level in enumerate(ranking[1])]
     assert true[0].tolist() == expected
-    assert (rank(scores, levels, 3, plus=Heaviside(), minus=step) >= true - 1e-12).all()
+    assert (rank(items, plus=Heaviside(), minus=step) >= true - 1e-12).all()
 
 
 def test_sup_recall_is_not_a_bound() -> None:

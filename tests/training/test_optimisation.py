@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LRScheduler, MultiStepLR, StepLR
 
 from hgld.training.optimisation import Optimisers, TrainingLength, learning_rate
-from hgld.training.optimiser_settings import GroupSettings
+from hgld.training.training_settings import GroupSettings
 
 Algorithm = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

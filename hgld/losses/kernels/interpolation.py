@@ -1,4 +1,55 @@
-"""Interpolated sums by operations of torch, on any device; see :mod:`~hgld.losses.kernels.interpolated_sums`.
+"""Sums of smooth steps without pairs: O(N log N) for each query, where pairs take O(N^2).
+
+The sum S_k (:mod:`~hgld.losses.kernels.step_sums`) depends on k only by its level a and its score: it is the
+value at s_k of one of L functions, F_a(x) = sum over j of w[a, lv_j] h(s_j - x). A step, whose line begins at c, is
+
+::
+
+    h(t) = g(t) + [t > c] (height + slope (t - c))
+
+where g is sigma(t / tau) up to c and its tangent beyond. The edge of h is in the other term, which is exact: counts
+and sums of the scores above x + c, from cumulative sums over the sorted scores. g is smooth, and interpolated on a
+grid of points tau / 10 apart: items are spread to the four points around them with the weights of cubic
+interpolation, the points are convolved with g by FFT, and F_a is read from the result, again by cubic interpolation.
+
+The derivative of F_a is computed in the same way with h' for h. So is the gradient: S_k depends on the score of item
+j by h'(s_j - s_k), so upstream gradients u_k give it
+
+    sum over k of u_k w[lv_k, lv_j] h'(s_j - s_k)
+
+which is a sum of the same kind, with sources and targets exchanged. Each operation becomes its transpose.
+
+**Error bounds.** For one pair, this is cubic interpolation of g(y - x) in both x and y. In units of tau, with
+d = c / tau and points r = 1/10 apart, its error is at most
+
+::
+
+    K4 r^4 max |g''''| + K2 r^2 |jump of g'' at d| + K3 r^3 |jump of g''' at d|
+
+where K4 = (1 + 5/4) 3/128 (the remainder of Lagrange's formula for one variable, plus that for the other times the
+Lebesgue constant), and K2 = 0.0467 and K3 = 0.0353 are the largest errors for (t - d)_+^2 / 2 and (t - d)_+^3 / 6 on
+a grid of width 1. As g is a tangent beyond d, its derivatives jump by those of sigma at d: sigma'' and sigma'''. For
+h', sigma' takes the place of sigma, and sigma''' and sigma'''' jump. Hence, with sums over all items, k included,
+
+::
+
+    |error of S_k| <= e_value (sum over j of |w_kj|)
+    |error of the gradient of item j| <= e_slope / tau (sum over k of |u_k w_kj| + |u_j| sum over k of |w_jk|)
+
+============================  =======  =======
+step                          e_value  e_slope
+============================  =======  =======
+sigmoid                       6.8e-7   1.4e-6
+d = 5, as in the paper        4.0e-6   4.6e-6
+d = 0                         5.1e-6   6.0e-5
+any other d                   4.6e-5   6.1e-5
+============================  =======  =======
+
+Errors of pairs differ in sign and mostly cancel: with the settings of the papers, ranks have relative errors of about
+1e-6. They have the same sign where most scores lie within a few cells: then an error is up to its bound, and that of
+the gradient, 6e-6 of its terms. These are large there, 1 / (4 tau) for each pair: for thousands of items, 4e-6 of
+them are 1e-1. So where all scores of a call span few cells, cells are narrower (``MIN_CELLS``), and only rounding is
+left, for float32 a few times 6e-8 of the terms.
 
 Weights of points are in the precision of the scores, as their rounding is relative to each pair; functions on the
 grid and cumulative sums are in float64.
@@ -7,26 +58,120 @@ grid and cumulative sums are in float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from hgld.compute.compiled import compiled, is_compiled
-from hgld.compute.threads import parallel_map
-from hgld.losses.kernels.derivatives import first_derivative_only
-from hgld.losses.kernels.interpolation_grid import Grid, Kernel, kernels_of
-from hgld.losses.kernels.sorting import Ranking
-from hgld.losses.kernels.steps import Sigmoid, SupRankStep
+from hgld.losses.kernels.autograd import first_derivative_only
+from hgld.losses.kernels.ranking import Ranking
+from hgld.losses.kernels.steps import Sigmoid, SupRankStep, as_line_step
 
+#: Grid cells per tau, at least.
+CELLS_PER_TAU = 10
+#: Least number of cells that the scores of one call span, unless cells are narrower than tau / 10^5 then.
+MIN_CELLS = 256
+#: Largest number of cells, which bounds the memory: cosines span 2,000 with a tau of 0.01.
+MAX_CELLS = 2**20
 #: Items and cells that are processed at once.
 _BLOCK = {"cpu": 2**17, "cuda": 2**25}
 
 
-class Interpolation(torch.autograd.Function):
-    """The sums of :func:`~hgld.losses.kernels.interpolated_sums.interpolated_sums`, some queries at a time."""
+def interpolated_sums(
+    ranking: Ranking, weights: torch.Tensor, step: Sigmoid | SupRankStep, grid: Grid
+) -> torch.Tensor:
+    """Return the sums of :func:`~hgld.losses.kernels.pair_sums.pair_sums`, up to the error bounds above.
+
+    Between the passes each score takes some 40 bytes.
+
+    Args:
+        ranking: The items.
+        weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1).
+        step: Step without a jump at 0, see :meth:`Step.split() <hgld.losses.kernels.steps.Step.split>`.
+        grid: Grid over these scores, of :func:`grid_over`.
+    """
+    return _Interpolation.apply(ranking.scores, ranking, weights, step, grid)  # type: ignore[no-any-return]
+
+
+def grid_over(scores: torch.Tensor, step: Sigmoid | SupRankStep) -> Grid | None:
+    """Return the grid to interpolate a step over a range of scores, or None where it would have too many cells.
+
+    Args:
+        scores: Float tensor with at least one element; there is no grid for scores that are not finite.
+        step: Step of the sums.
+    """
+    lowest, highest = (bound.item() for bound in torch.aminmax(scores.detach()))
+    if not (highest - lowest) * CELLS_PER_TAU / step.tau <= MAX_CELLS:
+        return None
+    width = min(step.tau / CELLS_PER_TAU, max((highest - lowest) / MIN_CELLS, step.tau / 1e5))
+    return Grid(lowest, highest, width, scores.device)
+
+
+class Grid:
+    """Equally spaced points over the range of the scores, one before it and two after it.
+
+    Args:
+        lowest: Least score.
+        highest: Greatest score.
+        width: Width of a cell, the distance of two points.
+        device: Device of the values at points.
+    """
+
+    def __init__(self, lowest: float, highest: float, width: float, device: torch.device) -> None:
+        self.lowest, self.width, self._device = lowest, width, device
+        # Rounding may move the greatest score to the next cell.
+        self.n_points = int((highest - lowest) / width) + 5
+        # The least length whose convolution does not wrap around, rounded up to one with a fast FFT.
+        least = 2 * self.n_points - 1
+        self._length = min(factor << (-(-least // factor) - 1).bit_length() for factor in (1, 3, 5))
+
+    def spectrum(self, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Return the spectrum of a function of score differences, for :meth:`convolve`."""
+        differences = torch.fft.fftfreq(self._length, 1 / self._length, dtype=torch.float64, device=self._device)
+        spectrum: torch.Tensor = torch.fft.rfft(function(differences * self.width))
+        return spectrum
+
+    def convolve(self, points: torch.Tensor, spectra: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return at each point x the sum over points y of f(x - y) times their values; f(y - x) if conjugate."""
+        points_spectrum = torch.fft.rfft(points, n=self._length)
+        products = (points_spectrum * spectrum for spectrum in spectra)
+        return [torch.fft.irfft(product, n=self._length)[..., : self.n_points] for product in products]
+
+
+class _Kernel(NamedTuple):
+    """h or h' in the form above, and the contribution of an item k to its own sum."""
+
+    smooth: Callable[[torch.Tensor], torch.Tensor]  #: g, a function of score differences
+    own: float
+    cut: float
+    height: float
+    slope: float
+
+
+def _kernels(step: Sigmoid | SupRankStep) -> tuple[_Kernel, _Kernel]:
+    """Return the kernels of a step and of its derivative."""
+    step = as_line_step(step)
+    near, cut = Sigmoid(step.tau), step.delta
+    at_cut = torch.tensor(cut, dtype=torch.float64)
+    value, slope = near.value(at_cut).item(), near.slope(at_cut).item()
+    bend = slope * (1 - 2 * value) / step.tau  # the second derivative
+    height = step.line_start - value
+
+    def smooth_value(t: torch.Tensor) -> torch.Tensor:
+        return near.value(t.clamp(max=cut)) + slope * (t - cut).clamp(min=0)
+
+    def smooth_slope(t: torch.Tensor) -> torch.Tensor:
+        return near.slope(t.clamp(max=cut)) + bend * (t - cut).clamp(min=0)
+
+    return (
+        _Kernel(smooth_value, 0.5, cut, height, step.rho - slope),
+        # The own contribution of k to the derivative cancels: s_k is both the source and the target.
+        _Kernel(smooth_slope, 0.0, cut, step.rho - slope, -bend),
+    )
+
+
+class _Interpolation(torch.autograd.Function):
+    """The sums, some queries at a time."""
 
     @staticmethod
     def forward(
@@ -37,54 +182,29 @@ class Interpolation(torch.autograd.Function):
         step: Sigmoid | SupRankStep,
         grid: Grid,
     ) -> torch.Tensor:
-        """Return the sums.
-
-        Args:
-            ctx: Context of autograd.
-            scores: float32 or float64 tensor of shape (n_query, n_items).
-            ranking: Ranking of these scores and their levels.
-            weights: See :func:`~hgld.losses.kernels.step_sums.step_sums`.
-            step: Step of the sums.
-            grid: Grid over the range of the scores.
-        """
         n_queries, n_items = scores.shape
         size = max(1, _BLOCK[scores.device.type] // (n_items + grid.n_points))
         weights = weights.to(torch.float64).expand(n_queries, -1, -1)
-        kernels = kernels_of(step)[: 1 + ctx.needs_input_grad[0]]
+        kernels = _kernels(step)[: 1 + ctx.needs_input_grad[0]]
         spectra = [grid.spectrum(kernel.smooth) for kernel in kernels]
         results = scores.new_empty(len(kernels), n_queries, n_items)
-
-        def work(begin: int) -> _Items:
+        blocks = []
+        for begin in range(0, n_queries, size):
             block = slice(begin, begin + size)
-            parts = (ranking.ascending[block], ranking.order[block], ranking.levels[block])
-            items = _Items(*parts, weights[block], kernels[0].cut, grid)
+            items = _Items(ranking, block, weights[block], kernels[0].cut, grid)
             for result, sums in zip(results, items.sums(kernels, spectra), strict=True):
                 result[block] = sums
-            return items
-
-        items = parallel_map(work, range(0, n_queries, size), scores.device)
+            blocks.append((block, items))
         if ctx.needs_input_grad[0]:
-            ctx.items, ctx.size, ctx.kernel, ctx.spectrum, ctx.slopes = (
-                items,
-                size,
-                kernels[1],
-                spectra[1],
-                results[1],
-            )
+            ctx.blocks, ctx.kernel, ctx.spectrum, ctx.slopes = blocks, kernels[1], spectra[1], results[1]
         return results[0]
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient by the scores."""
         grad_scores = -upstream * ctx.slopes
-
-        def work(block: tuple[_Items, torch.Tensor, torch.Tensor]) -> None:
-            items, grad_block, upstream_block = block
-            grad_block += items.gradient(upstream_block, ctx.kernel, ctx.spectrum)
-
-        blocks = zip(ctx.items, torch.split(grad_scores, ctx.size), torch.split(upstream, ctx.size), strict=True)
-        parallel_map(work, blocks, upstream.device)
+        for block, items in ctx.blocks:
+            grad_scores[block] += items.gradient(upstream[block], ctx.kernel, ctx.spectrum)
         return grad_scores, None, None, None, None
 
 
@@ -98,16 +218,7 @@ def _cubic(u: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _to_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
-    """Spread values at items to the four points around them.
-
-    Args:
-        cells: int64 tensor: the first of the four points around each item.
-        weights: What each item adds to each of its points, four tensors of the same shape.
-        shape: Shape of the points, whose index in this order is that of the cells.
-
-    Returns:
-        float64 tensor of this shape.
-    """
+    """Add four weights of each item to the points from its cell on; return float64 points of this shape."""
     points = weights[0].new_zeros(shape)
     for shift, values in enumerate(weights):
         points.view(-1)[shift:].index_add_(0, cells.view(-1), values.view(-1))
@@ -126,40 +237,23 @@ class _Items:
     """The items of some queries by ascending score, on a grid of points for each query and class.
 
     Classes are levels plus 1: class 0 is excluded from the retrieval set and has no weight.
-
-    Args:
-        ascending: Float tensor of shape (R, N).
-        order: int64 tensor of shape (R, N).
-        levels: int16 tensor of shape (R, N).
-        weights: float64 tensor of shape (R, L + 1, L + 1).
-        cut: Difference c where the line of the kernels begins.
-        grid: Grid of each query.
+    ``weights`` are those of the R queries of the block, float64, shape (R, L + 1, L + 1); at ``cut`` begins the line.
     """
 
-    def __init__(
-        self,
-        ascending: torch.Tensor,
-        order: torch.Tensor,
-        levels: torch.Tensor,
-        weights: torch.Tensor,
-        cut: float,
-        grid: Grid,
-    ) -> None:
-        self._order, self._grid, self._cut = order, grid, cut / grid.width
-        self._position = (ascending.to(torch.float64) - grid.lowest).div_(grid.width)
-        self._classes = levels.long().add_(1)
-        self._dtype = ascending.dtype
+    def __init__(self, ranking: Ranking, block: slice, weights: torch.Tensor, cut: float, grid: Grid) -> None:
+        self._order, self._grid, self._cut = ranking.order[block], grid, cut / grid.width
+        self._position = (ranking.ascending[block].to(torch.float64) - grid.lowest).div_(grid.width)
+        self._classes = ranking.sorted_levels[block] + 1
+        self._dtype = ranking.ascending.dtype
         #: w[a, b] by level a from 1 on, query and class b: (L, R, L + 2).
         self._weights = torch.nn.functional.pad(weights[:, 1:], (1, 0)).transpose(0, 1)
-        self._above = None if math.isinf(cut) else _first_above(self._position, self._cut)
+        #: Place of the first item that is more than c above each.
+        self._above = None
+        if not math.isinf(cut):
+            self._above = torch.searchsorted(self._position, self._position + self._cut, right=True)
 
-    def sums(self, kernels: Sequence[Kernel], spectra: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return S_k with each kernel as h: tensors of shape (R, N), items in their original order.
-
-        Args:
-            kernels: Kernels.
-            spectra: Spectrum of the smooth part of each, see :class:`Grid`.
-        """
+    def sums(self, kernels: Sequence[_Kernel], spectra: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return S_k with each kernel as h: tensors of shape (R, N), items in their original order."""
         cells, weights = self._cells()
         points = _to_points(cells, weights, self._grid_shape(first_class=0))
         points = torch.einsum("arb,brp->arp", self._weights, points)
@@ -181,16 +275,10 @@ class _Items:
             results.append(self._unsorted(sums.mul_(is_target)))
         return results
 
-    def gradient(self, upstream: torch.Tensor, kernel: Kernel, spectrum: torch.Tensor) -> torch.Tensor:
+    def gradient(self, upstream: torch.Tensor, kernel: _Kernel, spectrum: torch.Tensor) -> torch.Tensor:
         """Return the gradient by the score of each item as a source j of the sums: :meth:`sums` transposed.
 
-        Args:
-            upstream: Gradients of the S_k, shape (R, N).
-            kernel: Kernel of h'.
-            spectrum: Spectrum of its smooth part.
-
-        Returns:
-            Tensor of shape (R, N), items in their original order.
+        ``upstream`` and the result have shape (R, N), items in their original order; ``kernel`` is that of h'.
         """
         is_target, level = self._targets()
         sorted_upstream = upstream.gather(1, self._order).mul_(is_target)
@@ -257,24 +345,3 @@ def _sums_from(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     sums = torch.nn.functional.pad(values, (1, 0)).cumsum_(2)
     sums = sums[:, :, -1:] - sums
     return sums.view(-1).index_select(0, places.view(-1)).view_as(places)
-
-
-def _first_above(position: torch.Tensor, cut: float) -> torch.Tensor:
-    """Return for each item of sorted rows the place of the first item that is more than ``cut`` above it."""
-    if not is_compiled(position.device):
-        return torch.searchsorted(position, position + cut, right=True)
-    places = torch.empty_like(position, dtype=torch.int64)
-    _find_first_above(position.numpy(), cut, places.numpy())
-    return places
-
-
-@compiled()
-def _find_first_above(position: NDArray[np.float64], cut: float, places: NDArray[np.int64]) -> None:
-    """Write the places of :func:`_first_above`."""
-    n_rows, n_items = position.shape
-    for row in range(n_rows):
-        place = 0
-        for item in range(n_items):
-            while place < n_items and position[row, place] <= position[row, item] + cut:
-                place += 1
-            places[row, item] = place

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from hgld.compute.threads import parallel_map, thread_count
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.relevance_judgements import check_level_count
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
-from hgld.losses.kernels.derivatives import first_derivative_only
-from hgld.losses.kernels.products import combined_references, inner_products
-from hgld.losses.kernels.steps import Step
+from hgld.losses.kernels.autograd import combined_references, first_derivative_only, inner_products
+from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, Step
+
+#: Maps scores and levels, both (n_query, n_items), to the same with further columns of virtual positives.
+Mixup = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 #: Scores held at once, in the blocks of all threads. A loss over all levels takes 200 bytes for each.
 BLOCK_SCORES = 2**21
@@ -24,10 +27,15 @@ class RankLoss(Loss):
 
     Queries are processed in blocks, and the gradient of a block is computed together with its value. So memory is
     O(block x N) for N items in the retrieval set, not O(B x N). Ranks of queries with too many pairs to evaluate each
-    have a relative error of about 1e-6 (:mod:`~hgld.losses.kernels.interpolated_sums`).
+    have a relative error of about 1e-6 (:mod:`~hgld.losses.kernels.interpolation`).
+
+    The losses called Sup use Heaviside's step for h^+, which has no gradient, and an upper bound of it for h^-. So
+    they bound 1 minus the metric from above, with ties counted against the ranking. The losses called Smooth use
+    sigmoids for both.
 
     Args:
-        step: Surrogate h of Heaviside's step.
+        step: Step h^-, a surrogate of Heaviside's step for items of lower levels than that of k.
+        plus: Step h^+, for the other items.
         include_query: Without references, count each query as one of its own positives, as the authors' published
             code does; else exclude it from its retrieval set. With references, nothing is excluded.
 
@@ -37,9 +45,10 @@ class RankLoss(Loss):
 
     takes_label_sets = True
 
-    def __init__(self, *, step: Step, include_query: bool = True) -> None:
+    def __init__(self, *, step: Step = SUPRANK_STEP, plus: Step = HEAVISIDE, include_query: bool = True) -> None:
         super().__init__()
         self.step = step
+        self.plus = plus
         self.include_query = include_query
 
     @abstractmethod
@@ -97,6 +106,64 @@ class RankLoss(Loss):
             n_levels = labels.shape[-1]
             warn_without_positives(labels[..., n_levels - self.lowest_positive_level(n_levels)])
         return value
+
+
+class SingleLevelLoss(RankLoss):
+    """A rank loss whose items are positive from some level on, and negative below it.
+
+    Args:
+        step: Step h^-.
+        plus: Step h^+, used among positives.
+        level: Lowest level of a positive, 1 (the coarsest) to L. Default: L.
+        mixup: Function that adds virtual positives to the retrieval set of each query.
+        include_query: Count each query as one of its own positives, as in :class:`RankLoss`.
+
+    Raises:
+        ConfigurationError: (when called) The labels have no such level.
+    """
+
+    def __init__(
+        self,
+        *,
+        step: Step = SUPRANK_STEP,
+        plus: Step = HEAVISIDE,
+        level: int | None = None,
+        mixup: Mixup | None = None,
+        include_query: bool = True,
+    ) -> None:
+        super().__init__(step=step, plus=plus, include_query=include_query)
+        self.level = level
+        self.mixup = mixup
+
+    def query_losses(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+        """See :meth:`RankLoss.query_losses`."""
+        levels = self._binary(levels, n_levels)
+        if self.mixup is not None:
+            scores, levels = self.mixup(scores, levels)
+        return self.binary_query_losses(scores, levels)
+
+    @abstractmethod
+    def binary_query_losses(self, scores: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each query, as :meth:`query_losses`, from levels 1 (positive), 0 and -1 (excluded)."""
+
+    @property
+    def is_random(self) -> bool:
+        """See :attr:`RankLoss.is_random`."""
+        return self.mixup is not None
+
+    def lowest_positive_level(self, n_levels: int) -> int:
+        """See :meth:`RankLoss.lowest_positive_level`."""
+        return n_levels if self.level is None else self.level
+
+    def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+        """See :meth:`RankLoss.has_positive`."""
+        return (self._binary(levels, n_levels) > 0).any(1)
+
+    def _binary(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+        level = self.lowest_positive_level(n_levels)
+        if not 1 <= level <= n_levels:
+            raise ConfigurationError(f"`level` is {level}; the labels have levels 1 (the coarsest) to {n_levels}")
+        return (levels >= level).long() - (levels < 0).long()
 
 
 class _MeanOverQueries(torch.autograd.Function):

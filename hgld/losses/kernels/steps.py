@@ -31,7 +31,7 @@ class Step(Protocol):
     def split(self) -> tuple[float, Step | None]:
         """Return (jump, rest) with h = jump H + rest; rest is None for 0.
 
-        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.heaviside_sums.heaviside_sums`), without pairs.
+        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.ranking.heaviside_sums`), without pairs.
         """
 
 
@@ -214,6 +214,13 @@ class LeakyStep:
     def split(self) -> tuple[float, Step | None]:
         """See :meth:`Step.split`."""
         return 0.0, self
+
+
+def as_line_step(step: Sigmoid | SupRankStep) -> SupRankStep:
+    """Return a sigmoid as a step whose line never begins, and other steps as they are."""
+    if isinstance(step, SupRankStep):
+        return step
+    return SupRankStep(step.tau, rho=0.0, delta=math.inf, start=0.0)
 
 
 #: The published forms of H^-, see :func:`suprank_step`.

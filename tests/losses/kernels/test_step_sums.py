@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hgld.compute.compiled import SWITCH
 from hgld.errors import ConfigurationError
 from hgld.losses.kernels import pair_sums, step_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 from tests.losses import oracles
 
@@ -31,6 +32,10 @@ def random_queries(
     return scores, levels, weights.to(dtype)
 
 
+def sums_of(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
+    return step_sums.step_sums(Ranking(scores, levels, weights.shape[1] - 1), (weights, step))
+
+
 def loop_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
     queries = zip(scores.tolist(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
     sums = [[oracles.step_sum(s, lv, k, w, step) for k in range(len(s))] for s, lv, w in queries]
@@ -47,13 +52,13 @@ def loop_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor,
 )
 def test_sums_agree_with_loops(seed: int, n_query: int, n_items: int, n_levels: int, step: Step) -> None:
     scores, levels, weights = random_queries(seed, n_query, n_items, n_levels)
-    sums = step_sums.step_sums(scores, levels, weights, step)
+    sums = sums_of(scores, levels, weights, step)
     torch.testing.assert_close(sums, loop_sums(scores, levels, weights, step), rtol=1e-12, atol=1e-12)
 
 
 def test_ties_count_but_not_the_item_itself() -> None:
     scores, levels = torch.tensor([[0.5, 0.5, 0.5, 0.4]]), torch.tensor([[1, 1, 0, -1]])
-    sums = step_sums.step_sums(scores, levels, torch.ones(1, 2, 2), Heaviside())
+    sums = sums_of(scores, levels, torch.ones(1, 2, 2), Heaviside())
     assert sums.tolist() == [[2.0, 2.0, 0.0, 0.0]]
 
 
@@ -63,10 +68,10 @@ def test_block_size_does_not_change_the_sums(monkeypatch: pytest.MonkeyPatch, st
     monkeypatch.setenv(SWITCH, "0")
     scores, levels, weights = random_queries(4, 6, 20, 3)
     scores.requires_grad_()
-    whole = step_sums.step_sums(scores, levels, weights, step)
+    whole = sums_of(scores, levels, weights, step)
     upstream = torch.randn_like(whole)
     monkeypatch.setitem(pair_sums.BLOCK_PAIRS, "cpu", block_pairs)
-    sums = step_sums.step_sums(scores, levels, weights, step)
+    sums = sums_of(scores, levels, weights, step)
     torch.testing.assert_close(sums, whole)
     if whole.requires_grad:
         monkeypatch.setitem(pair_sums.BLOCK_PAIRS, "cpu", 2**18)
@@ -82,7 +87,7 @@ def test_gradients_agree_with_finite_differences(step: Step, seed: int) -> None:
     # no difference is near a jump or a bend of a step
     scores = (torch.stack([torch.randperm(8) for _ in range(3)]) * 0.031 + 0.0007).double().requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda scores: step_sums.step_sums(scores, levels, weights, step), scores, eps=1e-7, atol=1e-5
+        lambda scores: sums_of(scores, levels, weights, step), scores, eps=1e-7, atol=1e-5
     )
 
 
@@ -99,7 +104,7 @@ def test_only_pairs_with_a_weight_are_evaluated() -> None:
 
     scores = torch.randn(4, 60)
     levels = torch.tensor([0] * 30 + [1] * 20 + [2] * 10).repeat(4, 1)
-    step_sums.step_sums(scores, levels, torch.ones(1, 3, 3).tril(-1), CountingStep())
+    sums_of(scores, levels, torch.ones(1, 3, 3).tril(-1), CountingStep())
     assert sum(evaluated) == 1 + 4 * (20 * 30 + 10 * 50)
 
 
@@ -111,15 +116,15 @@ def fail(*_: Any) -> None:
 def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
     scores, levels, _ = random_queries(2, 3, 100, 3)
     weights = torch.ones(1, 4, 4, dtype=torch.float64).tril(-1)
-    by_pairs = step_sums.step_sums(scores, levels, weights, step)
+    by_pairs = sums_of(scores, levels, weights, step)
     monkeypatch.setattr(step_sums, "pair_sums", fail)
     with pytest.raises(AssertionError, match="the other way was taken"):
-        step_sums.step_sums(scores, levels, weights, step)
+        sums_of(scores, levels, weights, step)
     monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 1)
     monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 1)
-    torch.testing.assert_close(step_sums.step_sums(scores, levels, weights, step), by_pairs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(sums_of(scores, levels, weights, step), by_pairs, rtol=1e-5, atol=1e-5)
     with pytest.raises(AssertionError, match="the other way was taken"):
-        step_sums.step_sums(scores, levels.clamp(max=0), weights, step)  # no pairs at all
+        sums_of(scores, levels.clamp(max=0), weights, step)  # no pairs at all
 
 
 @pytest.mark.parametrize("tau", [1e-4, 1e-5])
@@ -127,7 +132,7 @@ def test_pairs_are_summed_where_a_grid_would_have_many_points(monkeypatch: pytes
     monkeypatch.setattr(step_sums, "interpolated_sums", fail)
     scores = torch.linspace(-1, 1, 1000).view(1, -1)[:, torch.randperm(1000, generator=torch.manual_seed(0))]
     levels = (torch.arange(1000) % 2).view(1, -1)
-    sums = step_sums.step_sums(scores, levels, torch.ones(1, 2, 2).tril(-1), Sigmoid(tau))
+    sums = sums_of(scores, levels, torch.ones(1, 2, 2).tril(-1), Sigmoid(tau))
     above = (scores[0, :, None] < scores[0]) & (levels == 0)
     torch.testing.assert_close(sums[0], above.sum(1).float() * levels[0])
 
@@ -140,6 +145,6 @@ def test_second_derivatives_are_an_error(monkeypatch: pytest.MonkeyPatch, way: s
         monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 0)
         monkeypatch.setattr(step_sums, "pair_sums", fail)
     scores, levels, weights = random_queries(0, 3, 20, 3)
-    sums = step_sums.step_sums(scores.requires_grad_(), levels, weights, Sigmoid())
+    sums = sums_of(scores.requires_grad_(), levels, weights, Sigmoid())
     with pytest.raises(ConfigurationError, match="no second derivatives"):
         torch.autograd.grad(sums.sum(), scores, create_graph=True)

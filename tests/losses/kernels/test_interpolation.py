@@ -10,10 +10,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hgld.compute.compiled import SWITCH
 from hgld.losses.kernels import interpolation
-from hgld.losses.kernels.interpolated_sums import CELLS_PER_TAU, grid_over, interpolated_sums
+from hgld.losses.kernels.interpolation import CELLS_PER_TAU, grid_over, interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
 
 
@@ -42,7 +42,7 @@ def sums_of(
 ) -> torch.Tensor:
     grid = grid_over(scores, step)
     assert grid is not None
-    return interpolated_sums(scores, levels, weights, step, grid)
+    return interpolated_sums(Ranking(scores, levels, weights.shape[1] - 1), weights, step, grid)
 
 
 class Dense(NamedTuple):
@@ -219,9 +219,12 @@ def test_interpolation_and_pairs_agree(name: str) -> None:
     weights = torch.rand(3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     upstream = torch.randn(scores.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
-    for method in (pair_sums, sums_of):
+    for is_by_pair in (True, False):
         leaf = scores.clone().requires_grad_()
-        sums = method(leaf, levels, weights, STEPS[name])
+        if is_by_pair:
+            sums = pair_sums(Ranking(leaf, levels, 3), weights, STEPS[name])
+        else:
+            sums = sums_of(leaf, levels, weights, STEPS[name])
         results.append((sums.detach(), *torch.autograd.grad(sums, leaf, upstream)))
     torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(results[1][1], results[0][1], rtol=0, atol=1e-6 * float(results[0][1].abs().max()))
@@ -261,16 +264,6 @@ def test_block_size_does_not_change_the_sums(monkeypatch: pytest.MonkeyPatch) ->
     parts = sums_of(scores, levels, weights, STEPS["eq4"])
     torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-9)
     compare(scores, levels, weights, STEPS["eq4"], 1e-5)
-
-
-@pytest.mark.parametrize("cut", [0.0, 0.3, 40.0])
-def test_compiled_search_agrees_with_torch(cut: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    position = (
-        torch.randint(0, 200, (5, 30), generator=torch.Generator().manual_seed(0)).div(10.0).double().sort(1)[0]
-    )
-    found = interpolation._first_above(position, cut)
-    monkeypatch.setenv(SWITCH, "0")
-    assert torch.equal(found, interpolation._first_above(position, cut))
 
 
 def test_scores_that_are_not_finite_or_span_too_many_cells_have_no_grid() -> None:

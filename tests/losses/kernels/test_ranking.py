@@ -1,4 +1,4 @@
-"""Compiled counts of a ranking agree with the operations of torch."""
+"""Order and counts of a ranking."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hgld.losses.kernels import heaviside_sums as module
-from hgld.losses.kernels.heaviside_sums import heaviside_sums
-from hgld.losses.kernels.sorting import Ranking
+from hgld.losses.kernels import ranking as module
+from hgld.losses.kernels.ranking import Ranking, heaviside_sums
 from tests.losses.kernels.test_step_sums import random_queries
 
 
@@ -26,7 +25,10 @@ def test_compiled_counts_are_those_of_torch(
 ) -> None:
     scores, levels, weights = random_queries(seed, max(n_query, 1), n_items, n_levels, dtype)
     scores, levels = scores[:n_query], levels[:n_query]
-    ranking = Ranking(scores, levels)
+    ranking = Ranking(scores, levels, n_levels)
+    assert torch.equal(ranking.ascending, scores.sort(1).values)
+    assert torch.equal(ranking.order.sort(1).values, torch.arange(n_items).expand(n_query, -1))
+    assert torch.equal(ranking.counts, torch.stack([(levels == level).sum(1) for level in range(n_levels + 1)], 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "is_compiled", lambda device: False)
         expected = heaviside_sums(ranking, weights)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH, is_compiled
-from hgld.losses.kernels import compiled_pair_sums as module
-from hgld.losses.kernels.compiled_pair_sums import CompiledPairSums, pair_kernel
+from hgld.losses.kernels import pair_loops
+from hgld.losses.kernels.pair_loops import has_loop
 from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 
 pytestmark = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
@@ -27,7 +28,6 @@ any_step = st.one_of(
         start=st.floats(-1, 1),
         offset=st.none() | st.floats(0, 3),
     ),
-    st.builds(LeakyStep, beta=st.floats(0, 50), gamma=st.floats(0, 1.5), leak=st.floats(0, 20)),
 )
 
 
@@ -41,8 +41,7 @@ def both_ways(
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SWITCH, switch)
             leaf = scores.clone().requires_grad_()
-            sums = pair_sums(leaf, levels, weights, step)
-            assert isinstance(sums.grad_fn, CompiledPairSums._backward_cls) == (switch == "1")
+            sums = pair_sums(Ranking(leaf, levels, weights.shape[1] - 1), weights, step)
             results.append((sums.detach(), torch.autograd.grad(sums, leaf, upstream)[0]))
     return results
 
@@ -84,14 +83,14 @@ def test_sums_and_gradients_agree_with_torch(
         torch.testing.assert_close(other, one, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("step", [Sigmoid(), suprank_step(), suprank_step("cfg144"), LeakyStep()], ids=str)
+@pytest.mark.parametrize("step", [Sigmoid(), suprank_step(), suprank_step("cfg144")], ids=str)
 @pytest.mark.parametrize("items_at_once", [1, 3, 16])
 def test_number_of_items_at_once_does_not_change_the_sums(
     step: Step, items_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_case(4, 6, 20, 3, 0.1, torch.float64)
     _, whole = both_ways(*case, step)
-    monkeypatch.setattr(module, "ITEMS_AT_ONCE", items_at_once)
+    monkeypatch.setattr(pair_loops, "ITEMS_AT_ONCE", items_at_once)
     _, parts = both_ways(*case, step)
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
 
@@ -121,19 +120,20 @@ def test_sigmoids_of_far_scores_are_0_and_1(dtype: torch.dtype) -> None:
     assert sums[0, 0].item() == pytest.approx(2 * 1.5 + 100 * (300 + 5 - 0.1) - 2 * math.exp(-5), rel=1e-4)
 
 
-def test_scores_without_a_kernel_are_summed_by_torch() -> None:
+def test_scores_and_steps_without_a_loop_are_summed_by_torch() -> None:
     scores = torch.tensor([[0.1, 0.2, 0.3]])
-    assert pair_kernel(scores, Sigmoid()) is not None
-    assert pair_kernel(scores, Heaviside()) is None
-    assert pair_kernel(scores[:0], Sigmoid()) is None
+    assert has_loop(scores, Sigmoid())
+    assert has_loop(scores, suprank_step())
+    assert not has_loop(scores, Heaviside())
+    assert not has_loop(scores, LeakyStep())
+    assert not has_loop(scores[:0], Sigmoid())
     for bad in (math.nan, math.inf, 1e9):
         scores[0, 1] = bad
-        assert pair_kernel(scores, Sigmoid()) is None
-    assert pair_kernel(scores, LeakyStep()) is not None  # a line needs no exponents
+        assert not has_loop(scores, Sigmoid())
 
 
 def test_nan_scores_give_nan_sums() -> None:
     scores = torch.tensor([[0.1, math.nan, 0.3]], requires_grad=True)
-    sums = pair_sums(scores, torch.tensor([[1, 0, 0]]), torch.ones(1, 2, 2), Sigmoid())
+    sums = pair_sums(Ranking(scores, torch.tensor([[1, 0, 0]]), 1), torch.ones(1, 2, 2), Sigmoid())
     assert sums[0, 0].isnan()
     assert sums[0, 1:].tolist() == [0.0, 0.0]

@@ -1,0 +1,228 @@
+"""Base classes of losses that compare classes at one level: of pairs, of proxies, and of pytorch-metric-learning."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import nn
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses.base import Loss, shared_classes, warn_without_positives
+from hgld.losses.kernels.autograd import inner_products
+
+
+class ClassLoss(Loss):
+    """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
+
+    def forward_batch(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
+        classes = labels[..., 0]
+        reference_classes = None if reference_labels is None else reference_labels[..., 0]
+        value = self.forward_classes(embeddings, classes, reference_embeddings, reference_classes)
+        if self.reference_part() is not None:
+            warn_without_positives(classes, reference_classes)
+        return value
+
+    @abstractmethod
+    def forward_classes(
+        self,
+        embeddings: torch.Tensor,
+        classes: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_classes: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of checked input, without autocast.
+
+        Args:
+            embeddings: float32 or float64 tensor of shape (B, d).
+            classes: int64 tensor of shape (B,); or (B, K), -1 as padding, if the loss takes label sets.
+            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
+                gradient; see :func:`~hgld.losses.kernels.autograd.inner_products`.
+            reference_classes: int64 tensor of shape (N,) or (N, K').
+
+        Returns:
+            Scalar of the dtype of ``embeddings``.
+        """
+
+
+class PairLoss(ClassLoss):
+    """A loss of the scores of all pairs of a query and a reference, with O(B N) memory.
+
+    Images with several labels are positives if they have any class in common.
+
+    Args:
+        include_query: Count the query as one of its own positives when there are no references.
+    """
+
+    takes_label_sets = True
+
+    def __init__(self, include_query: bool = True) -> None:
+        super().__init__()
+        self.include_query = include_query
+
+    def forward_classes(
+        self,
+        embeddings: torch.Tensor,
+        classes: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_classes: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`ClassLoss.forward_classes`."""
+        if reference_embeddings is None or reference_classes is None:
+            same = shared_classes(classes, classes)
+            negatives = ~same
+            if not self.include_query:
+                same.fill_diagonal_(False)
+            return self.forward_pairs(embeddings @ embeddings.T, same, negatives)
+        same = shared_classes(classes, reference_classes)
+        return self.forward_pairs(inner_products(embeddings, reference_embeddings), same, ~same)
+
+    @abstractmethod
+    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        """Return the loss of the scores.
+
+        Args:
+            scores: float32 or float64 tensor of shape (B, N).
+            positives: Boolean mask of the same shape.
+            negatives: Boolean mask of the same shape; pairs in neither mask are excluded.
+
+        Returns:
+            Scalar of the dtype of ``scores``.
+        """
+
+
+def euclidean_distances(scores: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean distances of unit vectors with these dot products; the gradient at distance 0 is 0.
+
+    >>> euclidean_distances(torch.tensor([-1.0, 0.5])).tolist()
+    [2.0, 1.0]
+    """
+    return (2 - 2 * scores).clamp(min=1e-8).sqrt()
+
+
+def mean_over_queries(losses: torch.Tensor, n_positives: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the queries that have positives.
+
+    Args:
+        losses: Float tensor of shape (B,).
+        n_positives: Number of positives of each query, of the same shape.
+
+    Raises:
+        InputError: No query has a positive.
+    """
+    has_positive = n_positives > 0
+    if not has_positive.any():
+        raise InputError(
+            f"none of {len(losses)} queries has a positive; batches for a loss of average precision need two or more "
+            "images of a class"
+        )
+    return losses[has_positive].mean()
+
+
+class MetricLearningLoss(ClassLoss):
+    """A loss of pytorch-metric-learning over mined pairs or triplets.
+
+    That library normalises embeddings unless its distances are told not to; virtual items of SiMix must stay as they
+    are.
+
+    Args:
+        loss: Loss of pytorch-metric-learning.
+        miner: Miner of the same library that selects pairs or triplets. Default: all of them.
+        include_query: Count the query as one of its own positives when there are no references.
+    """
+
+    def __init__(self, loss: nn.Module, miner: nn.Module | None = None, *, include_query: bool = False) -> None:
+        super().__init__()
+        self._loss = loss
+        self._miner = miner
+        self.include_query = include_query
+
+    def forward_classes(
+        self,
+        embeddings: torch.Tensor,
+        classes: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_classes: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`ClassLoss.forward_classes`."""
+        if reference_embeddings is not None:
+            reference_embeddings = reference_embeddings.to(embeddings.dtype)
+        elif self.include_query:
+            # the library excludes queries only if the references' classes are the same object
+            reference_embeddings, reference_classes = embeddings, classes.clone()
+        references = (reference_embeddings, reference_classes)
+        mined = None if self._miner is None else self._miner(embeddings, classes, *references)
+        value: torch.Tensor = self._loss(embeddings, classes, mined, *references)
+        return value
+
+
+class ProxyBasedLoss(ClassLoss):
+    """A loss that compares embeddings with one learnt proxy per class and ignores references.
+
+    Args:
+        n_classes: Number of classes, which are numbered 0 to ``n_classes - 1``.
+        dim: Dimension d of the embeddings.
+
+    Raises:
+        ConfigurationError: A number is below 1.
+    """
+
+    def __init__(self, n_classes: int, dim: int) -> None:
+        super().__init__()
+        if n_classes < 1 or dim < 1:
+            raise ConfigurationError(f"`n_classes` is {n_classes} and `dim` {dim}; expected at least 1 of each")
+        self.n_classes = n_classes
+        self.dim = dim
+
+    def reference_part(self) -> Loss | None:
+        """Return None: proxies do not depend on references."""
+        return None
+
+    def forward_classes(
+        self,
+        embeddings: torch.Tensor,
+        classes: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_classes: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`ClassLoss.forward_classes`."""
+        check_proxies(embeddings, classes, self.n_classes, self.dim)
+        return self.forward_proxies(embeddings, classes)
+
+    @abstractmethod
+    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        """Return the loss of embeddings (B, d) and classes (B,), or (B, K) for label sets, that all have a proxy."""
+
+
+def uniform_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
+    """Return proxies (n_classes, d) drawn uniformly between -1 / sqrt(d) and 1 / sqrt(d), as in NormSoftMax."""
+    bound = dim**-0.5
+    return torch.nn.Parameter(torch.empty(n_classes, dim).uniform_(-bound, bound))
+
+
+def check_proxies(embeddings: torch.Tensor, classes: torch.Tensor, n_classes: int, dim: int) -> None:
+    """Raise an :class:`InputError` if embeddings and proxies differ in dimension, or a class has no proxy."""
+    if embeddings.shape[1] != dim:
+        raise InputError(
+            f"`embeddings` have dimension {embeddings.shape[1]}, but the loss has proxies of dimension {dim}"
+        )
+    check_classes(classes, n_classes)
+
+
+def check_classes(classes: torch.Tensor, n_classes: int) -> None:
+    """Raise an :class:`InputError` if a class has no learnt parameters."""
+    if classes.ndim == 2:  # label sets, with -1 as padding
+        classes = classes[classes >= 0]
+    low, high = int(classes.min()), int(classes.max())
+    if low < 0 or high >= n_classes:
+        raise InputError(
+            f"`labels` have classes {low} to {high}, but the loss was built for 0 to {n_classes - 1}; number the "
+            "labels from 0 within each column, and build the loss for as many classes"
+        )
