@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.examples.pages import RUN_LANGUAGES, Block, Page, read_page
 from tests.examples.runner import Shell, apply_edits, difference, run_page
 from tests.examples.worlds import SHARED_WORLDS, WORLDS, open_worlds
+from tests.preloaded import preloaded_hgld
 from tests.test_docs import CHECKOUT, DOCUMENTS
 
 PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in DOCUMENTS}
@@ -57,6 +60,13 @@ def _pages_that_run() -> list[str]:
     return [name for name, path in PAGES.items() if read_page(path).worlds]
 
 
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the command ``hgld``, which does not import its libraries anew for each example."""
+    with preloaded_hgld(tmp_path_factory.mktemp("hgld")) as folder:
+        yield folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _pages_that_run())
 def test_examples(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -69,6 +79,8 @@ def test_examples(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
     for path in (folder, state, pictures):
         path.mkdir()
     with open_worlds(page.worlds, folder, shared, CHECKOUT / "docs/pictures" if write else pictures) as environment:
+        if "clone" not in page.worlds:
+            environment["PATH"] = f"{request.getfixturevalue('preloaded')}{os.pathsep}{environment['PATH']}"
         edits = run_page(page, Shell(folder, environment, state))
     if write and edits:
         page.path.write_text(apply_edits(page.text, edits), encoding="utf-8")

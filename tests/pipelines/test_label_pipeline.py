@@ -22,7 +22,7 @@ from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file, sample_file
 from tests.child_processes import run_child
-from tests.pipelines.preloaded import preloaded_hgld
+from tests.preloaded import preloaded_hgld
 from tests.release.conftest import FACTS
 from tests.sheet_files import csv_rows, fill_csv
 

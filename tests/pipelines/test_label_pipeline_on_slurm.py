@@ -11,8 +11,8 @@ import pytest
 
 from hgld.demo import server
 from hgld.demo.sample import read_sample
-from tests.pipelines.preloaded import preloaded_hgld
 from tests.pipelines.test_label_pipeline import SNAKEFILE, Pipeline, needs_minilm, run_commands, started_rules
+from tests.preloaded import preloaded_hgld
 from tests.slurm_cluster import SlurmCluster
 
 pytestmark = [

@@ -1,7 +1,7 @@
 """The command ``hgld`` from a process that has imported it once: each call runs in a fork of that process.
 
-Importing torch and the sentence encoder takes longer than the work of a stage on the sample, and a pipeline starts a
-process per stage. Arguments, working folder, output and exit code are those of the real command.
+Importing torch and timm takes longer than most commands need for small data, and pipelines and examples start a
+process for each command. Arguments, environment, working folder, streams and exit code are those of the real command.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _CLIENT = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect({address!r})
-    request = json.dumps({{"arguments": sys.argv[1:], "folder": os.getcwd()}}).encode()
-    socket.send_fds(connection, [request], [1, 2])
+    request = {{"arguments": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
+    socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
     sys.exit(connection.recv(1)[0])
 """
 
@@ -34,8 +34,8 @@ def preloaded_hgld(folder: Path) -> Iterator[Path]:
     client.parent.mkdir()
     client.write_text(_CLIENT.format(python=sys.executable, address=str(address)), encoding="utf-8")
     client.chmod(0o755)
-    command = [sys.executable, "-m", "tests.pipelines.preloaded", str(address)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    command = [sys.executable, "-m", "tests.preloaded", str(address)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
     try:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
@@ -46,14 +46,7 @@ def preloaded_hgld(folder: Path) -> Iterator[Path]:
 
 
 def _serve(address: str) -> None:
-    # Heavy modules of the stages, beside those of the commands themselves.
-    import sklearn.cluster
-    import sklearn.manifold  # noqa: F401
-
-    import hgld.hierarchy.build
-    import hgld.labels
-    import hgld.review.sheets.export
-    import hgld.wikimedia.scraper  # noqa: F401
+    import torchvision  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
@@ -73,12 +66,15 @@ def _run_command(connection: socket.socket) -> int:
     """Run the requested command in this process, and return its exit code."""
     from hgld.cli import app
 
-    message, descriptors, _, _ = socket.recv_fds(connection, 2**16, 2)
+    message, descriptors, _, _ = socket.recv_fds(connection, 2**16, 3)
     request = json.loads(message)
-    for target, descriptor in zip((1, 2), descriptors, strict=True):
+    for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
     os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.argv = ["hgld", *request["arguments"]]
     try:
         app()
