@@ -1,15 +1,17 @@
 """Cost of one step of a rank loss, forward and backward: hgld beside a straightforward dense implementation.
 
 A batch has 4 images of each landmark, in 78 groups and 2 roots, and d = 512; a set of references has 20 images of
-each. Every measurement runs in a process of its own that waits for idle cores; the tables hold medians, except for
-the large sets of references, which are measured once. This command writes the section of the README::
+each. Every measurement runs in a process of its own that waits for idle cores; the tables hold medians of processor
+time, except for the large sets of references, which are measured once. This command writes the section of the README;
+with a clone of https://github.com/elias-ramzi/SupRank, whose requirements are installed, also for the authors' code::
 
-    python benchmarks/losses.py
+    python benchmarks/losses.py --suprank SupRank
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,15 +22,6 @@ import torch
 from measuring import BenchmarkProcess, Cost, MeasurementConfig
 from report import table, write_section
 
-#: Cost of the authors' published code on two cores, in seconds and GB.
-PUBLISHED = {
-    ("Sup-H-AP", 128): Cost(0.10, 0.8),
-    ("Sup-H-AP", 256): Cost(0.91, 1.5),
-    ("Sup-H-AP", 512): Cost(10.3, 5.1),
-    ("Smooth-AP", 128): Cost(0.02, 0.8),
-    ("Smooth-AP", 256): Cost(0.83, 1.5),
-    ("Smooth-AP", 512): Cost(8.6, 6.8),
-}
 #: The job of ``losses_once.py`` for each loss.
 LOSSES = {"Sup-H-AP": "sup_h_ap", "Smooth-AP": "smooth_ap"}
 BATCHES = (128, 256, 512, 1024, 2048, 4096)
@@ -37,7 +30,7 @@ LARGEST_DENSE = 512
 REFERENCES = ((256, 100_000), (256, 1_000_000))
 #: Queries and references for the comparison of pairs and interpolation.
 SUM_SIZES = ((64, 256), (64, 512), (64, 1024), (64, 2048), (64, 4096), (64, 8192), (4, 100_000))
-HEADER = ["loss", "batch", "work", "s", "GB"]
+HEADER = ["loss", "batch", "work", "processor s", "GB"]
 
 
 def main() -> None:
@@ -45,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--suprank", type=Path, help="clone of the authors' code, to be measured as well")
     parser.add_argument("--quick", action="store_true", help="print small sizes, and write nothing")
     options = parser.parse_args()
     config = MeasurementConfig(options.device, options.repeats, wait_s=0 if options.quick else 60)
@@ -52,8 +46,8 @@ def main() -> None:
     sizes = ((32,), ((8, 400),), ((8, 300),)) if options.quick else (BATCHES, REFERENCES, SUM_SIZES)
     with tempfile.TemporaryDirectory() as name:
         tables = [
-            table(HEADER, compare(Path(name), sizes[0], config)),
-            table(["loss", "queries x references", "s", "GB"], with_references(Path(name), sizes[1], once)),
+            table(HEADER, compare(Path(name), sizes[0], config, options.suprank)),
+            table(["loss", "queries x references", "processor s", "GB"], with_references(Path(name), sizes[1], once)),
             table(
                 ["queries x references", "pairs, ms a query on one core", "interpolation"],
                 compare_sums(Path(name), sizes[2], config),
@@ -71,19 +65,21 @@ def main() -> None:
     )
 
 
-def compare(folder: Path, batches: Sequence[int], config: MeasurementConfig) -> list[list[str]]:
-    """Return rows of hgld, of the dense implementation and of the published code."""
+def compare(
+    folder: Path, batches: Sequence[int], config: MeasurementConfig, suprank: Path | None = None
+) -> list[list[str]]:
+    """Return rows of hgld, of the dense implementation and of the authors' code."""
+    variables = {"PYTHONPATH": os.pathsep.join([str(suprank), os.environ.get("PYTHONPATH", "")])} if suprank else {}
     rows = []
     for loss, work in LOSSES.items():
         for size in batches:
             jobs = {"hgld": work}
             if size <= LARGEST_DENSE:
-                jobs = {"dense": f"dense_{work}", **jobs}
-            costs = measure(folder, jobs, (size, 0), config)
+                authors = {"the authors' code": f"suprank_{work}"} if suprank else {}
+                jobs = {**authors, "dense": f"dense_{work}", **jobs}
+            costs = measure(folder, jobs, (size, 0), config, variables)
             if "dense" in jobs:
                 check(folder)
-            if (loss, size) in PUBLISHED:
-                costs = {"the authors' code, as published": PUBLISHED[loss, size], **costs}
             rows += [[loss, f"{size:,}", method, *cells(cost)] for method, cost in costs.items()]
     return rows
 
@@ -105,14 +101,14 @@ def compare_sums(folder: Path, sizes: Sequence[tuple[int, int]], config: Measure
             folder, {"pairs": "pairs", "interpolation": "interpolation"}, size, config, {"OMP_NUM_THREADS": "1"}
         )
         rows.append(
-            [f"{size[0]:,} x {size[1]:,}", *(f"{1000 * cost.seconds / size[0]:.2f}" for cost in costs.values())]
+            [f"{size[0]:,} x {size[1]:,}", *(f"{1000 * cost.processor_s / size[0]:.2f}" for cost in costs.values())]
         )
     return rows
 
 
 def cells(cost: Cost) -> list[str]:
-    """Return seconds and GB as texts."""
-    return [f"{cost.seconds:.3f}", f"{cost.gb:.2f}"]
+    """Return seconds of processor time and GB as texts."""
+    return [f"{cost.processor_s:.3f}", f"{cost.gb:.2f}"]
 
 
 def measure(

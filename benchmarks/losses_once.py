@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from measuring import print_cost
 
+from hgld.evaluation.relevance import hierarchical_relevance
 from hgld.losses import SmoothAP, SupHAP, SupRankStep
 from hgld.losses.base import pair_levels
 from hgld.losses.kernels.interpolation import grid_over, interpolated_sums
@@ -76,6 +77,21 @@ class Work:
         """Run Smooth-AP with the dense implementation."""
         self._step("dense", dense_losses.smooth_ap)
 
+    def suprank_sup_h_ap(self) -> None:
+        """Run Sup-H-AP with the authors' code and its settings."""
+        from suprank.losses import SupHAPLoss
+
+        sup_rank = {"tau": 0.01, "rho": 100.0, "delta": 0.05, "start": 0.5, "offset": 1.44}
+        loss = SupHAPLoss(hierarchy_level="MULTI", **sup_rank)
+        self._step("suprank", lambda x, labels: loss(x, labels, _relevance))
+
+    def suprank_smooth_ap(self) -> None:
+        """Run Smooth-AP with the authors' code and its settings."""
+        from suprank.losses import SmoothAPLoss
+
+        loss = SmoothAPLoss(hierarchy_level=0, tau=0.01)
+        self._step("suprank", lambda x, labels: loss(x, labels, _relevance))
+
     def pairs(self) -> None:
         """Sum H^- over the lower levels pair by pair."""
         self._sums(pair_sums)
@@ -109,12 +125,18 @@ class Work:
         sums(Ranking(scores, levels, depth), lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
 
 
+def _relevance(levels: torch.Tensor) -> torch.Tensor:
+    """Return the relevances of Eq. 20 for the levels of pairs, as float32."""
+    counts = torch.stack([(levels == level).sum(1) for level in range(4)], 1).double()
+    return hierarchical_relevance(counts).gather(1, levels).float()
+
+
 def main() -> None:
     """Measure and print."""
     folder, name, n_queries, n_references, device = sys.argv[1:]
     # warm-up: libraries load, threads start, and with as many items for each query, the same loops are compiled
-    # (the dense losses compile none, and take no references)
-    n_items = 0 if name.startswith("dense") else min(max(int(n_queries), int(n_references)), 10_000)
+    # (the others compile none, and take no references)
+    n_items = 0 if name.startswith(("dense", "suprank")) else min(max(int(n_queries), int(n_references)), 10_000)
     getattr(Work(Path(folder), min(int(n_queries), 16), n_items, device), name)()
     print_cost(getattr(Work(Path(folder), int(n_queries), int(n_references), device), name), device)
 
