@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hgld.compute.malloc import disable_trimming
+from hgld.compute.machine import disable_trimming
 from hgld.datasets.batch import Batch
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.loading import evaluation_batches, training_batches

@@ -31,7 +31,7 @@ from hgld.benchmark.engine import write_text
 from hgld.benchmark.launcher import WORKER_MODULE, FailedRun, error_lines, log_file, raise_failures, task_file
 from hgld.benchmark.runs import Run
 from hgld.benchmark.worker import WorkerTask, is_done
-from hgld.compute.slurm_jobs import TaskState, submit_array, task_states
+from hgld.compute.slurm import TaskState, submit_array, task_states
 from hgld.compute.stop_signals import StopRequest, catch_stop_signals
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import NoProgress, Progress

@@ -91,7 +91,7 @@ def train(
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
         import torch
 
-        from hgld.compute.malloc import disable_trimming
+        from hgld.compute.machine import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
@@ -246,7 +246,7 @@ def embed_images(
 
     Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
     """
-    from hgld.compute.malloc import disable_trimming
+    from hgld.compute.machine import disable_trimming
     from hgld.compute.processes import joined_processes, local_device
     from hgld.models import image_embedding
     from hgld.models.model_loading import load_model

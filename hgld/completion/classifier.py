@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hgld.completion.config import CompleteConfig, Method
 from hgld.completion.inputs import CompletionInputs, Photographs, Vectors
-from hgld.compute.top_k import merge_top_k
+from hgld.compute.nearest_neighbours import merge_top_k
 from hgld.errors import InputError
 from hgld.labels.embed import EmbedConfig, embed_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder

@@ -17,6 +17,16 @@ import torch
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 
+
+def at_least_float32(values: torch.Tensor) -> torch.Tensor:
+    """Return float64 tensors unchanged, and all others as float32.
+
+    >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+    return values if values.dtype == torch.float64 else values.float()
+
+
 Precision = Literal["float32", "tf32", "float64"]
 #: Embeddings of images, in memory or memory-mapped.
 Vectors = npt.NDArray[Any] | torch.Tensor

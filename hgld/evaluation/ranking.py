@@ -21,9 +21,9 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.compiled import is_compiled
+from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.compute.threads import parallel_map
-from hgld.compute.top_k import Floats, Integers, RunningTopK, joined_top_k
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_keys import (
     ExcludedPairs,

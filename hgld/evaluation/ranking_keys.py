@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from hgld.compute.compiled import compiled, is_compiled
+from hgld.compute.nearest_neighbours import Integers
 from hgld.compute.threads import parallel_map, thread_count
-from hgld.compute.top_k import Integers
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 

@@ -13,8 +13,8 @@ import torch
 import torch.distributed
 from torch.nn.functional import pad
 
-from hgld.compute.dtypes import at_least_float32
 from hgld.compute.processes import current_processes
+from hgld.compute.scoring import at_least_float32
 from hgld.errors import InputError
 from hgld.losses.kernels.autograd import first_derivative_only
 from hgld.losses.kernels.batches import Labels, checked_labels

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hgld.compute.dtypes import at_least_float32
+from hgld.compute.scoring import at_least_float32
 from hgld.datasets.batch import Images, map_images
 from hgld.errors import ConfigurationError
 from hgld.models.backbones import create_backbone

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.dtypes import at_least_float32
+from hgld.compute.scoring import at_least_float32
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.inputs import number_classes
 

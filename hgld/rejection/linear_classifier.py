@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from hgld.compute.dtypes import at_least_float32
+from hgld.compute.scoring import at_least_float32
 from hgld.errors import InputError
 from hgld.rejection.gaussians import fit_gaussians
 from hgld.rejection.inputs import number_classes

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from hgld.benchmark.slurm_launcher import SlurmLauncher
 from hgld.cli import app
-from hgld.compute import slurm_jobs
+from hgld.compute import slurm
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
@@ -248,16 +248,16 @@ def test_accounting_knows_tasks_that_the_controller_has_forgotten(
     script = "#!/usr/bin/env bash\nif [ $SLURM_ARRAY_TASK_ID = 2 ]; then exit 3; fi\nkill -9 $$\n"
     with slurm_cluster(shared, accounting=1) as cluster:
         monkeypatch.setenv("SLURM_CONF", cluster.variables["SLURM_CONF"])
-        array = slurm_jobs.submit_array(script, ["--array=2-3", "--output=/dev/null", "--account=test"])
+        array = slurm.submit_array(script, ["--array=2-3", "--output=/dev/null", "--account=test"])
         tasks = [f"{array}_2", f"{array}_3"]
         for task in tasks:
             cluster.wait_for(task)
-        asked = slurm_jobs.task_states([*tasks, "77_1"])
+        asked = slurm.task_states([*tasks, "77_1"])
         assert asked is not None
         assert asked["77_1"].name == "UNKNOWN"
         assert [(asked[task].name, asked[task].exit_code) for task in tasks] == [("FAILED", 3), ("FAILED", -9)]
         deadline = time.monotonic() + 30
-        while (accounted := slurm_jobs._accounted(tasks)).keys() != set(tasks):
+        while (accounted := slurm._accounted(tasks)).keys() != set(tasks):
             assert time.monotonic() < deadline
             time.sleep(0.5)
         assert [accounted[task].exit_code for task in tasks] == [3, -9]

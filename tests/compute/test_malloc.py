@@ -13,7 +13,7 @@ def test_freed_memory_is_reused() -> None:
     script = """
 import resource
 import numpy as np
-from hgld.compute.malloc import disable_trimming
+from hgld.compute.machine import disable_trimming
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.compute.top_k import RunningTopK, joined_top_k, merge_top_k
+from hgld.compute.nearest_neighbours import RunningTopK, joined_top_k, merge_top_k
 
 
 @given(st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 1000))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.dtypes import at_least_float32
+from hgld.compute.scoring import at_least_float32
 from hgld.errors import InputError
 
 #: Labels as callers have them: integers of any width, of shape (n, L), or (n,) for a single level; or (n, K, L) for

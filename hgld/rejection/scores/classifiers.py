@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from hgld.compute.dtypes import at_least_float32
+from hgld.compute.scoring import at_least_float32
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.detector import ABOVE_0, AT_LEAST_0, SHARE, Detector, Input, Scores, choice, fitted, option
 from hgld.rejection.inputs import DetectorInputs

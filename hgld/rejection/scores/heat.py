@@ -8,8 +8,7 @@ from typing import Any, ClassVar, get_args
 
 import torch
 
-from hgld.compute.dtypes import at_least_float32
-from hgld.compute.scoring import ScoringConfig
+from hgld.compute.scoring import ScoringConfig, at_least_float32
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress, Progress
 from hgld.rejection.detector import Detector, Input, Range, Scores, choice, option

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.dtypes import at_least_float32
 from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.compute.scoring import at_least_float32
 from hgld.errors import InputError
 from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 from hgld.hierarchy.label_votes import (
