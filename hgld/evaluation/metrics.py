@@ -25,8 +25,7 @@ exclude NaN. The name of a metric fixes its denominator:
 
 The following metrics of other fields are defined by the lowest common ancestor (LCA) of two classes in a tree. With
 labels at L levels all classes have the same depth, and an item of level l has its LCA with the query l levels below
-the root: at height L - l, where the root has the height L. For trees whose classes differ in depth see
-:mod:`hgld.evaluation.class_tree`.
+the root: at height L - l, where the root has the height L.
 
 ====================  ==============================================================================================
 ``HP@k``              similarity of the first k items, divided by the largest that k items of the gallery have (Deng
