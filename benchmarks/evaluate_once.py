@@ -21,7 +21,7 @@ from measuring import print_cost
 from hgld import evaluate_retrieval
 from hgld.compute.scoring import as_tensor
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 
 
 class Work:

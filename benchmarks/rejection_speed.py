@@ -23,7 +23,7 @@ import torch
 from report import table, write_section
 
 from hgld.evaluation.ranking import rank
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.hierarchy import LabelMatrix
 from hgld.rejection import Detector, NeighbourDetector, build_detector
 

@@ -18,7 +18,7 @@ from hgld.benchmark.evaluations import EvaluationSize, Gldv2Evaluation
 from hgld.benchmark.runs import Run
 from hgld.benchmark.worker import read_evaluated
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metric_registry import Metric
+from hgld.evaluation.metrics import Metric
 from hgld.gldv2.files import N_SHARDS, SHARD_BYTES
 from hgld.hierarchy.label_sets import Labelling
 from hgld.losses.loss_specs import LabelSpace

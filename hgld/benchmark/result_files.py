@@ -32,8 +32,16 @@ from hgld.benchmark.statistics import (
     stds_of,
 )
 from hgld.benchmark.worker import EvaluatedRun, per_query_file
-from hgld.evaluation.reports import LatexRow, escape_latex, latex_table, setting_notes
-from hgld.evaluation.results import mark_best, metric_names, select_metrics, shown_value
+from hgld.evaluation.results import (
+    LatexRow,
+    escape_latex,
+    latex_table,
+    mark_best,
+    metric_names,
+    select_metrics,
+    setting_notes,
+    shown_value,
+)
 from hgld.io.files import sha256_of
 from hgld.io.markdown import markdown_table
 from hgld.io.settings import to_dict

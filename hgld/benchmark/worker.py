@@ -5,7 +5,7 @@ Beside the run, in ``evaluation``::
     embeddings.npy                the evaluation images, with their ids in embeddings.ids.txt; or
     small.npy, ...                those of each test set, likewise with ids; or
     queries.npy, gallery.npy      the images of GLDv2's protocol
-    per_query.parquet             a row per query, see hgld.evaluation.reports; written last
+    per_query.parquet             a row per query, see hgld.evaluation.results; written last
 
 The last checkpoint is evaluated, or the best one on the validation images of the training if there are some.
 """
@@ -20,8 +20,7 @@ from hgld.benchmark.evaluations import EvaluationContext, embedding_file, evalua
 from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError
-from hgld.evaluation.reports import read_per_query, write_per_query
-from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.io.files import atomic_write
 from hgld.io.settings import Settings, to_dict
 from hgld.progress import Progress

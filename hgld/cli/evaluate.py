@@ -172,7 +172,7 @@ def evaluate(
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.evaluation_files import evaluation_provenance
-    from hgld.evaluation.reports import write_per_query
+    from hgld.evaluation.results import write_per_query
     from hgld.inspection.label_table import average_precision_per_label, write_label_table
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
@@ -242,7 +242,7 @@ def _results_text(
     latex: bool,
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
-    from hgld.evaluation.reports import results_to_json, results_to_latex
+    from hgld.evaluation.results import results_to_json, results_to_latex
 
     results = evaluation.results
     bounds = [result.intervals() for result in results] if intervals and not latex else None
@@ -327,8 +327,7 @@ def format_evaluation(
         mean: Mean over the results, shown in a row of its own.
         width: Width of a line; metrics that do not fit continue in a further table.
     """
-    from hgld.evaluation.reports import setting_notes
-    from hgld.evaluation.results import WITHOUT_POSITIVES, metric_names
+    from hgld.evaluation.results import WITHOUT_POSITIVES, metric_names, setting_notes
 
     rows: list[tuple[str, Mapping[str, str]]] = []
     for index, result in enumerate(results):

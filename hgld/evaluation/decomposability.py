@@ -46,7 +46,7 @@ def decomposability_gap(
         gallery_embeddings: float, shape (n_gallery, d). Without a gallery each query is ranked against the others.
         gallery_labels: int64, shape (n_gallery, L).
         batches: Integers, shape (n_gallery,); batch of each gallery item.
-        metric: Name of the metric, see :meth:`hgld.evaluation.metric_registry.Metric.from_name`.
+        metric: Name of the metric, see :meth:`hgld.evaluation.metrics.Metric.from_name`.
         relevance_alpha: Exponent alpha of Eq. 20, for H-AP; relevances are those within the batch.
 
     Returns:
@@ -132,7 +132,7 @@ def batch_decomposability_gap(
         embeddings: float, shape (n, d).
         labels: int64, shape (n, L), finest first.
         batches: Rows of each batch; batches in which no image has a positive are not counted.
-        metric: Name of the metric, see :meth:`hgld.evaluation.metric_registry.Metric.from_name`.
+        metric: Name of the metric, see :meth:`hgld.evaluation.metrics.Metric.from_name`.
 
     Raises:
         InputError: There are no batches with two images, or no image has a positive; see also

@@ -15,12 +15,10 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.processes import Processes
 from hgld.compute.scoring import Precision, ScoringConfig, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metric_registry import Metric, default_metrics, needed_ranks
-from hgld.evaluation.ranking import RankingConfig, rank, ranked_items
-from hgld.evaluation.ranking_keys import Ties
+from hgld.evaluation.metrics import Metric, default_metrics, needed_ranks
+from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, Relevance
-from hgld.evaluation.relevance_judgements import SeveralLabels
+from hgld.evaluation.relevance import LevelWeights, Relevance, SeveralLabels
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.hierarchy.label_matrix import LabelMatrix
@@ -68,7 +66,7 @@ class EvaluationConfig:
     """Choice of metrics and of how to rank.
 
     Args:
-        metrics: Names of metrics, see :meth:`hgld.evaluation.metric_registry.Metric.from_name`; those of the task by
+        metrics: Names of metrics, see :meth:`hgld.evaluation.metrics.Metric.from_name`; those of the task by
             default.
         relevance_alpha: Exponent alpha of Eq. 20.
         relevance: Relevance of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.evaluation.relevance`), one value
@@ -156,7 +154,7 @@ def evaluate_retrieval(
             against all the others (leave-one-out), and never against itself.
         gallery_labels: The same for the gallery, shape (n_gallery, L).
         metrics: Names such as ``H-AP``, ``mAP@100``, ``R@1``, ``AP_l2`` (level 2; the finest is L); by default
-            :func:`~hgld.evaluation.metric_registry.default_metrics`.
+            :func:`~hgld.evaluation.metrics.default_metrics`.
         relevance_alpha: Exponent alpha of Eq. 20, which weighs levels in H-AP.
         relevance: Another relevance, see :class:`EvaluationConfig`.
         gain: Another gain of NDCG, likewise.

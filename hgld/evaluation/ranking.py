@@ -2,11 +2,20 @@
 
 All metrics need the levels in ranked order and nothing else, so the level is part of the sort key. A block of queries
 is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer that
-sorts as the scores do, best first, and the level its lowest bits (:mod:`hgld.evaluation.ranking_keys`). After one
-sort of these keys the levels are read from them. Besides the embeddings that takes 5 bytes per query of a block and
-gallery item (9 with 64-bit keys). Where only the first ranks are needed, nothing else is sorted.
+sorts as the scores do, best first, and the level its lowest bits. After one sort of these keys the levels are read
+from them. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 with 64-bit keys). Where
+only the first ranks are needed, nothing else is sorted.
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
+
+Keys are integers: the score in fixed point, then the level. On a CPU compiled loops write and sort them;
+elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
+
+Where R@1 and mAP@R are all that is asked for, a ranking of 20,000 items is needed up to rank R, which may be 10. Then
+a compiled loop keeps the smallest keys of each query only (:class:`FirstKeys`): one comparison passes over nearly all
+items; those that may be among the first are collected, and when there are twice as many as needed, a selection halves
+them. The smallest keys of a row are the same whatever the order in which they come, so the first levels are those
+that a sort of all keys gives. How many there are depends on the number of positives, which are counted first.
 """
 
 from __future__ import annotations
@@ -14,31 +23,340 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from hgld.compute.compiled import is_compiled
+from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
-from hgld.compute.threads import parallel_map
+from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.ranking_keys import (
-    ExcludedPairs,
-    FirstKeys,
-    KeyFormat,
-    KeyRows,
-    NeededRanks,
-    ScoreRows,
-    Ties,
-    count_positives,
-    key_type,
-)
-from hgld.evaluation.relevance_judgements import RelevanceJudgements
+from hgld.evaluation.ranking_statistics import count_levels
+from hgld.evaluation.relevance import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
+
+Ties = Literal["pessimistic", "optimistic"]
+KeyType = Literal["int32", "int64"]
+
+#: Number of items from which the counters of the radix sort pay.
+_RADIX_SORT_FROM = 2**14
+
+
+class ExcludedPairs:
+    """Excluded pairs of a block of queries, found by the gallery item.
+
+    Args:
+        masked: int64, ascending; gallery items excluded for all queries.
+        excluded: Rows of the block and gallery items excluded for them, both int64, in any order.
+    """
+
+    def __init__(self, masked: Integers, excluded: tuple[Integers, Integers]) -> None:
+        self._masked = masked
+        order = np.argsort(excluded[1], kind="stable")
+        self._rows, self._columns = excluded[0][order], excluded[1][order]
+
+    def fill(self, gallery: slice, block: Tensor, value: float) -> None:
+        """Set excluded pairs of a block, shape (n_query, n_block), to a value."""
+        masked, pairs = (
+            slice(*np.searchsorted(columns, [gallery.start, gallery.stop]))
+            for columns in (self._masked, self._columns)
+        )
+        if masked.stop > masked.start:
+            block[:, torch.from_numpy(self._masked[masked] - gallery.start)] = value
+        if pairs.stop > pairs.start:
+            rows, columns = self._rows[pairs], self._columns[pairs] - gallery.start
+            block[torch.from_numpy(rows), torch.from_numpy(columns)] = value
+
+
+@dataclass(frozen=True)
+class KeyFormat:
+    """Form of keys.
+
+    Args:
+        dtype: torch.int32 or torch.int64.
+        bits: Number of bits of a level.
+        flip: Bits that are flipped in levels: keys ascend, so that lower levels come first, or last.
+        scale: Factor of scores; negative, so that the best score has the smallest key.
+        last: Key that sorts last, with level 0.
+    """
+
+    dtype: torch.dtype
+    bits: int
+    flip: int
+    scale: float
+    last: int
+
+    @classmethod
+    def of(cls, n_levels: int, largest: float, ties: Ties) -> KeyFormat:
+        """Return the form of keys for a number of levels and an upper bound on the scores."""
+        bits = n_levels.bit_length()
+        flip = 0 if ties == "pessimistic" else (1 << bits) - 1
+        dtype: torch.dtype = getattr(torch, key_type(n_levels, largest))
+        # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
+        scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - bits)) / largest
+        return cls(dtype, bits, flip, scale, torch.iinfo(dtype).max >> bits << bits | flip)
+
+    def read_levels(self, keys: Tensor, levels: Tensor) -> Tensor:
+        """Write the levels of keys to a tensor of the same shape, and return it."""
+        return levels.copy_(keys).bitwise_and_((1 << self.bits) - 1).bitwise_xor_(self.flip)
+
+
+class KeyRows:
+    """Float32 scores and levels of a block of queries as sortable keys: the score in fixed point, then the level.
+
+    The keys of cosines have 32 bits where levels need 4 or fewer. With L = 3 a cosine has steps of 2^-28, a sixteenth
+    of the resolution of float32 just below 1; scores of the same step are ties. All other keys have 64 bits: a single
+    long embedding makes the largest score, of which steps are a fraction, far larger than most.
+
+    Args:
+        n_rows: Largest number of queries in a block.
+        n_items: Number of gallery items.
+        key_format: Form of keys.
+        device: Device of the scores.
+    """
+
+    def __init__(self, n_rows: int, n_items: int, key_format: KeyFormat, device: torch.device) -> None:
+        self._format = key_format
+        self._keys = torch.empty(n_rows, n_items, dtype=key_format.dtype, device=device)
+        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
+
+    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
+        """Store the scores, float32, and levels of a block of the gallery; scores are overwritten.
+
+        Args:
+            part: Part of the gallery that the block belongs to; parts may be stored at the same time.
+            gallery: Slice of the gallery.
+            scores: float, shape (n_query, n_block).
+            levels: uint8, the same shape.
+            excluded: Pairs that are ranked last, with level 0.
+        """
+        form, block = self._format, self._keys[: len(scores), gallery]
+        if is_compiled(self._keys.device):
+            keys = self._keys[: len(scores)].numpy()
+            scale = np.float32(form.scale)
+            _put(scores.numpy(), levels.contiguous().numpy(), scale, form.bits, form.flip, gallery.start, keys)
+        else:
+            block.copy_(scores.mul_(form.scale))
+            block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
+        excluded.fill(gallery, block, form.last)
+
+    def ranked(self, n_rows: int) -> Tensor:
+        """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
+        keys, levels = self._keys[:n_rows], self._levels[:n_rows]
+        if keys.device.type != "cpu":
+            return self._format.read_levels(keys.sort(dim=1).values, levels)
+        shares = np.array_split(np.arange(n_rows), thread_count(keys.device))
+        blocks = [slice(share[0], share[-1] + 1) for share in shares if len(share)]
+
+        def order(rows: slice) -> None:
+            if keys.dtype == torch.int32 and keys.shape[1] >= _RADIX_SORT_FROM and is_compiled(keys.device):
+                _sort_levels(keys[rows].numpy(), self._format.bits, self._format.flip, levels[rows].numpy())
+            else:
+                keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
+                self._format.read_levels(keys[rows], levels[rows])
+
+        parallel_map(order, blocks, keys.device)
+        return levels
+
+
+class ScoreRows:
+    """Float64 scores and levels of a block of queries, sorted without keys; see :class:`KeyRows`."""
+
+    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
+        self._scores = torch.empty(n_rows, n_items, dtype=torch.float64, device=device)
+        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
+        self._higher_first = ties == "optimistic"
+
+    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
+        """Store the scores and levels of a block of the gallery, see :meth:`KeyRows.put`."""
+        for rows, values, last in ((self._scores, scores, -torch.inf), (self._levels, levels, 0)):
+            block = rows[: len(scores), gallery].copy_(values)
+            excluded.fill(gallery, block, last)
+
+    def ranked(self, n_rows: int) -> Tensor:
+        """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
+        levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
+        order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        return levels.gather(1, order)
+
+
+def key_type(n_levels: int, largest: float) -> KeyType:
+    """Return the type of keys: int32 for cosines with up to 15 levels, int64 otherwise."""
+    return "int32" if n_levels < 16 and largest == 1 else "int64"
+
+
+@compiled()
+def _put(
+    scores: npt.NDArray[np.float32],
+    levels: npt.NDArray[np.uint8],
+    scale: np.float32,
+    n_bits: int,
+    flip: int,
+    start: int,
+    keys: Any,
+) -> None:
+    """Write the keys of a block of the gallery, whose first column is ``start``; keys: int32 or int64."""
+    for row in range(len(scores)):
+        block = keys[row, start : start + scores.shape[1]]
+        for i in range(len(block)):
+            block[i] = (keys.dtype.type(scores[row, i] * scale) << n_bits) | (levels[row, i] ^ flip)
+
+
+@compiled()
+def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: npt.NDArray[np.uint8]) -> None:
+    """Write the levels of each row in the order of its keys, by a radix sort of two digits.
+
+    NumPy's sort takes five times as long on processors of AMD that have AVX-512, and as long as this one on others.
+    """
+    half_sorted = np.empty(keys.shape[1], np.uint32)
+    places = np.empty((2, 1 << 16), np.int32)  # of the next key with a digit
+    sign, level = np.uint32(1 << 31), np.uint32((1 << n_bits) - 1)
+    for row in range(len(keys)):
+        places[:] = 0
+        for i in range(keys.shape[1]):
+            key = np.uint32(keys[row, i]) ^ sign  # so that negative keys come first
+            places[0, key & 0xFFFF] += 1
+            places[1, key >> 16] += 1
+        for digit in range(2):
+            place = 0
+            for value in range(1 << 16):
+                count = places[digit, value]
+                places[digit, value] = place
+                place += count
+        for i in range(keys.shape[1]):
+            key = np.uint32(keys[row, i]) ^ sign
+            half_sorted[places[0, key & 0xFFFF]] = key
+            places[0, key & 0xFFFF] += 1
+        for key in half_sorted:
+            levels[row, places[1, key >> 16]] = (key & level) ^ flip
+            places[1, key >> 16] += 1
+
+
+#: Gallery items of which positives are counted at once.
+_WIDTH = 2**14
+
+
+@dataclass(frozen=True)
+class NeededRanks:
+    """Ranks on which metrics depend.
+
+    Args:
+        first: Number of ranks that all rankings need.
+        levels: Levels l for which the first R_l ranks are needed, R_l being the number of items of level l or finer.
+    """
+
+    first: int
+    levels: tuple[int, ...] = ()
+
+    def count(self, positives: Tensor) -> int:
+        """Return the number of ranks needed, 1 or more, for the number of positives, int64, shape (n_query, L)."""
+        return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
+
+
+class FirstKeys:
+    """The smallest keys of a block of queries, see :class:`KeyRows`; on a CPU where loops are compiled.
+
+    Args:
+        n_rows: Number of queries.
+        n_first: Number of keys to keep for each.
+        n_parts: Number of parts of the gallery that are scored at the same time.
+        key_format: Form of keys.
+    """
+
+    def __init__(self, n_rows: int, n_first: int, n_parts: int, key_format: KeyFormat) -> None:
+        self._format, self._n_first = key_format, n_first
+        dtype = np.dtype(str(key_format.dtype).removeprefix("torch."))
+        # Keys that are not written yet sort last, as excluded items do, and have level 0.
+        self._keys = np.full((n_parts, n_rows, 2 * n_first + 32), key_format.last, dtype)
+        self._counts = np.zeros((n_parts, n_rows), np.int64)
+        self._limits = np.full((n_parts, n_rows), np.inf, np.float32)
+
+    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
+        """Collect the scores, float32, and levels of a block of the gallery, see :meth:`KeyRows.put`."""
+        excluded.fill(gallery, scores, torch.nan)  # which is below no limit
+        form = self._format
+        keys, counts, limits = self._keys[part], self._counts[part], self._limits[part]
+        values = scores.numpy(), levels.contiguous().numpy()
+        _collect(*values, np.float32(form.scale), form.bits, form.flip, self._n_first, keys, counts, limits)
+
+    def ranked(self, n_rows: int) -> Tensor:
+        """Return the levels of the first items in ranked order: uint8, shape (n_rows, n_first)."""
+        self._keys[np.arange(self._keys.shape[2]) >= self._counts[..., None]] = self._format.last
+        keys = np.sort(np.concatenate(self._keys, axis=1), axis=1)[:, : self._n_first]
+        first = torch.from_numpy(np.ascontiguousarray(keys))
+        return self._format.read_levels(first, torch.empty(first.shape, dtype=torch.uint8))
+
+
+def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> Tensor:
+    """Count the ranked items of level 1, ..., L or finer for a block of queries, on a CPU.
+
+    Args:
+        judgements: Levels of all pairs.
+        queries: Slice of the queries.
+        excluded: Pairs of the block that are not ranked.
+
+    Returns:
+        int64, shape (n_query, L).
+    """
+    n_gallery = judgements.n_gallery
+
+    def count(start: int) -> npt.NDArray[np.int64]:
+        gallery = slice(start, min(start + _WIDTH, n_gallery))
+        levels = judgements.levels(queries, gallery).clone()
+        excluded.fill(gallery, levels, 0)
+        counts = np.zeros((len(levels), judgements.n_levels), np.int64)
+        count_levels(levels.contiguous().numpy(), counts)
+        return counts
+
+    parts = parallel_map(count, range(0, n_gallery, _WIDTH), torch.device("cpu"))
+    return torch.from_numpy(np.sum(parts, axis=0))
+
+
+@compiled()
+def _collect(
+    scores: npt.NDArray[np.float32],
+    levels: npt.NDArray[np.uint8],
+    scale: np.float32,
+    n_bits: int,
+    flip: int,
+    n_first: int,
+    keys: Any,
+    counts: npt.NDArray[np.int64],
+    limits: npt.NDArray[np.float32],
+) -> None:
+    """Collect the keys that may be among the smallest of each row.
+
+    Args:
+        scores: float32, shape (n_query, n_block); NaN for excluded items.
+        levels: uint8, the same shape.
+        scale: Factor of scores.
+        n_bits: Number of bits of a level.
+        flip: Bits that are flipped in levels.
+        n_first: Number of smallest keys of each row to keep.
+        keys: int32 or int64, shape (n_query, n), n > n_first; the collected keys come first.
+        counts: int64, shape (n_query,); number of collected keys, which is updated.
+        limits: float32, shape (n_query,); no scaled score above it is needed; updated.
+    """
+    for row in range(len(scores)):
+        own, count, limit = keys[row], counts[row], limits[row]
+        for i in range(scores.shape[1]):
+            scaled = scores[row, i] * scale
+            if scaled <= limit:
+                own[count] = (keys.dtype.type(scaled) << n_bits) | (levels[row, i] ^ flip)
+                count += 1
+                if count == len(own):
+                    # Fixed point cuts the fraction off; so a key no larger than the last one needed may belong to a
+                    # score that is larger by less than a step.
+                    own[:] = np.partition(own, n_first - 1)
+                    limit = np.float32((own[n_first - 1] >> n_bits) + 1)
+                    count = n_first
+        counts[row], limits[row] = count, limit
+
 
 #: A ranking is sorted as a whole where more than one of this many items is needed.
 _LEAST_SHARE = 8

@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 
 from hgld.errors import InputError
-from hgld.evaluation.metric_registry import Metric
-from hgld.evaluation.relevance_judgements import LabelJudgements, LabelSetJudgements, RelevanceJudgements
+from hgld.evaluation.metrics import Metric
+from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, RelevanceJudgements
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
 from hgld.ragged import RaggedIndices
@@ -47,7 +47,7 @@ class RetrievalTask:
         n_positives: Number of positives of each query that metrics of a single level divide by, int64,
             shape (n_query, 1), where ground truth lists some repeatedly. Those in the ranking are counted by default.
         metrics: Metrics of the task, by name or as objects; those of
-            :func:`~hgld.evaluation.metric_registry.default_metrics` by default.
+            :func:`~hgld.evaluation.metrics.default_metrics` by default.
         fixed_metrics: Whether the protocol has these metrics and no others.
         metric_names: Names of metrics in the result, where they differ.
         query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and there

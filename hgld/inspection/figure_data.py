@@ -16,8 +16,13 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.protocols.templates import normalised, sum_directions
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.relevance import Relevance, by_level, checked_relevance, hierarchical_relevance
-from hgld.evaluation.relevance_judgements import RelevanceJudgements
+from hgld.evaluation.relevance import (
+    Relevance,
+    RelevanceJudgements,
+    by_level,
+    checked_relevance,
+    hierarchical_relevance,
+)
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
 

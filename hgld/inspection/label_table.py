@@ -22,7 +22,7 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation
-from hgld.evaluation.relevance_judgements import LabelSetJudgements
+from hgld.evaluation.relevance import LabelSetJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import column_of

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from hgld.compute.resampling import Interval
 from hgld.evaluation.global_average_precision import RecognitionResult
-from hgld.evaluation.reports import LatexRow, escape_latex, latex_table
-from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.results import LatexRow, RetrievalResult, escape_latex, latex_table
 from hgld.rejection.detection_metrics import DETECTION_METRICS, detection_intervals, detection_metrics
 from hgld.rejection.open_set import ScoredAnswers
 from hgld.rejection.risk_coverage import area_interval, risk_coverage

@@ -30,8 +30,7 @@ from hgld.benchmark.statistics import (
 from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.cli.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.reports import write_per_query
-from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.results import RetrievalResult, write_per_query
 from hgld.io.files import sha256_of
 from tests.benchmark.comparisons import write_comparison, write_data
 

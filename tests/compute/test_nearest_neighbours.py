@@ -16,7 +16,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.ragged import RaggedIndices
 
 

@@ -11,11 +11,10 @@ import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.metric_registry import Metric
+from hgld.evaluation.metrics import Metric
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, Relevance
-from hgld.evaluation.relevance_judgements import RelevanceJudgements
+from hgld.evaluation.relevance import LevelWeights, Relevance, RelevanceJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.ragged import RaggedIndices

@@ -192,7 +192,7 @@ def best_level(query: Sequence[Sequence[int]], item: Sequence[Sequence[int]]) ->
 
 
 def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence[int] = ()) -> dict[str, float]:
-    """All metrics that have a name in :mod:`hgld.evaluation.metric_registry`, with the relevances of the paper."""
+    """All metrics that have a name in :mod:`hgld.evaluation.metrics`, with the relevances of the paper."""
     table = equation_20(levels, n_levels, alpha)
     gain = [2.0**level - 1 for level in range(n_levels + 1)]
     values = {

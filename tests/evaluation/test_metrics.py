@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics
-from hgld.evaluation.metric_registry import METRICS, Metric, default_metrics
+from hgld.evaluation.metrics import METRICS, Metric, default_metrics
 from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from hgld.evaluation.results import is_distance

@@ -18,10 +18,9 @@ from hgld.compute import scoring
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import ranking_keys
-from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.ranking_keys import ExcludedPairs, KeyFormat, KeyRows, ScoreRows, Ties
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation import ranking
+from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, KeyRows, RankingConfig, ScoreRows, Ties, rank
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import Given, metric_values
 
@@ -115,7 +114,7 @@ def test_packed_keys_sort_like_fixed_point_scores(
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, excluded)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking_keys, "_RADIX_SORT_FROM", radix_sort_from)
+        patch.setattr(ranking, "_RADIX_SORT_FROM", radix_sort_from)
         assert stored(rows, scores, levels, excluded) == [expected + [0] * (len(items) - len(expected))]
 
 
@@ -130,7 +129,7 @@ def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: i
     keys = []
     for is_compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ranking_keys, "is_compiled", lambda device, value=is_compiled: value)
+            patch.setattr(ranking, "is_compiled", lambda device, value=is_compiled: value)
             rows = KeyRows(6, 12, KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
             nothing = np.zeros(0, np.int64)
             for gallery in (slice(0, 4), slice(4, 9)):

@@ -16,9 +16,8 @@ from hgld.compute.compiled import is_compiled
 from hgld.evaluation import evaluate, ranking
 from hgld.evaluation import ranking_statistics as module
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.metric_registry import Metric, needed_ranks
-from hgld.evaluation.ranking import Ranked, RankingConfig, rank
-from hgld.evaluation.ranking_keys import NeededRanks
+from hgld.evaluation.metrics import Metric, needed_ranks
+from hgld.evaluation.ranking import NeededRanks, Ranked, RankingConfig, rank
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import Given

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation import relevance_judgements as module
+from hgld.evaluation import relevance as module
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance_judgements import (
+from hgld.evaluation.relevance import (
     LabelJudgements,
     LabelSetJudgements,
     ListJudgements,

@@ -14,8 +14,9 @@ import pytest
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.reports import (
+from hgld.evaluation.results import (
     LatexRow,
+    RetrievalResult,
     latex_table,
     read_per_query,
     results_to_json,
@@ -23,7 +24,6 @@ from hgld.evaluation.reports import (
     setting_notes,
     write_per_query,
 )
-from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 
 

@@ -11,9 +11,8 @@ import pytest
 from scipy.stats import bootstrap
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.metric_registry import METRICS
-from hgld.evaluation.reports import results_to_latex, setting_notes
-from hgld.evaluation.results import DISTANCES, RetrievalResult, goodness, is_distance
+from hgld.evaluation.metrics import METRICS
+from hgld.evaluation.results import DISTANCES, RetrievalResult, goodness, is_distance, results_to_latex, setting_notes
 from tests.evaluation.sample_results import result as sample
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.inspection import figure_data
 from hgld.inspection.figure_data import PrecisionRecall, precision_recall
 from hgld.ragged import RaggedIndices

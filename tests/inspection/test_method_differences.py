@@ -17,7 +17,7 @@ from PIL import Image
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.figures.style import level_styles

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.inspection.figure_data import ScoreCounts, count_scores
 from hgld.ragged import RaggedIndices
 

@@ -10,7 +10,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.queries import find_worst_queries
 from hgld.ragged import RaggedIndices

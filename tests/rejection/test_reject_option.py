@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.evaluation.reports import read_per_query
+from hgld.evaluation.results import read_per_query
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import write_embeddings

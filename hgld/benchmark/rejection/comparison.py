@@ -30,7 +30,7 @@ from hgld.benchmark.rejection.score_parts import FailedPart, SplitScores, write_
 from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.rejection.values import RejectionValues, compare_parts
 from hgld.errors import InputError, indented_list
-from hgld.evaluation.reports import to_json_values
+from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict

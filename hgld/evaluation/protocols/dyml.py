@@ -12,7 +12,7 @@ from hgld.datasets.dyml_files import read_test_set
 from hgld.datasets.image_labels import ImageLabels
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.protocols.labels import labelled_leave_one_out
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.relevance import LabelJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of

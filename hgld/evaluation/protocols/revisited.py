@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from hgld.datasets.revisited_ground_truth import SETTINGS, RevisitedGroundTruth, read_ground_truth
 from hgld.errors import InputError
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
-from hgld.evaluation.metric_registry import Metric, MetricSpec
+from hgld.evaluation.metrics import Metric, MetricSpec
 from hgld.evaluation.ranking_statistics import RankingStatistics
-from hgld.evaluation.relevance_judgements import ListJudgements
+from hgld.evaluation.relevance import ListJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.ragged import Integers
 from hgld.tables.embeddings import Embeddings, rows_of

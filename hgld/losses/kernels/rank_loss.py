@@ -10,7 +10,7 @@ import torch
 
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.relevance_judgements import check_level_count
+from hgld.evaluation.relevance import check_level_count
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
 from hgld.losses.kernels.autograd import combined_references, first_derivative_only, inner_products
 from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, Step

@@ -12,7 +12,7 @@ from hgld.cli import app
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.evaluation.global_average_precision import RECOGNITION_METRICS
 from hgld.evaluation.protocols.gldv2_recognition import SOLUTION
-from hgld.evaluation.reports import read_per_query
+from hgld.evaluation.results import read_per_query
 
 N_CASES = 12
 
