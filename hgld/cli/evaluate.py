@@ -409,8 +409,8 @@ def format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> 
 
 
 def _format_report(report: RejectionReport, width: int) -> str:
-    options = ", ".join(f"{name} {value}" for name, value in report.options.items())
-    lines = [f"{report.name}, rejected by {report.score}{f' ({options})' if options else ''}", ""]
+    options = ", ".join(f"{name} {value}" for name, value in report.score["options"].items())
+    lines = [f"{report.name}, rejected by {report.score['name']}{f' ({options})' if options else ''}", ""]
     rows = [row for level in report.levels for row in _level_rows(f"level {level.level}", level)]
     lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
     metrics = list(report.means_at_threshold)

@@ -34,7 +34,7 @@ from hgld.progress import TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.benchmark.rejection import RejectionPlan, RejectionSummary
     from hgld.rejection import Detector
-    from hgld.rejection.detector_record import Calibration, Figure
+    from hgld.rejection.detector_files import Calibration, Figure
     from hgld.search.detector_fit import FitSummary
     from hgld.search.score_images import ScoredImages
 
@@ -95,7 +95,7 @@ def scores() -> None:
 
 def format_score(name: str, score: type[Detector]) -> str:
     """Format what a score needs, its options with their defaults and choices, and its description."""
-    from hgld.rejection.detector_card import score_summary
+    from hgld.rejection.detector_files import score_summary
 
     hints = get_type_hints(score.__init__)
     options = [
@@ -206,7 +206,7 @@ def format_fit(summary: FitSummary) -> str:
 
 def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> str:
     """Format the threshold of each level, what it costs, and how well the score detects each kind of images."""
-    from hgld.rejection.detector_card import THRESHOLD_COLUMNS, figure_text, threshold_cells
+    from hgld.rejection.detector_files import THRESHOLD_COLUMNS, figure_text, threshold_cells
 
     thresholds = calibration.thresholds
     rows = [threshold_cells(*level) for level in zip(level_names, thresholds, strict=True)]
@@ -220,7 +220,7 @@ def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> 
 
 def format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str]:
     """Format the detection metrics of each kind of unknown images as the lines of a table."""
-    from hgld.rejection.detector_card import figure_text
+    from hgld.rejection.detector_files import figure_text
 
     names = list(next(iter(detection.values())))
     rows = [[name, *(figure_text(figures[name]) for figures in detection.values())] for name in names]

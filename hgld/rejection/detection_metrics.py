@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
-from hgld.rejection.inputs import checked_scores
+from hgld.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -212,3 +212,29 @@ def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -
     steps = (positives * precision).sum(1) / n_positives
     before = np.concatenate([np.ones((len(precision), 1)), precision[:, :-1]], axis=1)
     return steps, (positives * (precision + before)).sum(1) / 2 / n_positives
+
+
+def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+    """Return scores as float64, shape (n,).
+
+    Args:
+        scores: Scores, float, shape (n,).
+        name: Name of the parameter, for messages.
+
+    Raises:
+        InputError: There are no scores, or they are NaN or have another shape.
+    """
+    array = np.asarray(scores)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InputError(
+            f"`{name}` has the shape {array.shape} and the type {array.dtype}; expected numbers of the shape (n,)"
+        )
+    if not len(array):
+        raise InputError(f"`{name}` is empty; expected the score of at least one image")
+    missing = np.isnan(array)
+    if missing.any():
+        raise InputError(
+            f"`{name}` has {int(missing.sum()):,} NaN of {len(array):,} scores, the first at position "
+            f"{int(missing.argmax()):,}; score these images again or leave them out"
+        )
+    return array.astype(np.float64)

@@ -21,9 +21,8 @@ import torch
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import ScoringConfig, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 from hgld.ragged import RaggedIndices
-from hgld.rejection.inputs import DetectorInputs, detector_inputs
 
 #: Inputs beside embeddings.
 Input = Literal["labels", "logits", "deviations"]
@@ -32,8 +31,54 @@ Scores = npt.NDArray[Any]
 #: Cosines of queries and their neighbours, float, shape (n, k), and positions of these, int64.
 Cosines = npt.NDArray[np.floating[Any]]
 Positions = npt.NDArray[np.int64]
-_BLOCK = 8192
+_BLOCK = 8192  # images scored at once
+_CHECKED = 65536  # rows checked at once
 Self = TypeVar("Self", bound="Detector")
+
+
+@dataclass(frozen=True, eq=False)
+class DetectorInputs:
+    """What a score knows of n images.
+
+    Args:
+        embeddings: float, shape (n, d).
+        labels: int64, shape (n, L), finest first; -1 for unlabelled images.
+        logits: float, shape (n, C).
+        deviations: float, shape (n, c): standard deviations of the feature maps.
+    """
+
+    embeddings: torch.Tensor
+    labels: LabelMatrix | None = None
+    logits: torch.Tensor | None = None
+    deviations: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def rows(self, rows: slice) -> DetectorInputs:
+        """Return the inputs of some of the images."""
+        parts = (self.embeddings, self.labels, self.logits, self.deviations)
+        return DetectorInputs(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
+
+
+def detector_inputs(
+    embeddings: Vectors, labels: LabelMatrix | None, logits: Vectors | None, deviations: Vectors | None
+) -> DetectorInputs:
+    """Check the inputs of a score; see :meth:`hgld.rejection.detector.Detector.fit`.
+
+    Raises:
+        InputError: An input has another shape, type or number of rows than expected, or values that are not finite.
+    """
+    matrix = _checked(embeddings, "embeddings")
+    n = len(matrix)
+    others = {
+        name: None if values is None else _checked(values, name)
+        for name, values in (("logits", logits), ("deviations", deviations))
+    }
+    for name, values in others.items():
+        if values is not None and len(values) != n:
+            raise InputError(f"there are {len(values):,} rows of `{name}` for {n:,} embeddings; expected one each")
+    return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
 
 
 class Range(NamedTuple):
@@ -346,3 +391,30 @@ class NeighbourDetector(Detector):
 def scoring_config(queries: torch.Tensor) -> ScoringConfig:
     """Return how cosines of queries are computed: in float64 where they are float64, and otherwise in float32."""
     return ScoringConfig(precision="float64" if queries.dtype == torch.float64 else "float32")
+
+
+def _checked(values: Vectors, name: str) -> torch.Tensor:
+    tensor = as_tensor(values)
+    if tensor.ndim != 2 or not tensor.is_floating_point() or not tensor.shape[1]:
+        raise InputError(
+            f"`{name}` have the shape {tuple(tensor.shape)} and the type {tensor.dtype}; expected floating point "
+            "numbers of the shape (n, d)"
+        )
+    for start in range(0, len(tensor), _CHECKED):
+        finite = tensor[start : start + _CHECKED].isfinite().all(dim=1)
+        if not finite.all():
+            row = start + int((~finite).nonzero()[0, 0])
+            raise InputError(f"`{name}` have NaN or infinite values, first in row {row:,}; embed this image again")
+    return tensor
+
+
+def _checked_labels(labels: LabelMatrix, n: int) -> LabelMatrix:
+    array = np.asarray(labels)
+    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer) or len(array) != n:
+        raise InputError(
+            f"`labels` have the shape {array.shape} and the type {array.dtype}; expected integers of the shape "
+            f"({n}, L), finest first, a row for each embedding"
+        )
+    array = array.astype(np.int64, copy=False).reshape(n, -1)
+    labelled_rows(array)  # raises for rows that are partly -1
+    return array

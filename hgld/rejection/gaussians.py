@@ -18,7 +18,6 @@ import torch
 
 from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.inputs import number_classes
 
 _ROWS = 8192  # images per block while fitting
 _DISTANCES = 2**24  # distances computed at once
@@ -215,6 +214,30 @@ def gaussians_from_moments(
         log_determinant=shrunk.log().sum().to(dtype),
         shrinkage=torch.tensor(shrinkage, dtype=dtype),
     )
+
+
+def number_classes(labels: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Number the sorted labels of images from 0.
+
+    Args:
+        labels: int64, shape (n,); negative for unlabelled images.
+
+    Returns:
+        Number of the class of each image, int64, shape (n,), with -1 for unlabelled images; and the number of images
+        in each class, float64, shape (C,).
+
+    Raises:
+        InputError: No image is labelled.
+
+    >>> number_classes(np.array([7, -1, 3, 7]))
+    (tensor([ 1, -1,  0,  1]), tensor([1., 2.], dtype=torch.float64))
+    """
+    labelled = labels >= 0
+    if not labelled.any():
+        raise InputError("no image has a label of 0 or more; give the landmarks of the index as `labels`")
+    indices = np.full(len(labels), -1)
+    _, indices[labelled] = np.unique(labels[labelled], return_inverse=True)
+    return torch.from_numpy(indices), torch.from_numpy(np.bincount(indices[labelled])).double()
 
 
 def unit_length(embeddings: torch.Tensor) -> torch.Tensor:

@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from hgld.compute.dtypes import at_least_float32
 from hgld.errors import InputError
-from hgld.rejection.gaussians import fit_gaussians
-from hgld.rejection.inputs import number_classes
+from hgld.rejection.gaussians import fit_gaussians, number_classes
 
 _LOGITS = 2**24  # logits computed at once
 _ROWS = 8192  # images per block at most

@@ -96,8 +96,7 @@ class RejectionReport:
 
     Args:
         name: Name of the result.
-        score: Name of the rejection score.
-        options: Its options.
+        score: ``name`` and ``options`` of the rejection score.
         levels: Figures of the answers to the queries at each level, finest first.
         coverages: Figures of the queries with the lowest scores, for several shares of them.
         threshold: Threshold for the wanted precision at the finest level, chosen on the queries.
@@ -106,8 +105,7 @@ class RejectionReport:
     """
 
     name: str
-    score: str
-    options: Mapping[str, object]
+    score: Mapping[str, Any]
     levels: tuple[LevelFigures, ...]
     coverages: tuple[CoverageFigures, ...]
     threshold: Threshold
@@ -147,8 +145,7 @@ def rejection_report(
     threshold = threshold_for_precision(answers.scores, answers.right[:, 0], precision)
     return RejectionReport(
         name=result.name,
-        score=score,
-        options=options,
+        score={"name": score, "options": dict(options)},
         levels=_level_figures(answers, intervals),
         coverages=tuple(_at_coverage(result, answers, coverage) for coverage in coverages),
         threshold=threshold,
@@ -181,18 +178,7 @@ def scored_answers(result: RetrievalResult) -> ScoredAnswers:
 
 def reports_to_json_values(reports: Sequence[RejectionReport]) -> list[dict[str, Any]]:
     """Return reports as values for JSON, in the form that docs/reference/metrics.md describes."""
-    return [
-        {
-            "name": report.name,
-            "score": {"name": report.score, "options": dict(report.options)},
-            "levels": [asdict(level) for level in report.levels],
-            "coverages": [asdict(coverage) for coverage in report.coverages],
-            "threshold": asdict(report.threshold),
-            "means_at_threshold": dict(report.means_at_threshold),
-            "unknown": {name: asdict(figures) for name, figures in report.unknown.items()},
-        }
-        for report in reports
-    ]
+    return [asdict(report) for report in reports]
 
 
 def rejection_to_latex(reports: Sequence[RejectionReport]) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
 from hgld.errors import InputError
-from hgld.rejection.inputs import checked_scores
+from hgld.rejection.detection_metrics import checked_scores
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
@@ -17,7 +15,7 @@ from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.io.files import atomic_write, require_suffix
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers
-from hgld.tables import Provenance, with_provenance
+from hgld.tables import Provenance, write_results
 
 
 def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
@@ -32,15 +30,11 @@ def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
         ConfigurationError: The suffix is another one.
     """
     require_suffix(path, ".csv", ".parquet", ".json")
+    if path.suffix != ".json":
+        write_results(path, answers_table(answers), "search/1", provenance)
+        return
     with atomic_write(path) as draft:
-        if path.suffix == ".json":
-            draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")
-            return
-        table = answers_table(answers)
-        if path.suffix == ".csv":
-            pa_csv.write_csv(table, draft)
-        else:
-            pq.write_table(table.cast(with_provenance(table.schema, "search/1", provenance)), draft)
+        draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")
 
 
 def answers_table(answers: Answers) -> pa.Table:

@@ -28,8 +28,7 @@ from hgld.hierarchy.label_votes import vote
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.rejection import Detector, DetectorModel, DetectorRecord, build_detector, save_detector
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
-from hgld.rejection.detector_files import STATE, check_replaceable_folder
-from hgld.rejection.detector_record import Calibration, Figure
+from hgld.rejection.detector_files import STATE, Calibration, Figure, check_replaceable_folder
 from hgld.rejection.open_set import rank_answers
 from hgld.rejection.thresholds import level_thresholds
 from hgld.search.gallery import gallery_labels

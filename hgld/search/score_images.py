@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from hgld.errors import ConfigurationError
-from hgld.io.files import atomic_write, require_suffix
 from hgld.rejection import SavedDetector, load_detector
-from hgld.rejection.detector_record import Figure
+from hgld.rejection.detector_files import Figure
 from hgld.search.detector_fit import FILE_INPUTS, check_same_model, detection_figures, read_score_inputs
-from hgld.tables import Provenance, with_provenance
+from hgld.tables import Provenance, write_results
 from hgld.version import __version__
 
 #: The images that are scored, where further ones are named.
@@ -128,7 +125,6 @@ def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> No
     Raises:
         ConfigurationError: The suffix is another one.
     """
-    require_suffix(path, ".csv", ".parquet")
     record = scored.saved.record
     columns: dict[str, list[Any]] = {"images": [], "id": [], "score": [], "accepted_level": []}
     for kind, scores in scored.scores.items():
@@ -142,11 +138,7 @@ def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> No
     if record.calibration is not None:
         fields.append(("accepted_level", pa.string()))
     table = pa.table({name: columns[name] for name, _ in fields}, pa.schema(fields))
-    with atomic_write(path) as draft:
-        if path.suffix == ".csv":
-            pa_csv.write_csv(table, draft)
-        else:
-            pq.write_table(table.cast(with_provenance(table.schema, "scores/1", provenance)), draft)
+    write_results(path, table, "scores/1", provenance)
 
 
 def scores_to_json(scored: ScoredImages) -> str:

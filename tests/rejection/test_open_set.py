@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.rejection.detector import Detector
-from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.detector import Detector, DetectorInputs
 from hgld.rejection.open_set import ScoredAnswers, answer_queries, open_set_answers
 from hgld.rejection.scores.neighbours import Top1Cosine
 

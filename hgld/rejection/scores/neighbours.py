@@ -29,6 +29,7 @@ from hgld.rejection.detector import (
     AT_LEAST_1,
     Cosines,
     Detector,
+    DetectorInputs,
     Input,
     NeighbourDetector,
     Positions,
@@ -38,11 +39,8 @@ from hgld.rejection.detector import (
     scoring_config,
 )
 from hgld.rejection.gaussians import unit_length
-from hgld.rejection.inputs import DetectorInputs
 
 _BLOCK = 8192  # images averaged at once
-_QUERIES = 1024  # queries compared with the index at once
-_DISTANCES = 2**24  # distances computed at once
 _EXCLUDED = 2**24  # images that one search excludes, over all of its queries
 _NO_DIRECTION = 1e-6  # length below which the mean of vectors of length 1 is rounding
 
@@ -449,34 +447,18 @@ class KnnRaw(Detector):
 
     name: ClassVar[str] = "knn_raw"
     index: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    origin: torch.Tensor = field(init=False, repr=False, metadata=fitted())
     k: int = option(3, AT_LEAST_1)
 
     def _fit(self, images: DetectorInputs) -> None:
         _check_index_size(self.k, len(images))
         self.index = images.embeddings
-        # In blocks, as torch would copy the whole index to float64.
-        total = torch.stack([block.double().sum(dim=0) for block in torch.split(self.index, _BLOCK)]).sum(dim=0)
-        self.origin = (total / len(self.index)).to(at_least_float32(self.index[:0]).dtype)
 
     def _score(self, images: DetectorInputs) -> Scores:
-        blocks = [self._distances(block) for block in torch.split(images.embeddings, _QUERIES)]
-        return torch.cat(blocks).numpy()
+        from sklearn.neighbors import NearestNeighbors
 
-    def _distances(self, queries: torch.Tensor) -> torch.Tensor:
-        """Return the k-th distances: neighbours by squared distances, which round, and then the distance itself."""
-        own = queries.to(self.origin.dtype) - self.origin
-        nearest = torch.empty(len(own), 0, dtype=own.dtype)
-        positions = torch.empty(len(own), 0, dtype=torch.int64)
-        width = max(1, _DISTANCES // len(own))
-        for start in range(0, len(self.index), width):
-            block = self.index[start : start + width].to(own.dtype) - self.origin
-            # Up to the squared length of the query, which changes no order.
-            squared = torch.addmm(block.square().sum(dim=1), own, block.T, alpha=-2)
-            candidates = torch.cat([nearest, squared], dim=1)
-            numbers = torch.arange(start, start + len(block)).expand(len(own), -1)
-            nearest, columns = candidates.topk(min(self.k, candidates.shape[1]), dim=1, largest=False)
-            positions = torch.cat([positions, numbers], dim=1).gather(1, columns)
-        neighbours = self.index[positions[:, -1]].to(own.dtype)
-        distances: torch.Tensor = torch.linalg.vector_norm(queries.to(own.dtype) - neighbours, dim=1)
-        return distances
+        queries, index = at_least_float32(images.embeddings), at_least_float32(self.index)
+        search = NearestNeighbors(n_neighbors=self.k, algorithm="brute").fit(index.numpy())
+        positions = torch.from_numpy(search.kneighbors(queries.numpy(), return_distance=False))
+        # The squared distances of the search are rounded more than the distance itself.
+        distances: torch.Tensor = torch.linalg.vector_norm(queries - index[positions[:, -1]], dim=1)
+        return distances.numpy()

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from hgld.rejection.gaussians import gaussians_from_moments
-from hgld.rejection.heat.composition import Standardisation, compose, compose_energies, compose_mean
 from hgld.rejection.heat.energies import GaussianPrior, ResidualEnergy
 from hgld.rejection.heat.settings import LangevinSettings, ResidualSettings, Variant
 from hgld.rejection.heat.training import (
@@ -22,6 +21,7 @@ from hgld.rejection.heat.training import (
     langevin_steps,
     sample_negatives,
 )
+from hgld.rejection.scores.heat import Standardisation, compose, compose_energies, compose_mean
 
 Array = npt.NDArray[Any]
 
