@@ -53,10 +53,6 @@ def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig
     Nothing is ranked again if the evaluation has the AP of every level. Otherwise images are ranked once more, and
     images with several labels once for each of their labels.
 
-    Args:
-        evaluation: The evaluation, of a protocol with one ranking by labels.
-        config: How to rank, as in the evaluation; its metrics are not used.
-
     Returns:
         Columns ``level`` (1: coarsest), ``level_name``, ``label``, ``ap`` (NaN where no query has positives),
         ``queries`` (those that the mean is over), ``queries_without_positives`` and ``gallery_images``, the number of

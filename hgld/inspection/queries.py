@@ -43,12 +43,6 @@ def top_k_items(
 ) -> TopK:
     """Return the top-k items of some queries of a task.
 
-    Args:
-        task: The retrieval task.
-        queries: int64, shape (n,); positions of the queries.
-        k: Number of items per query.
-        config: Ranking configuration of the evaluation.
-
     Raises:
         ConfigurationError: ``k`` is less than 1.
         InputError: See :func:`~hgld.evaluation.ranking.rank`.
@@ -144,13 +138,7 @@ def find_worst_queries(
 
 @dataclass(frozen=True, eq=False)
 class MethodRankings:
-    """Rankings of the n selected queries by one method.
-
-    Args:
-        name: Name of the method, which is that of its result.
-        per_query: Rows of these queries in the table of the result, n of them.
-        top_k: Their top-k gallery items.
-    """
+    """Rankings of the n selected queries by one method."""
 
     name: str
     per_query: pd.DataFrame

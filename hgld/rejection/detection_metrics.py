@@ -188,24 +188,13 @@ def _fpr95_known(values: Floats, accepted_known: Counts, accepted_unknown: Count
 
 
 def _fpr95_unknown(rejected_unknown: Counts, rejected_known: Counts) -> Floats:
-    """Return the share of known scores at or above the highest threshold that rejects 95 % of the unknown ones.
-
-    Args:
-        rejected_unknown: Number of unknown images at or above each threshold, the highest first, shape (n, n_values).
-        rejected_known: Number of known images, as ``rejected_unknown``.
-    """
+    """Return the share of known scores at or above the highest threshold that rejects 95 % of the unknown ones."""
     first = (rejected_unknown / rejected_unknown[:, -1:] >= _TRUE_POSITIVE_RATE).argmax(1)
     return np.take_along_axis(rejected_known, first[:, None], axis=1)[:, 0] / rejected_known[:, -1]
 
 
 def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -> tuple[Floats, Floats]:
-    """Return the area under precision over recall by steps and by trapezoids.
-
-    Args:
-        positives: Number of positives at each threshold, in the order of retrieval, shape (n, n_values).
-        found: Number of positives retrieved at each threshold.
-        mistaken: Number of negatives retrieved at each threshold.
-    """
+    """Return the area under precision over recall by steps and by trapezoids."""
     retrieved = found + mistaken
     precision = np.where(retrieved > 0, found / np.maximum(retrieved, 1), 1.0)
     n_positives = found[:, -1]
@@ -216,10 +205,6 @@ def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -
 
 def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
     """Return scores as float64, shape (n,).
-
-    Args:
-        scores: Scores, float, shape (n,).
-        name: Name of the parameter, for messages.
 
     Raises:
         InputError: There are no scores, or they are NaN or have another shape.

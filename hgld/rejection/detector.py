@@ -202,11 +202,6 @@ class Detector(ABC):
         The score at a level says how unlike the index an image is for an answer at that level: an image may be
         rejected at the landmark and accepted as a church. The first column is :meth:`score`. Scores that know nothing
         of levels are the same at all of them.
-
-        Args:
-            embeddings: See :meth:`score`, as for the others and what is raised.
-            logits: Outputs of the classifier.
-            deviations: Standard deviations of the feature maps.
         """
         blocks = [self._score_levels(block) for block in self._blocks(embeddings, logits, deviations)]
         return np.concatenate(blocks) if blocks else np.empty((0, self.n_levels), np.float32)
@@ -324,10 +319,6 @@ class NeighbourDetector(Detector):
 
     def answers(self, cosines: Cosines, positions: Positions) -> LabelMatrix:
         """Return the labels that the nearest images answer: those of the nearest, unless a score says otherwise.
-
-        Args:
-            cosines: See :meth:`score_neighbours`.
-            positions: Positions in the index.
 
         Returns:
             int64, shape (n, L), finest first; -1 where there is no answer, such as that of an unlabelled image.

@@ -62,12 +62,7 @@ class DetectorModel(Settings):
 
 
 class Figure(Settings):
-    """A metric with its confidence interval of 95 %.
-
-    Args:
-        value: The metric, 0 to 1.
-        interval: Ends of the interval.
-    """
+    """A metric with its confidence interval of 95 %."""
 
     value: float
     interval: tuple[float, float]
@@ -95,9 +90,6 @@ class Calibration(Settings):
         """Return the column of the finest level at which each answer is accepted; L where none is.
 
         An answer that is accepted at a level is accepted at all coarser ones.
-
-        Args:
-            scores: Scores at each level, float, shape (n, L), finest first.
 
         Returns:
             int64, shape (n,).
@@ -132,17 +124,7 @@ class DetectorRecord(Settings):
 
 
 class _Description(Settings):
-    """Contents of ``detector.json``.
-
-    Args:
-        format: Name and version of the format.
-        hgld_version: Version of hgld that wrote the folder.
-        score: Name of the score.
-        options: Its options.
-        dim: Dimension of the embeddings.
-        n_levels: Number of levels of the labels that it was fitted on.
-        record: What it was fitted on.
-    """
+    """Contents of ``detector.json``."""
 
     format: Literal["hgld.detector/1"]
     hgld_version: str
@@ -161,12 +143,7 @@ class _Description(Settings):
 
 @dataclass(frozen=True, eq=False)
 class SavedDetector:
-    """A fitted score and its record.
-
-    Args:
-        detector: The score, fitted.
-        record: What it comes from.
-    """
+    """A fitted score and its record."""
 
     detector: Detector
     record: DetectorRecord
@@ -308,14 +285,7 @@ def _savable(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def detector_card(detector: Detector, record: DetectorRecord, *, title: str, n_bytes: int) -> str:
-    """Return the text of ``README.md``.
-
-    Args:
-        detector: The fitted score.
-        record: What it comes from.
-        title: Title of the card.
-        n_bytes: Size of what was fitted.
-    """
+    """Return the text of ``README.md``."""
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=title,
         n_images=f"{record.n_images:,}",
@@ -380,12 +350,7 @@ THRESHOLD_COLUMNS = ("level", "threshold", "precision", "95 % interval", "accept
 
 
 def threshold_cells(level: str, threshold: Threshold) -> list[str]:
-    """Return a row of a table of thresholds.
-
-    Args:
-        level: Name of the level.
-        threshold: Its threshold.
-    """
+    """Return a row of a table of thresholds."""
     if threshold.value is None or threshold.precision is None:
         return [level, "none", f"at most {threshold.highest:.1%}", "–", "0.0%", f"{threshold.right_rejected:.1%}"]
     low, high = threshold.interval

@@ -157,11 +157,6 @@ def gaussian_classifier(
     landmarks with few images each. Weights and biases are shifted to sum to 0 over the classes, which changes no
     probability.
 
-    Args:
-        embeddings: float, shape (n, d).
-        labels: See :func:`fit_linear_classifier`.
-        shrinkage: See :func:`hgld.rejection.gaussians.fit_gaussians`.
-
     Raises:
         InputError: There are fewer than two classes, or no Gaussians can be fitted.
     """

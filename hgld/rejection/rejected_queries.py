@@ -167,13 +167,6 @@ def evaluate_with_rejection(
     Scores are fitted, and unknown images checked, before queries are ranked, which may take hours. Of several
     processes, the first scores the queries; others have no reports.
 
-    Args:
-        files: Input files.
-        protocol: Name of the protocol.
-        config: Metrics, and how to rank.
-        rejection: The rejection score, and the sets of unknown images.
-        intervals: Whether to compute 95 % intervals.
-
     Raises:
         ConfigurationError: See :func:`~hgld.evaluation.evaluation_files.evaluate_files`; or the score needs inputs
             that there are not.
@@ -211,12 +204,6 @@ def evaluate_with_rejection(
 
 class RejectedQueries:
     """The queries of a task with a rejection score, fitted on its gallery, and the sets of unknown images.
-
-    Args:
-        task: Task.
-        rejection: The score, and the sets of unknown images.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids, where the hierarchy has several.
 
     Attributes:
         detector: Fitted score.
@@ -260,10 +247,6 @@ class RejectedQueries:
 
         The column ``rejection_score`` is that of the finest level; coarser levels have columns of their own, such as
         ``rejection_score_l1``, where theirs differ. Columns ``right_l3``, ... are bool.
-
-        Args:
-            result: Result of the task, with the nearest items of the queries.
-            rows: Its queries, by their positions in the task.
         """
         task, nearest = self._task, result.nearest
         assert nearest is not None
@@ -291,9 +274,6 @@ class RejectedQueries:
         """Answer and score the images that show no landmark of the gallery, by name of their set.
 
         An answer can be right at a coarser level where the images have landmark ids and the hierarchy has these.
-
-        Args:
-            config: How neighbours are searched.
         """
         task, answers = self._task, {}
         for name, images in self._unknown.items():

@@ -123,17 +123,7 @@ def rejection_report(
     coverages: Sequence[float],
     intervals: bool = True,
 ) -> RejectionReport | None:
-    """Return the figures of the rejected queries of a result; None if there is no answer to any.
-
-    Args:
-        result: Result with rejection scores.
-        unknown: Answers to each set of unknown images.
-        score: Name of the rejection score.
-        options: Its options.
-        precision: Share of right answers among the accepted ones for which the threshold is reported.
-        coverages: Shares of the queries that are accepted, at which metrics are reported.
-        intervals: Whether to compute 95 % intervals, by the bootstrap over images.
-    """
+    """Return the figures of the rejected queries of a result; None if there is no answer to any."""
     answers = scored_answers(result)
     if not len(answers):
         return None

@@ -75,11 +75,7 @@ class Threshold:
     conservative: bool
 
     def accepts(self, scores: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Return which answers are accepted.
-
-        Args:
-            scores: Scores of answers, float, shape (n,).
-        """
+        """Return which answers are accepted."""
         values = np.asarray(scores)
         return np.zeros(values.shape, bool) if self.value is None else values <= self.value
 
@@ -212,14 +208,7 @@ def _tried_thresholds(curve: RiskCoverage, precision: float, confidence: float) 
 
 
 def _lower_bounds(n_right: Counts, n: Counts, target: float, confidence: float) -> Floats:
-    """Return a lower bound of the precision of each tried threshold, by the fallback procedure.
-
-    Args:
-        n_right: Number of right answers that each threshold accepts, the lowest threshold first, shape (k,).
-        n: Number of images that it accepts.
-        target: Wanted precision.
-        confidence: Probability that no bound that reaches the target is above the precision of its threshold.
-    """
+    """Return a lower bound of the precision of each tried threshold, by the fallback procedure."""
     from scipy.special import betainc, betaincinv
 
     # Probability of as many right answers or more at the wanted precision, exact by the binomial distribution.

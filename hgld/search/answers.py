@@ -21,11 +21,6 @@ from hgld.tables import Provenance, write_results
 def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
     """Write answers in the format of the suffix, ``.csv``, ``.parquet`` or ``.json``.
 
-    Args:
-        path: File to write or replace.
-        answers: The answers.
-        provenance: Command, parameters and inputs of the search, which Parquet files keep.
-
     Raises:
         ConfigurationError: The suffix is another one.
     """
@@ -134,16 +129,7 @@ def write_answer_page(
     title: str = "Search",
     thumbnail_size: int = 128,
 ) -> None:
-    """Write a page of queries and their nearest photographs: one HTML file without scripts, thumbnails included.
-
-    Args:
-        answers: The answers.
-        out: HTML file to write or replace.
-        query_image: Returns the photograph of a query by its id.
-        gallery_image: Returns the photograph of an image of the gallery by its id.
-        title: Title of the page.
-        thumbnail_size: Longer side of the thumbnails in pixels.
-    """
+    """Write a page of queries and their nearest photographs: one HTML file without scripts, thumbnails included."""
     gallery = answers.gallery
     queries = []
     for row in range(len(answers)):

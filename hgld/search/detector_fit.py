@@ -71,11 +71,6 @@ class ScoreInputs:
 def read_score_inputs(path: Path, inputs: Collection[str], files: Mapping[str, Path | None]) -> ScoreInputs:
     """Read embeddings, and what else a score uses.
 
-    Args:
-        path: File of the embeddings.
-        inputs: Names of the inputs that the score uses.
-        files: Files of logits and deviations by name; None or absent for those beside the embeddings.
-
     Raises:
         InputError: A file is missing or malformed, or is that of other images.
     """
@@ -115,11 +110,6 @@ def recorded_model(embeddings: Path) -> DetectorModel | None:
 
 def check_same_model(fitted_on: DetectorModel | None, embeddings: Path, description: str) -> None:
     """Check that embeddings were made as those that a score was fitted on, as far as both are recorded.
-
-    Args:
-        fitted_on: The model of the embeddings that the score was fitted on.
-        embeddings: File of other embeddings.
-        description: The score in error messages, such as the path of its folder.
 
     Raises:
         ConfigurationError: They were made by another model, or with other settings.
@@ -241,15 +231,6 @@ def calibrate(
 ) -> Calibration:
     """Fit the thresholds of a score, one for each level, and measure it on the same images.
 
-    Args:
-        detector: The fitted score.
-        index: The images that it was fitted on.
-        labels: Their labels.
-        files: Files of the calibration images.
-        query_labels: Labels of the queries, if ``files`` names none; by default those recorded with the embeddings.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids.
-
     Raises:
         ConfigurationError: No query is known or none is unknown, it is not stated what the queries show, or a
             calibration image is an image of the index.
@@ -287,12 +268,7 @@ def measure(images: CalibrationImages, precision: float, *, conservative: bool =
 
 
 def detection_figures(known: npt.NDArray[Any], unknown: npt.NDArray[Any]) -> dict[str, Figure]:
-    """Return the metrics of :func:`hgld.rejection.detection_metrics.detection_metrics` with their intervals.
-
-    Args:
-        known: Scores of known images, float, shape (n,).
-        unknown: Scores of unknown images of one kind, float, shape (m,).
-    """
+    """Return the metrics of :func:`hgld.rejection.detection_metrics.detection_metrics` with their intervals."""
     intervals = detection_intervals(known, unknown)
     return {
         name: Figure(value=value, interval=intervals[name])
@@ -382,16 +358,7 @@ class IndexFiles:
 
 @dataclass(frozen=True)
 class FitSummary:
-    """Result of fitting a score.
-
-    Args:
-        score: Name of the score.
-        options: Its options.
-        record: What it was fitted on.
-        dim: Dimension of the embeddings.
-        n_bytes: Size of what was fitted.
-        seconds: Duration of the fit.
-    """
+    """Result of fitting a score."""
 
     score: str
     options: Mapping[str, Any]

@@ -89,10 +89,6 @@ class ScoredImages:
 def score_images(detector: Path, files: ScoredFiles) -> ScoredImages:
     """Score the images of files by a detector.
 
-    Args:
-        detector: Folder of the detector.
-        files: The files.
-
     Raises:
         InputError: The detector or a file is malformed, or they do not fit each other.
         ConfigurationError: The embeddings were made by another model than those of the index, or a file is given that
@@ -116,11 +112,6 @@ def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> No
 
     Columns: ``images``, the kind; ``id``; ``score`` at the finest level; and where there are thresholds
     ``accepted_level``, the finest level at which an answer is accepted, null if there is none.
-
-    Args:
-        path: File to write or replace.
-        scored: The scores.
-        provenance: Command, parameters and inputs, which Parquet files keep.
 
     Raises:
         ConfigurationError: The suffix is another one.

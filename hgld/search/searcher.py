@@ -71,12 +71,7 @@ class Rejections:
 
 @dataclass(frozen=True, eq=False)
 class Rejector:
-    """A fitted score with thresholds for the levels of a gallery.
-
-    Args:
-        detector: The score, fitted on the images of the gallery.
-        calibration: Its thresholds.
-    """
+    """A fitted score with thresholds for the levels of a gallery."""
 
     detector: Detector
     calibration: Calibration
@@ -94,11 +89,7 @@ class Rejector:
             )
 
     def judge(self, queries: torch.Tensor) -> Rejections:
-        """Return at which levels the answers to queries are accepted.
-
-        Args:
-            queries: Embeddings, float, shape (n, d).
-        """
+        """Return at which levels the answers to queries, float, shape (n, d), are accepted."""
         scores = self.detector.score_levels(queries)
         thresholds = tuple(threshold.value for threshold in self.calibration.thresholds)
         return Rejections(scores, thresholds, self.calibration.finest_accepted(scores))
@@ -238,11 +229,6 @@ class Searcher:
 
 def open_rejector(folder: Path, embeddings: Path, gallery: Gallery) -> Rejector:
     """Load a detector for a search.
-
-    Args:
-        folder: Folder of the detector, from ``hgld reject fit --queries``.
-        embeddings: File of the embeddings of the gallery.
-        gallery: The gallery.
 
     Raises:
         InputError: The folder holds no detector, or is damaged.

@@ -81,12 +81,7 @@ class GaussianPrior(Prior):
 
 
 class LogitPrior(Prior):
-    """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``, of embeddings as they are.
-
-    Args:
-        weight: float, shape (C, d).
-        bias: float, shape (C,).
-    """
+    """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``, of embeddings as they are."""
 
     unit_length = False
     density: LinearClassifier

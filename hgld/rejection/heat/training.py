@@ -22,12 +22,7 @@ Energy = Callable[[torch.Tensor], torch.Tensor]
 
 
 class LangevinStep(NamedTuple):
-    """A step of a chain.
-
-    Args:
-        gradient: Gradient of the energy where the step began, shape (n, d).
-        features: Where it ended, shape (n, d).
-    """
+    """A step of a chain."""
 
     gradient: torch.Tensor
     features: torch.Tensor
@@ -78,11 +73,7 @@ class Sampler(Protocol):
 
 
 class NormalSampler:
-    """Draws standard normal features, at which chains of the energy of logits begin in the published code.
-
-    Args:
-        like: A tensor of the type and on the device of the features, shape (..., d).
-    """
+    """Draws standard normal features, at which chains of the energy of logits begin in the published code."""
 
     def __init__(self, like: torch.Tensor) -> None:
         self._like = like
@@ -107,14 +98,7 @@ class ContrastiveLoss(NamedTuple):
 
 
 def contrastive_loss(residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float) -> ContrastiveLoss:
-    """Return the loss of Eq. 5.6: only the residual energy has parameters, so the prior's does not occur in it.
-
-    Args:
-        residual: The residual energy.
-        images: float, shape (n, d): features of images of the index.
-        negatives: float, shape (m, d): samples of the corrected density; taken as constants.
-        l2: Weight lambda of the squared energies.
-    """
+    """Return the loss of Eq. 5.6: only the residual energy has parameters, so the prior's does not occur in it."""
     of_images, of_negatives = residual(images), residual(negatives.detach())
     divergence = of_images.mean() - of_negatives.mean()
     squares = of_images.square().mean() + of_negatives.square().mean()
@@ -137,13 +121,6 @@ def sample_negatives(
 
     As in the thesis, the ends of chains that begin at ``start``. As in the published code, these and then the starts,
     after every step of which the features are projected; see :meth:`Prior.project`.
-
-    Args:
-        prior: The prior.
-        residual: Its residual energy.
-        start: float, shape (n, d).
-        noise: Standard normal noise of each step, shape (n, d).
-        settings: Hyper-parameters.
 
     Returns:
         float, shape (n, d), or (2n, d) as in the published code.

@@ -310,12 +310,6 @@ class Ash(ClassifierDetector):
 def index_classifier(choice: str, images: DetectorInputs, name: str, alternative: str = "") -> LinearClassifier:
     """Return the classifier of an index, in float32, or in float64 for float64 embeddings.
 
-    Args:
-        choice: ``softmax``, ``lda`` or a path; see :class:`ClassifierDetector`.
-        images: Images of the index, with labels unless the choice is a path.
-        name: Name of the score, for messages.
-        alternative: Another input that would do, for messages.
-
     Raises:
         ConfigurationError: There are no labels.
         InputError: The file is malformed or of another dimension, or no classifier can be fitted, or only in hours.

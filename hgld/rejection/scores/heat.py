@@ -285,14 +285,12 @@ class Standardisation:
 
 
 def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
-    """Return Eq. 5.7, ``(1 / beta) log sum_k exp(beta E_k)``; the maximum or minimum for an infinite ``beta``.
+    """Return Eq. 5.7, ``(1 / beta) log sum_k exp(beta E_k)``, of energies of shape (K, n).
+
+    For an infinite ``beta`` it is the maximum or minimum.
 
     It has no limit at ``beta`` 0, near which it is ``log(K) / beta`` more than the mean, although the thesis calls it
     a sum there (Sec. 5.2.2), and also the mean (Sec. 5.3.3); see :func:`compose_mean`.
-
-    Args:
-        energies: float, shape (K, n).
-        beta: Exponent; not 0.
 
     Raises:
         ConfigurationError: ``beta`` is 0 or NaN.
@@ -316,11 +314,8 @@ def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
 def compose_mean(energies: torch.Tensor, beta: float) -> torch.Tensor:
     """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))``, which is continuous in ``beta``: the mean at 0.
 
-    It differs from Eq. 5.7 by a constant for each ``beta`` other than 0, so it orders images in the same way.
-
-    Args:
-        energies: float, shape (K, n).
-        beta: Exponent, from the minimum at -inf over the mean at 0 to the maximum at inf.
+    It differs from Eq. 5.7 by a constant for each ``beta`` other than 0, so it orders images in the same way: from
+    the minimum at -inf to the maximum at inf. The energies have the shape (K, n).
 
     Raises:
         ConfigurationError: ``beta`` is NaN.
