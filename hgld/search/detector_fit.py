@@ -32,6 +32,7 @@ from hgld.rejection.detector_files import STATE, Calibration, Figure, check_repl
 from hgld.rejection.open_set import rank_answers
 from hgld.rejection.thresholds import level_thresholds
 from hgld.search.gallery import gallery_labels
+from hgld.search.settings import KNOWN, CalibrationFiles, IndexFiles
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import Embeddings, read_embeddings
 
@@ -173,35 +174,7 @@ def _model_name(record: EmbeddingRecord) -> str:
 
 #: Number of nearest images that vote on an answer, as in ``hgld search``.
 N_VOTES = 10
-KNOWN, NEAR, UNLABELLED = "known", "near", "unlabelled"
-
-
-@dataclass(frozen=True)
-class CalibrationFiles:
-    """Files of the images that thresholds are fitted on.
-
-    Args:
-        queries: Embeddings of queries, of landmarks that the index has and of others.
-        query_labels: Their labels; by default as for the index.
-        unknown: Embeddings of further images that show no landmark of the index, by name.
-        precision: Wanted share of right answers among the accepted ones.
-        conservative: Whether it is to be reached with a confidence of 95 %; see :mod:`hgld.rejection.thresholds`.
-
-    Raises:
-        ConfigurationError: Further images are called known, or the precision is not a share.
-    """
-
-    queries: Path
-    query_labels: Path | None = None
-    unknown: Mapping[str, Path] = field(default_factory=dict)
-    precision: float = 0.9
-    conservative: bool = False
-
-    def __post_init__(self) -> None:
-        if KNOWN in self.unknown:
-            raise ConfigurationError(f"`unknown` names images {KNOWN}; choose another name, such as far")
-        if not 0 < self.precision <= 1:
-            raise ConfigurationError(f"`precision` is {self.precision:g}; expected more than 0 and at most 1")
+NEAR, UNLABELLED = "near", "unlabelled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,27 +306,6 @@ def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFile
         raise InputError(
             f"{files.queries}: no image shows a landmark of the index; are these labels of another index or split?"
         )
-
-
-@dataclass(frozen=True)
-class IndexFiles:
-    """Files of the index that a score is fitted on.
-
-    Args:
-        embeddings: Embeddings of its images.
-        labels: Their labels, as for :func:`hgld.search.gallery.read_gallery`.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids, where the hierarchy has several.
-        logits: Outputs of a classifier; by default those beside the embeddings, for scores that need them.
-        deviations: Standard deviations of the feature maps, likewise.
-    """
-
-    embeddings: Path
-    labels: Path | None = None
-    hierarchy: Path | None = None
-    split: str | None = None
-    logits: Path | None = None
-    deviations: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +16,12 @@ from hgld.errors import ConfigurationError
 from hgld.rejection import SavedDetector, load_detector
 from hgld.rejection.detector_files import Figure
 from hgld.search.detector_fit import FILE_INPUTS, check_same_model, detection_figures, read_score_inputs
+from hgld.search.settings import IMAGES, ScoredFiles
 from hgld.tables import Provenance, write_results
 from hgld.version import __version__
 
-#: The images that are scored, where further ones are named.
-IMAGES = "images"
 #: Shares of the images below the quantiles that describe scores.
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-
-@dataclass(frozen=True)
-class ScoredFiles:
-    """Files of images to score.
-
-    Args:
-        embeddings: Embeddings of the images.
-        logits: Outputs of a classifier, for detectors that were fitted on some; by default those beside the
-            embeddings.
-        deviations: Standard deviations of the feature maps, likewise.
-        unknown: Embeddings of images that show no landmark of the index, by name; the others then count as known.
-
-    Raises:
-        ConfigurationError: Unknown images are called ``images``.
-    """
-
-    embeddings: Path
-    logits: Path | None = None
-    deviations: Path | None = None
-    unknown: Mapping[str, Path] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if IMAGES in self.unknown:
-            raise ConfigurationError(f"`unknown` names images {IMAGES}; choose another name, such as far")
 
 
 @dataclass(frozen=True, eq=False)
