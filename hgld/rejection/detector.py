@@ -191,8 +191,7 @@ class Detector(ABC):
             InputError: An input is malformed, or differs in dimension from what the score was fitted on.
             ConfigurationError: The score was not fitted, or an input that it was fitted on is missing.
         """
-        blocks = [self._score(block) for block in self._blocks(embeddings, logits, deviations)]
-        return np.concatenate(blocks) if blocks else np.empty(0, np.float32)
+        return np.ascontiguousarray(self.score_levels(embeddings, logits, deviations=deviations)[:, 0])
 
     def score_levels(
         self, embeddings: Vectors, logits: Vectors | None = None, *, deviations: Vectors | None = None
@@ -203,8 +202,11 @@ class Detector(ABC):
         rejected at the landmark and accepted as a church. The first column is :meth:`score`. Scores that know nothing
         of levels are the same at all of them.
         """
-        blocks = [self._score_levels(block) for block in self._blocks(embeddings, logits, deviations)]
-        return np.concatenate(blocks) if blocks else np.empty((0, self.n_levels), np.float32)
+        blocks = [np.empty((0, self.n_levels), np.float32)]
+        for block in self._blocks(embeddings, logits, deviations):
+            scores = self._score(block)
+            blocks.append(np.broadcast_to(scores.reshape(len(block), -1), (len(block), self.n_levels)))
+        return np.concatenate(blocks[1:] or blocks)
 
     def options(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
@@ -254,17 +256,13 @@ class Detector(ABC):
         for start in range(0, len(given), _BLOCK):
             yield given.rows(slice(start, start + _BLOCK))
 
-    def _score_levels(self, images: DetectorInputs) -> Scores:
-        """Return the scores of a block of images at each level, float, shape (n, L)."""
-        return np.repeat(self._score(images)[:, None], self.n_levels, axis=1)
-
     @abstractmethod
     def _fit(self, images: DetectorInputs) -> None:
         """Fit on checked inputs, of which the required ones are there."""
 
     @abstractmethod
     def _score(self, images: DetectorInputs) -> Scores:
-        """Return the scores of a block of images."""
+        """Return the scores of a block of images, shape (n,), or (n, L) where they differ between levels."""
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the attributes that :meth:`state` returns."""
@@ -356,9 +354,6 @@ class NeighbourDetector(Detector):
         self.index, self.labels = images.embeddings, images.labels
 
     def _score(self, images: DetectorInputs) -> Scores:
-        return self.score_neighbours(*self._neighbours(images.embeddings), images.embeddings)
-
-    def _score_levels(self, images: DetectorInputs) -> Scores:
         return self.score_neighbour_levels(*self._neighbours(images.embeddings), images.embeddings)
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
