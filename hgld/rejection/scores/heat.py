@@ -15,9 +15,21 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress, Progress
 from hgld.rejection.detector import Detector, DetectorInputs, Input, Range, Scores, choice, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
-from hgld.rejection.heat.energies import GaussianPrior, GaussianSampler, LogitPrior, Prior, ResidualEnergy
-from hgld.rejection.heat.settings import PRESETS, PriorName, ResidualSettings, Variant
-from hgld.rejection.heat.training import NormalSampler, Sampler, corrected_energy, train_residual_energy
+from hgld.rejection.heat import (
+    PRESETS,
+    GaussianPrior,
+    GaussianSampler,
+    LogitPrior,
+    NormalSampler,
+    Prior,
+    PriorName,
+    ResidualEnergy,
+    ResidualSettings,
+    Sampler,
+    Variant,
+    corrected_energy,
+    train_residual_energy,
+)
 from hgld.rejection.scores.classifiers import index_classifier
 
 _BLOCK = 8192
@@ -43,7 +55,7 @@ class Heat(Detector):
     The priors are ``gmm``, Gaussians of the classes of embeddings; ``energy``, the energy of the logits of a linear
     classifier; and ``gmm_std``, Gaussians of the classes of the standard deviations of feature maps. With one of them
     the score is HEAT-GMM, HEAT-EL or HEAT-GMM_std. Where options are None, those of the preset of the variant hold,
-    :data:`hgld.rejection.heat.settings.PRESETS`.
+    :data:`hgld.rejection.heat.PRESETS`.
 
     Classes are the labels of the finest level. The density of the classifier cannot be sampled from, so its chains
     begin at samples of the Gaussians of the classes; in the published code, at standard normal noise.
@@ -159,20 +171,19 @@ class Heat(Detector):
         self._standardisation = Standardisation(
             state["energy_means"].to(device), state["energy_deviations"].to(device)
         )
-        names = {key.partition(".")[0] for key in state}
         self._fitted = {}
         for name in get_args(PriorName):
-            if name in names:
-                tensors = {
-                    part: {
-                        key.removeprefix(f"{name}.{part}."): tensor.clone()
-                        for key, tensor in state.items()
-                        if key.startswith(f"{name}.{part}.")
-                    }
-                    for part in ("prior", "residual")
-                }
-                prior = self._prior_from(name, tensors["prior"]).to(device)
-                self._fitted[name] = (prior, self._residual_from(name, tensors["residual"]).to(device))
+            tensors, weights = (
+                {key.removeprefix(prefix): tensor.clone() for key, tensor in state.items() if key.startswith(prefix)}
+                for prefix in (f"{name}.prior.", f"{name}.residual.")
+            )
+            if tensors:
+                prior: Prior
+                if name == "energy":
+                    prior = LogitPrior(tensors["weight"], tensors["bias"])
+                else:
+                    prior = GaussianPrior(ClassGaussians(**tensors), self.variant)
+                self._fitted[name] = (prior.to(device), self._residual_from(name, weights).to(device))
 
     def _energies(self, images: DetectorInputs) -> torch.Tensor:
         """Return the corrected energy of each prior, shape (K, n)."""
@@ -218,11 +229,6 @@ class Heat(Detector):
         prior = GaussianPrior(fitted, self.variant).to(self._on)
         weights = prior.density.log_frequencies.exp() if is_code else None
         return prior, GaussianSampler(prior.density, weights)
-
-    def _prior_from(self, name: PriorName, tensors: Mapping[str, torch.Tensor]) -> Prior:
-        if name == "energy":
-            return LogitPrior(tensors["weight"], tensors["bias"])
-        return GaussianPrior(ClassGaussians(**tensors), self.variant)
 
     def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
         settings = self._settings[name]

@@ -220,22 +220,28 @@ class Margin(NeighbourDetector):
         mask = labelled if gallery_mask is None else labelled & gallery_mask
         excluded = RaggedIndices.empty(len(queries)) if excluded is None else excluded
         has_more = ~np.isnan(cosines[:, -1])
-        first, second = self._best_two(cosines, positions)
-        rows = np.flatnonzero(has_more & (first == cosines.shape[1]))
-        if len(rows):
-            added = self._search(queries[rows], excluded.take(rows), mask)
-            cosines, positions = _with_column(cosines, positions, rows, added)
+        codes, images = _images_by_code(self.labels[:, 0])
+        for _ in range(
+            2
+        ):  # where all k are unlabelled, the first search finds the nearest image, and the second another
             first, second = self._best_two(cosines, positions)
-        width = cosines.shape[1]
-        rows = np.flatnonzero(has_more & (first < width) & (second == width))
-        if len(rows):
-            codes, images = _images_by_code(self.labels[:, 0])
-            own = codes[positions[rows, first[rows]]]
-            n_parts = min(-(-int(images.counts()[own].sum()) // _EXCLUDED), len(rows))
+            rows = np.flatnonzero(has_more & (second == cosines.shape[1]))
+            if not len(rows):
+                break
+            padded = np.pad(positions, [(0, 0), (0, 1)], constant_values=-1)
+            own = codes[padded[rows, first[rows]]]
+            n_parts = min(-(-int(images.counts()[own].sum()) // _EXCLUDED) or 1, len(rows))
+            cosines = np.pad(cosines, [(0, 0), (0, 1)], constant_values=np.nan)
+            positions = padded
             for part in np.array_split(np.arange(len(rows)), n_parts):
-                also_excluded = excluded.take(rows[part]) | images.take(own[part])
-                added = self._search(queries[rows[part]], also_excluded, mask)
-                cosines, positions = _with_column(cosines, positions, rows[part], added)
+                cosines[rows[part], -1:], positions[rows[part], -1:] = nearest_neighbours(
+                    queries[rows[part]],
+                    self.index,
+                    1,
+                    excluded=excluded.take(rows[part]) | images.take(own[part]),
+                    gallery_mask=mask,
+                    config=scoring_config(queries),
+                )
         return cosines, positions
 
     def _fit(self, images: DetectorInputs) -> None:
@@ -257,28 +263,12 @@ class Margin(NeighbourDetector):
         k = cosines.shape[1]
         return np.where(labelled.any(axis=1), best, k), np.where(others.any(axis=1), others.argmax(axis=1), k)
 
-    def _search(
-        self, queries: torch.Tensor, excluded: RaggedIndices, mask: npt.NDArray[np.bool_]
-    ) -> tuple[Cosines, Positions]:
-        return nearest_neighbours(
-            queries, self.index, 1, excluded=excluded, gallery_mask=mask, config=scoring_config(queries)
-        )
-
-
-def _with_column(
-    cosines: Cosines, positions: Positions, rows: Positions, added: tuple[Cosines, Positions]
-) -> tuple[Cosines, Positions]:
-    """Return neighbours with one more column, which is missing in all rows but some."""
-    more_cosines, more_positions = np.full((len(cosines), 1), np.nan, cosines.dtype), np.full((len(cosines), 1), -1)
-    more_cosines[rows], more_positions[rows] = added
-    return np.concatenate([cosines, more_cosines], axis=1), np.concatenate([positions, more_positions], axis=1)
-
 
 def _images_by_code(labels: npt.NDArray[np.int64]) -> tuple[Positions, RaggedIndices]:
-    """Return labels renumbered from 0, int64, shape (N,), and the positions of the images of each."""
+    """Return labels renumbered from 0, and the positions of the images of each; the last ones are those of no image."""
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    return codes, RaggedIndices(offsets, np.argsort(codes, kind="stable"))
+    offsets = np.concatenate([[0], np.cumsum(counts), [len(labels)]])
+    return np.append(codes, len(counts)), RaggedIndices(offsets, np.argsort(codes, kind="stable"))
 
 
 @dataclass(eq=False)

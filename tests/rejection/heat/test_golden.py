@@ -12,10 +12,13 @@ import pytest
 import torch
 
 from hgld.rejection.gaussians import gaussians_from_moments
-from hgld.rejection.heat.energies import GaussianPrior, ResidualEnergy
-from hgld.rejection.heat.settings import LangevinSettings, ResidualSettings, Variant
-from hgld.rejection.heat.training import (
+from hgld.rejection.heat import (
+    GaussianPrior,
+    LangevinSettings,
     LangevinStep,
+    ResidualEnergy,
+    ResidualSettings,
+    Variant,
     contrastive_loss,
     corrected_energy,
     langevin_steps,
