@@ -215,7 +215,8 @@ def evaluate(
     # The results are on the screen before writing files can fail.
     further = {}
     if rejection is not None:
-        further = {"rejection": {"score": rejection.name, "options": rejection.all_options()}}
+        score = rejection.description()
+        further = {"rejection": {"score": score["name"], "options": score["options"]}}
     provenance = partial(evaluation_provenance, files, protocol, config, **further)
     if per_query:
         write_per_query(evaluation.results, per_query, provenance())

@@ -79,15 +79,10 @@ class RejectionConfig:
             if not 0 < share <= 1:
                 raise ConfigurationError(f"the wanted {name} is {share}; expected more than 0 and at most 1")
 
-    @property
-    def name(self) -> str:
-        """Name of the score."""
-        return self.score if self.detector is None else self.detector.name
-
-    def all_options(self) -> dict[str, Any]:
-        """Return the options of the score, defaults included."""
-        detector = build_detector(self.score, self.options) if self.detector is None else self.detector
-        return detector.options()
+    def description(self) -> dict[str, Any]:
+        """Return the name of the score, and its options, defaults included."""
+        detector = self.detector or build_detector(self.score, self.options)
+        return {"name": detector.name, "options": detector.options()}
 
     def fitted(
         self,
@@ -331,8 +326,7 @@ def _reports(
         rejection_report(
             result,
             unknown or {},
-            score=rejection.name,
-            options=rejection.all_options(),
+            score=rejection.description(),
             precision=rejection.precision,
             coverages=rejection.coverages,
             intervals=intervals,

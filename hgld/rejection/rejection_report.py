@@ -117,8 +117,7 @@ def rejection_report(
     result: RetrievalResult,
     unknown: Mapping[str, ScoredAnswers],
     *,
-    score: str,
-    options: Mapping[str, object],
+    score: Mapping[str, Any],
     precision: float,
     coverages: Sequence[float],
     intervals: bool = True,
@@ -135,7 +134,7 @@ def rejection_report(
     threshold = threshold_for_precision(answers.scores, answers.right[:, 0], precision)
     return RejectionReport(
         name=result.name,
-        score={"name": score, "options": dict(options)},
+        score=score,
         levels=_level_figures(answers, intervals),
         coverages=tuple(_at_coverage(result, answers, coverage) for coverage in coverages),
         threshold=threshold,

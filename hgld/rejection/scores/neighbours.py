@@ -221,9 +221,8 @@ class Margin(NeighbourDetector):
         excluded = RaggedIndices.empty(len(queries)) if excluded is None else excluded
         has_more = ~np.isnan(cosines[:, -1])
         codes, images = _images_by_code(self.labels[:, 0])
-        for _ in range(
-            2
-        ):  # where all k are unlabelled, the first search finds the nearest image, and the second another
+        # The first search adds the nearest labelled image where all k are unlabelled, and the second another landmark.
+        for _ in range(2):
             first, second = self._best_two(cosines, positions)
             rows = np.flatnonzero(has_more & (second == cosines.shape[1]))
             if not len(rows):
@@ -265,7 +264,7 @@ class Margin(NeighbourDetector):
 
 
 def _images_by_code(labels: npt.NDArray[np.int64]) -> tuple[Positions, RaggedIndices]:
-    """Return labels renumbered from 0, and the positions of the images of each; the last ones are those of no image."""
+    """Return labels renumbered from 0, and the positions of the images of each; the last label has no images."""
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     offsets = np.concatenate([[0], np.cumsum(counts), [len(labels)]])
     return np.append(codes, len(counts)), RaggedIndices(offsets, np.argsort(codes, kind="stable"))
