@@ -221,7 +221,7 @@ class Margin(NeighbourDetector):
         excluded = RaggedIndices.empty(len(queries)) if excluded is None else excluded
         has_more = ~np.isnan(cosines[:, -1])
         codes, images = _images_by_code(self.labels[:, 0])
-        # The first search adds the nearest labelled image where all k are unlabelled, and the second another landmark.
+        # The first search adds the nearest labelled image where all k are unlabelled, the second another landmark.
         for _ in range(2):
             first, second = self._best_two(cosines, positions)
             rows = np.flatnonzero(has_more & (second == cosines.shape[1]))
