@@ -69,13 +69,6 @@ def test_answers_agree_with_loops(seed: int, n_levels: int) -> None:
             assert result.known[i, level] == (label != -1 and label in labels[mask, level])
 
 
-def test_answers_can_be_joined() -> None:
-    known, far = (answers().take(np.arange(4) == row) for row in (0, 3))
-    both = known.joined(far)
-    assert both.scores.tolist() == answers().scores[[0, 3]].tolist()
-    assert both.known[:, 0].tolist() == [True, False]
-
-
 class FirstNumber(Detector):
     """A score that is no score of neighbours: the first number of an embedding, or NaN above 0.99."""
 
