@@ -23,15 +23,7 @@ _EXPLANATION = (
 
 @dataclass(frozen=True, eq=False)
 class PageRanking:
-    """Top-k items of one method for one query.
-
-    Args:
-        top_k: Top-k items of all queries.
-        row: Row of the query among them.
-        metrics: Names and values of metrics.
-        method: Name of the method, shown above its items with the metrics; without it, the metrics are shown below
-            the query.
-    """
+    """Top-k items of one method for one query."""
 
     top_k: TopK
     row: int

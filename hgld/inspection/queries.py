@@ -295,12 +295,6 @@ def write_predictions(
 
     Of protocols that score an answer to each query, the answers are written, see :mod:`hgld.gldv2.recognition`.
 
-    Args:
-        evaluation: The evaluation; of several tasks, the official one or else the first is written.
-        path: CSV file to write or replace.
-        k: Number of items per query.
-        config: Ranking configuration of the evaluation.
-
     Raises:
         ConfigurationError: The images have no ids.
         InputError: An id has whitespace in it.

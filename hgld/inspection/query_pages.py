@@ -126,14 +126,7 @@ _PIXELS = 240
 def draw_method_differences(
     path: Path, differences: MethodDifferences, photos: PhotoSource, *, max_queries: int = 3
 ) -> None:
-    """Draw queries, each beside two strips of its top results: the baseline's above, the method's below.
-
-    Args:
-        path: Picture to write.
-        differences: Queries that differ most.
-        photos: Descriptions and photographs of the images; images without a photograph are shown by their ids.
-        max_queries: Maximum number of queries that the method improves, and of those that it degrades.
-    """
+    """Draw queries, each beside two strips of its top results: the baseline's above, the method's below."""
 
     def strip_photo(photo: Photo, find: FindImage = photos.image) -> StripPhoto:
         return StripPhoto(photo.id, shrink(find(photo.id), _PIXELS))

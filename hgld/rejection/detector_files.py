@@ -48,13 +48,7 @@ _TEMPLATE = Path(__file__).parents[1] / "templates" / "rejection" / "README.md"
 
 
 class DetectorModel(Settings):
-    """The model that made the embeddings which a score was fitted on.
-
-    Args:
-        name: Name of the model, or of its file.
-        weights_sha256: SHA-256 of its weights; see :func:`hgld.models.embedding_files.weights_digest`.
-        settings: Other settings on which embeddings depend, such as the size of the images.
-    """
+    """The model that made the embeddings which a score was fitted on."""
 
     name: str
     weights_sha256: str

@@ -51,21 +51,12 @@ class LangevinSettings:
         variant: ``thesis``: the gradient is multiplied by eta / 2 (Eq. 5.4), and sizes decay linearly, to the last
             value in the last step. ``code``: it is multiplied by eta, and sizes are
             ``(first - last) (1 - t/T)^2 + last``, which does not reach the last value.
-
-    Raises:
-        ConfigurationError: A value is negative or not finite.
     """
 
     steps: int = 20
     step_size: tuple[float, float] = (1e-4, 1e-5)
     noise: tuple[float, float] | None = (5e-3, 5e-4)
     variant: Variant = "thesis"
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "step_size", "noise"):
-            value = getattr(self, name)
-            if value is not None and not all(0 <= number < math.inf for number in np.atleast_1d(value)):
-                raise ConfigurationError(f"`{name}` is {value}; expected finite numbers of at least 0")
 
     def step_sizes(self) -> list[float]:
         """Return eta of each step."""
@@ -105,9 +96,6 @@ class ResidualSettings:
         temperature: Temperature T_G that the energy of the prior is divided by.
         input_noise: Standard deviation of the noise added to the inputs of the residual energy in training.
         langevin: Sampling of negatives.
-
-    Raises:
-        ConfigurationError: A value is out of range.
     """
 
     variant: Variant = "thesis"
@@ -122,17 +110,6 @@ class ResidualSettings:
     temperature: float = 1e3
     input_noise: float = 1e-4
     langevin: LangevinSettings = field(default_factory=LangevinSettings)
-
-    def __post_init__(self) -> None:
-        lowest = {"hidden_dim": 1, "batch_size": 1, "n_hidden": 0, "epochs": 0, "l2": 0, "input_noise": 0}
-        for name, bound in lowest.items():
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= bound):
-                raise ConfigurationError(f"`{name}` is {value}; expected a finite number of at least {bound}")
-        for name in ("learning_rate", "temperature"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"`{name}` is {value}; expected a finite number above 0")
 
 
 _CODE = ResidualSettings(
@@ -242,12 +219,7 @@ class LogitPrior(Prior):
 
 
 class GaussianSampler:
-    """Draws samples of the Gaussians of classes.
-
-    Args:
-        gaussians: The Gaussians.
-        weights: Weight of each class, shape (C,). Default: equal ones.
-    """
+    """Draws samples of the Gaussians of classes."""
 
     def __init__(self, gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> None:
         self._gaussians = gaussians
@@ -447,16 +419,8 @@ def train_residual_energy(
 ) -> ResidualEnergy:
     """Train the residual energy of a prior on the images of an index (Algorithm 2).
 
-    The same seed gives the same network on the same kind of device with the same number of threads.
-
-    Args:
-        prior: The prior, on the device to train on.
-        sampler: Draws the features that chains begin at.
-        inputs: float, shape (n, d): embeddings or standard deviations of the images; may be memory-mapped.
-        settings: Hyper-parameters. Of the last batch of an epoch, images that do not fill it are left out.
-        name: Name of the prior, for messages.
-        seed: Seed of the initial weights, the order of images, and all noise.
-        progress: Reporter of the number of epochs done, with the mean loss of the last one.
+    The same seed gives the same network on the same kind of device with the same number of threads. Of the last batch
+    of an epoch, images that do not fill it are left out.
 
     Raises:
         ConfigurationError: The loss is not finite any more, or a batch does not fit into the memory of the device.

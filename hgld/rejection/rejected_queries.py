@@ -92,12 +92,6 @@ class RejectionConfig:
     ) -> Detector:
         """Return the score, fitted on a gallery; one that is fitted already is checked against it.
 
-        Args:
-            gallery: Embeddings, float, shape (n_gallery, d).
-            labels: Labels, int64, shape (n_gallery, L), finest first, -1 for unlabelled images; None if there are
-                none, or several per image.
-            gallery_mask: bool, shape (n_gallery,); False for images to leave out.
-
         Raises:
             ConfigurationError: The score needs labels or other inputs that there are not.
             InputError: A fitted score does not fit the embeddings, or the score cannot be fitted on them.

@@ -73,15 +73,7 @@ class CoverageFigures:
 
 @dataclass(frozen=True)
 class UnknownFigures:
-    """Figures of the known queries and a set of unknown images.
-
-    Args:
-        n_known: Number of queries that are known at the finest level.
-        n_unknown: Number of unknown images.
-        detection: Metrics of :func:`~hgld.rejection.detection_metrics.detection_metrics`.
-        detection_intervals: Their 95 % intervals, if they are asked for.
-        levels: Figures of the answers to both at each level, finest first.
-    """
+    """Figures of the known queries and a set of unknown images."""
 
     n_known: int
     n_unknown: int

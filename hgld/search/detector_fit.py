@@ -42,13 +42,7 @@ FILE_INPUTS = ("logits", "deviations")
 
 @dataclass(frozen=True, eq=False)
 class ScoreInputs:
-    """What a score is computed from, for n images.
-
-    Args:
-        embeddings: Embeddings of the images.
-        further: Logits and deviations by name, float, shape (n, c), where a score uses them.
-        files: Files of ``further``, by name.
-    """
+    """What a score is computed from, for n images."""
 
     embeddings: Embeddings
     further: Mapping[str, torch.Tensor] = field(default_factory=dict)

@@ -68,10 +68,6 @@ class FaissIndex:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Return cosines and positions of the k nearest, (n, k), best first; NaN and -1 where there are fewer.
 
-        Args:
-            queries: float32, shape (n, d), of any length above 0.
-            k: Number of images per query.
-
         Raises:
             InputError: A query is not finite, or only zeros.
         """

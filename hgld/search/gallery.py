@@ -118,11 +118,7 @@ class Gallery:
         return len(self.level_names)
 
     def labels_of(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the labels of images: int64, shape (n, K, L), with rows of -1 after an image's own.
-
-        Args:
-            positions: int64, shape (n,); positions of the images, -1 for none.
-        """
+        """Return the labels of images: int64, shape (n, K, L), with rows of -1 after an image's own."""
         exists = (positions >= 0)[:, None, None]
         if isinstance(self.labels, LabelSets):
             return np.where(exists, self.labels.padded(positions.clip(min=0)), -1)

@@ -26,13 +26,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class ScoredImages:
-    """Scores of images.
-
-    Args:
-        saved: The detector.
-        ids: Ids of the images of each kind: ``images``, and the names of unknown ones.
-        scores: Their scores at each level, float, shape (n, L), finest first.
-    """
+    """Scores of images."""
 
     saved: SavedDetector
     ids: Mapping[str, list[str]]

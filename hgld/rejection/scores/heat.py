@@ -13,7 +13,18 @@ from hgld.compute.dtypes import at_least_float32
 from hgld.compute.scoring import ScoringConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress, Progress
-from hgld.rejection.detector import Detector, DetectorInputs, Input, Range, Scores, choice, option
+from hgld.rejection.detector import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    Detector,
+    DetectorInputs,
+    Input,
+    Range,
+    Scores,
+    choice,
+    option,
+)
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
 from hgld.rejection.heat import (
     PRESETS,
@@ -98,16 +109,16 @@ class Heat(Detector):
     variant: Variant = choice("thesis", Variant)
     composition: Composition = choice("standardised_mean", Composition)
     beta: float = 0.0
-    epochs: int | None = None
-    batch_size: int | None = None
-    hidden_dim: int | None = None
+    epochs: int | None = option(None, AT_LEAST_0)
+    batch_size: int | None = option(None, AT_LEAST_1)
+    hidden_dim: int | None = option(None, AT_LEAST_1)
     shared_hidden: bool | None = None
-    learning_rate: float | None = None
-    l2: float | None = None
-    temperature: float | None = None
-    steps: int | None = None
-    step_size: float | None = None
-    noise: float | None = None
+    learning_rate: float | None = option(None, ABOVE_0)
+    l2: float | None = option(None, AT_LEAST_0)
+    temperature: float | None = option(None, ABOVE_0)
+    steps: int | None = option(None, AT_LEAST_0)
+    step_size: float | None = option(None, AT_LEAST_0)
+    noise: float | None = option(None, AT_LEAST_0)
     shrinkage: float | None = option(None, Range("a number from 0 to 1", lambda value: 0 <= value <= 1))
     classifier: str = "softmax"
     seed: int = 0
@@ -267,12 +278,7 @@ def _parse_priors(text: str) -> list[PriorName]:
 
 @dataclass(frozen=True, eq=False)
 class Standardisation:
-    """Means and standard deviations of energies, which standardised ones are measured in.
-
-    Args:
-        means: float, shape (K,): mean of each energy over the images of the index.
-        deviations: float, shape (K,): standard deviation of each, over n - 1.
-    """
+    """Means and standard deviations of energies, which standardised ones are measured in."""
 
     means: torch.Tensor
     deviations: torch.Tensor
