@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from hgld.benchmark.rejection import RejectionPlan, RejectionSummary
     from hgld.rejection import Detector
     from hgld.rejection.detector_files import Calibration, Figure
-    from hgld.search.detector_fit import FitSummary
-    from hgld.search.score_images import ScoredImages
+    from hgld.search.detectors import FitSummary, ScoredImages
     from hgld.search.settings import CalibrationFiles, IndexFiles, ScoredFiles
 
 reject = App(no_args_is_help=True, rich_markup_mode="markdown")
@@ -154,7 +153,7 @@ def fit(
     Example: hgld reject fit soft_vote --embeddings index.npy --labels labels.csv --option k=3 -o detector
     """
     with friendly_errors(again="run the same command again"):
-        from hgld.search.detector_fit import fit_detector
+        from hgld.search.detectors import fit_detector
 
         files = None
         if queries is not None:
@@ -221,7 +220,7 @@ def score(
     Example: hgld reject score detector --embeddings queries.npy --unknown far=groceries.npy -o scores.parquet
     """
     from hgld.rejection.detector_files import DESCRIPTION
-    from hgld.search.score_images import score_images, scores_to_json, write_scores
+    from hgld.search.detectors import score_images, scores_to_json, write_scores
     from hgld.tables import Provenance, input_digests
 
     files = images(unknown=named_files(unknown))
@@ -241,7 +240,7 @@ def score(
 
 def format_scored(scored: ScoredImages) -> str:
     """Format the quantiles of the scores of each kind of images, what is accepted of them, and detection metrics."""
-    from hgld.search.score_images import QUANTILES
+    from hgld.search.detectors import QUANTILES
     from hgld.search.settings import IMAGES
 
     accepted = [f"{level} accepted" for level in scored.accepted(IMAGES) or ()]

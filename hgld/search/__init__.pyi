@@ -1,4 +1,4 @@
-from .detector_fit import fit_detector as fit_detector
+from .detectors import fit_detector as fit_detector
 from .gallery import Gallery as Gallery
 from .gallery import read_gallery as read_gallery
 from .query_model import QueryModel as QueryModel

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.figures.style import LevelStyle, level_styles
-from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
+from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 from hgld.io.files import atomic_write, require_suffix
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers

@@ -21,7 +21,7 @@ from hgld.inspection.queries import TopK
 from hgld.io.files import sha256_of
 from hgld.rejection import Detector, load_detector
 from hgld.rejection.detector_files import Calibration
-from hgld.search.detector_fit import check_same_model
+from hgld.search.detectors import check_same_model
 from hgld.search.gallery import Gallery
 
 

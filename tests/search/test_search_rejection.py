@@ -22,7 +22,7 @@ from hgld.pages.access import PageKeys
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.rejection.detector_files import Calibration, Figure
 from hgld.rejection.thresholds import threshold_for_precision
-from hgld.search.detector_fit import recorded_model
+from hgld.search.detectors import recorded_model
 from hgld.search.gallery import read_gallery
 from hgld.search.query_model import load_query_model
 from hgld.search.searcher import Searcher, open_rejector

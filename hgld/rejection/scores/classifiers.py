@@ -46,6 +46,9 @@ AshVariant = Literal["p", "b", "s"]
 class LogitDetector(Detector):
     """A score of logits alone: of given ones, else of those of a classifier of the embeddings.
 
+    Args:
+        classifier: See :class:`~hgld.rejection.scores.classifiers.ClassifierDetector`. Not used if logits are given.
+
     Attributes:
         head: The classifier; None for a score that was fitted with logits.
         n_classes: Number of columns of the logits.

@@ -1,4 +1,4 @@
-"""Fit a rejection score on the files of an index, and its thresholds on calibration images (``hgld reject fit``).
+"""Fit rejection scores on files of images, find thresholds on others, and score further ones (``hgld reject``).
 
 Calibration queries are *known* where the index has their landmark, *near* where it lacks it, and *unlabelled* where
 they show none; files of further images that show no landmark of the index have names of their own. An answer is the
@@ -9,6 +9,7 @@ near query may be right; those to unlabelled and further images never are.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
@@ -26,15 +28,24 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_votes import vote
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
-from hgld.rejection import Detector, DetectorModel, DetectorRecord, build_detector, save_detector
+from hgld.rejection import (
+    Detector,
+    DetectorModel,
+    DetectorRecord,
+    SavedDetector,
+    build_detector,
+    load_detector,
+    save_detector,
+)
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, Calibration, Figure, check_replaceable_folder
 from hgld.rejection.open_set import rank_answers
 from hgld.rejection.thresholds import level_thresholds
 from hgld.search.gallery import gallery_labels
-from hgld.search.settings import KNOWN, CalibrationFiles, IndexFiles
-from hgld.tables import Provenance, input_digests
+from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
+from hgld.tables import Provenance, input_digests, write_results
 from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.version import __version__
 
 #: Inputs beside embeddings that have files of their own.
 FILE_INPUTS = ("logits", "deviations")
@@ -334,7 +345,7 @@ def fit_detector(
     Raises:
         ConfigurationError: There is no such score or option, or an input is missing that the score needs or given
             that it does not use, or the folder holds something else; or see
-            :func:`hgld.search.detector_fit.calibrate`.
+            :func:`hgld.search.detectors.calibrate`.
         InputError: A file is malformed or does not fit the others, or the score cannot be fitted on it.
         BusyError: Another run is writing the folder.
     """
@@ -410,3 +421,107 @@ def _record(
         inputs=tuple(images.further),
         provenance=asdict(Provenance("reject fit", parameters, digests)),
     )
+
+
+#: Shares of the images below the quantiles that describe scores.
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredImages:
+    """Scores of images."""
+
+    saved: SavedDetector
+    ids: Mapping[str, list[str]]
+    scores: Mapping[str, npt.NDArray[Any]]
+
+    def accepted(self, kind: str) -> dict[str, float] | None:
+        """Return the share of the images of a kind accepted at each level, finest first; None without thresholds."""
+        calibration, scores = self.saved.record.calibration, self.scores[kind]
+        if calibration is None:
+            return None
+        columns = calibration.finest_accepted(scores)
+        names = self.saved.record.level_names
+        return {name: float((columns <= column).mean()) for column, name in enumerate(names)}
+
+    def quantiles(self, kind: str) -> list[float]:
+        """Return the quantiles of the scores of a kind, at the shares of :data:`QUANTILES`."""
+        values: list[float] = np.quantile(self.scores[kind][:, 0].astype(np.float64), QUANTILES).tolist()
+        return values
+
+    def detection(self) -> dict[str, dict[str, Figure]]:
+        """Return the detection metrics of the images against each kind of unknown ones."""
+        known = self.scores[IMAGES][:, 0]
+        return {
+            name: detection_figures(known, scores[:, 0]) for name, scores in self.scores.items() if name != IMAGES
+        }
+
+
+def score_images(detector: Path, files: ScoredFiles) -> ScoredImages:
+    """Score the images of files by a detector.
+
+    Raises:
+        InputError: The detector or a file is malformed, or they do not fit each other.
+        ConfigurationError: The embeddings were made by another model than those of the index, or a file is given that
+            the detector does not use.
+    """
+    saved = load_detector(detector)
+    given = {name: getattr(files, name) for name in FILE_INPUTS}
+    for name, path in given.items():
+        if path is not None and name not in saved.record.inputs:
+            raise ConfigurationError(f"{detector}: was fitted without {name}; leave out `{name}`")
+    ids, scores = {}, {}
+    for kind, path in {IMAGES: files.embeddings, **files.unknown}.items():
+        check_same_model(saved.record.model, path, str(detector))
+        images = read_score_inputs(path, saved.record.inputs, given if kind == IMAGES else {})
+        ids[kind], scores[kind] = images.ids(), images.score(saved.detector)
+    return ScoredImages(saved, ids, scores)
+
+
+def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> None:
+    """Write a table with a row for each image, ``.csv`` or ``.parquet``.
+
+    Columns: ``images``, the kind; ``id``; ``score`` at the finest level; and where there are thresholds
+    ``accepted_level``, the finest level at which an answer is accepted, null if there is none.
+
+    Raises:
+        ConfigurationError: The suffix is another one.
+    """
+    record = scored.saved.record
+    columns: dict[str, list[Any]] = {"images": [], "id": [], "score": [], "accepted_level": []}
+    for kind, scores in scored.scores.items():
+        columns["images"] += [kind] * len(scores)
+        columns["id"] += scored.ids[kind]
+        columns["score"] += scores[:, 0].tolist()
+        if record.calibration is not None:
+            names = [*record.level_names, None]
+            columns["accepted_level"] += [names[column] for column in record.calibration.finest_accepted(scores)]
+    fields = [("images", pa.string()), ("id", pa.string()), ("score", pa.float64())]
+    if record.calibration is not None:
+        fields.append(("accepted_level", pa.string()))
+    table = pa.table({name: columns[name] for name, _ in fields}, pa.schema(fields))
+    write_results(path, table, "scores/1", provenance)
+
+
+def scores_to_json(scored: ScoredImages) -> str:
+    """Format what there is to say of scores as JSON, without those of single images.
+
+    ``{"hgld": version, "score": name, "options": {...}, "images": {...}, "detection": {...}}``, with for each kind of
+    images ``n``, ``quantiles`` by share, and ``accepted``, the share of images by level or null; and for each kind of
+    unknown images the detection metrics, each with ``value`` and ``interval``.
+    """
+    images = {
+        kind: {
+            "n": len(scores),
+            "quantiles": dict(zip(map(str, QUANTILES), scored.quantiles(kind), strict=True)),
+            "accepted": scored.accepted(kind),
+        }
+        for kind, scores in scored.scores.items()
+    }
+    detection = {
+        kind: {name: figure.model_dump(mode="json") for name, figure in figures.items()}
+        for kind, figures in scored.detection().items()
+    }
+    detector = scored.saved.detector
+    content = {"hgld": __version__, "score": detector.name, "options": detector.options()}
+    return json.dumps({**content, "images": images, "detection": detection}, indent=2, ensure_ascii=False)
