@@ -220,18 +220,17 @@ class Margin(NeighbourDetector):
         mask = labelled if gallery_mask is None else labelled & gallery_mask
         excluded = RaggedIndices.empty(len(queries)) if excluded is None else excluded
         has_more = ~np.isnan(cosines[:, -1])
-        codes, images = _images_by_code(self.labels[:, 0])
         # The first search adds the nearest labelled image where all k are unlabelled, the second another landmark.
         for _ in range(2):
             first, second = self._best_two(cosines, positions)
             rows = np.flatnonzero(has_more & (second == cosines.shape[1]))
             if not len(rows):
                 break
-            padded = np.pad(positions, [(0, 0), (0, 1)], constant_values=-1)
-            own = codes[padded[rows, first[rows]]]
-            n_parts = min(-(-int(images.counts()[own].sum()) // _EXCLUDED) or 1, len(rows))
+            codes, images = _images_by_code(self.labels[:, 0])
             cosines = np.pad(cosines, [(0, 0), (0, 1)], constant_values=np.nan)
-            positions = padded
+            positions = np.pad(positions, [(0, 0), (0, 1)], constant_values=-1)
+            own = codes[positions[rows, first[rows]]]
+            n_parts = min(-(-int(images.counts()[own].sum()) // _EXCLUDED) or 1, len(rows))
             for part in np.array_split(np.arange(len(rows)), n_parts):
                 cosines[rows[part], -1:], positions[rows[part], -1:] = nearest_neighbours(
                     queries[rows[part]],
