@@ -215,7 +215,8 @@ def evaluate(
     # The results are on the screen before writing files can fail.
     further = {}
     if rejection is not None:
-        further = {"rejection": {"score": rejection.name, "options": rejection.all_options()}}
+        score = rejection.description()
+        further = {"rejection": {"score": score["name"], "options": score["options"]}}
     provenance = partial(evaluation_provenance, files, protocol, config, **further)
     if per_query:
         write_per_query(evaluation.results, per_query, provenance())
@@ -276,7 +277,7 @@ def rejection_from_options(
     from hgld.cli.reject import named_files, named_values
     from hgld.rejection import DETECTORS, load_detector
     from hgld.rejection.rejected_queries import RejectionConfig
-    from hgld.search.detector_fit import check_same_model
+    from hgld.search.detectors import check_same_model
     from hgld.tables.embeddings import read_embeddings
 
     chosen = dict(named_values(options or (), "options"))
@@ -408,8 +409,8 @@ def format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> 
 
 
 def _format_report(report: RejectionReport, width: int) -> str:
-    options = ", ".join(f"{name} {value}" for name, value in report.options.items())
-    lines = [f"{report.name}, rejected by {report.score}{f' ({options})' if options else ''}", ""]
+    options = ", ".join(f"{name} {value}" for name, value in report.score["options"].items())
+    lines = [f"{report.name}, rejected by {report.score['name']}{f' ({options})' if options else ''}", ""]
     rows = [row for level in report.levels for row in _level_rows(f"level {level.level}", level)]
     lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
     metrics = list(report.means_at_threshold)

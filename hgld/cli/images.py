@@ -373,7 +373,7 @@ def examples(
 
     Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
     """
-    from hgld.inspection.examples import ExamplesConfig, draw_examples_file
+    from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
 
     with friendly_errors(n_groups="--groups", n_photographs="--photographs"):
         config = ExamplesConfig(level, groups, photographs, seed)

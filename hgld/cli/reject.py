@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -14,10 +14,7 @@ from hgld.cli.base import (
     App,
     FigureFormat,
     Force,
-    GalleryLabels,
     Json,
-    LandmarkSplit,
-    Levels,
     app,
     flag,
     friendly_errors,
@@ -27,6 +24,7 @@ from hgld.cli.base import (
     print_summary,
 )
 from hgld.cli.manifest import format_manifest
+from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines, listed
 from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress, byte_size
@@ -34,26 +32,12 @@ from hgld.progress import TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.benchmark.rejection import RejectionPlan, RejectionSummary
     from hgld.rejection import Detector
-    from hgld.rejection.detector_record import Calibration, Figure
-    from hgld.search.detector_fit import FitSummary
-    from hgld.search.score_images import ScoredImages
+    from hgld.rejection.detector_files import Calibration, Figure
+    from hgld.search.detectors import FitSummary, ScoredImages
+    from hgld.search.settings import CalibrationFiles, IndexFiles, ScoredFiles
 
 reject = App(no_args_is_help=True, rich_markup_mode="markdown")
 
-Logits = Annotated[
-    Path | None,
-    option(
-        "Outputs of a classifier for the images, in a file like that of the embeddings.",
-        default="x.logits.npy beside x.npy, for scores that need them",
-    ),
-]
-Deviations = Annotated[
-    Path | None,
-    option(
-        "Standard deviations of feature maps, from hgld embed-images --with-std.",
-        default="x.deviations.npy beside x.npy, for scores that need them",
-    ),
-]
 Unknown = Annotated[
     list[str] | None,
     option(
@@ -95,7 +79,7 @@ def scores() -> None:
 
 def format_score(name: str, score: type[Detector]) -> str:
     """Format what a score needs, its options with their defaults and choices, and its description."""
-    from hgld.rejection.detector_card import score_summary
+    from hgld.rejection.detector_files import score_summary
 
     hints = get_type_hints(score.__init__)
     options = [
@@ -142,17 +126,15 @@ def split(
 
 
 @reject.command()
+@options_of("hgld.search.settings:IndexFiles", "index")
+@options_of("hgld.search.settings:CalibrationFiles", "calibration", deferred=True)
 def fit(
+    *,
     score: Annotated[
         str, typer.Argument(help="Rejection score; hgld reject scores lists them.", autocompletion=complete_score)
     ],
-    embeddings: Annotated[Path, option("Embeddings of the index.")],
+    index: IndexFiles,
     out: Annotated[Path, out_folder("Folder of the detector to write.")],
-    labels: GalleryLabels = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
-    logits: Logits = None,
-    deviations: Deviations = None,
     option: Annotated[
         list[str] | None, option("Option of the score, such as k=3; may be repeated.", metavar="NAME=VALUE")
     ] = None,
@@ -160,15 +142,8 @@ def fit(
         Path | None,
         option("Embeddings of calibration images, some of landmarks of the index, on which thresholds are found."),
     ] = None,
-    query_labels: Annotated[
-        Path | None, option("Labels of --queries.", default="as for the images of the index")
-    ] = None,
     unknown: Unknown = None,
-    precision: Annotated[float, option("Wanted share of right answers among those that a threshold accepts.")] = 0.9,
-    conservative: Annotated[
-        bool,
-        flag("--conservative", "Choose thresholds that reach the precision on new images with a confidence of 95 %."),
-    ] = False,
+    calibration: Callable[..., CalibrationFiles],
 ) -> None:
     """Fit a rejection score on the images of an index, and write it to a folder with a card.
 
@@ -178,19 +153,17 @@ def fit(
     Example: hgld reject fit soft_vote --embeddings index.npy --labels labels.csv --option k=3 -o detector
     """
     with friendly_errors(again="run the same command again"):
-        from hgld.search.detector_fit import CalibrationFiles, IndexFiles, fit_detector
+        from hgld.search.detectors import fit_detector
 
-        calibration = None
+        files = None
         if queries is not None:
-            calibration = CalibrationFiles(queries, query_labels, named_files(unknown), precision, conservative)
-        elif unknown or query_labels:
+            files = calibration(unknown=named_files(unknown))
+        elif unknown or calibration(queries=None).query_labels:
             raise ConfigurationError(
                 "`unknown` and `query_labels` are for thresholds; add `queries`, or leave them out"
             )
-        index = IndexFiles(embeddings, labels, hierarchy, split, logits, deviations)
         options = dict(named_values(option or (), "option"))
-        summary = fit_detector(score, options, index, out, calibration=calibration)
-        print_summary(out, summary, format_fit)
+        print_summary(out, fit_detector(score, options, index, out, calibration=files), format_fit)
 
 
 def format_fit(summary: FitSummary) -> str:
@@ -206,7 +179,7 @@ def format_fit(summary: FitSummary) -> str:
 
 def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> str:
     """Format the threshold of each level, what it costs, and how well the score detects each kind of images."""
-    from hgld.rejection.detector_card import THRESHOLD_COLUMNS, figure_text, threshold_cells
+    from hgld.rejection.detector_files import THRESHOLD_COLUMNS, figure_text, threshold_cells
 
     thresholds = calibration.thresholds
     rows = [threshold_cells(*level) for level in zip(level_names, thresholds, strict=True)]
@@ -220,7 +193,7 @@ def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> 
 
 def format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str]:
     """Format the detection metrics of each kind of unknown images as the lines of a table."""
-    from hgld.rejection.detector_card import figure_text
+    from hgld.rejection.detector_files import figure_text
 
     names = list(next(iter(detection.values())))
     rows = [[name, *(figure_text(figures[name]) for figures in detection.values())] for name in names]
@@ -228,11 +201,11 @@ def format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str]
 
 
 @reject.command()
+@options_of("hgld.search.settings:ScoredFiles", "images", deferred=True)
 def score(
+    *,
     detector: Annotated[Path, typer.Argument(help="Folder of a detector from hgld reject fit.")],
-    embeddings: Annotated[Path, option("Embeddings of the images to score.")],
-    logits: Logits = None,
-    deviations: Deviations = None,
+    images: Callable[..., ScoredFiles],
     unknown: Unknown = None,
     out: Annotated[
         Path | None, out_file("Score of each image to write: .csv or .parquet.", ".csv", ".parquet")
@@ -247,18 +220,18 @@ def score(
     Example: hgld reject score detector --embeddings queries.npy --unknown far=groceries.npy -o scores.parquet
     """
     from hgld.rejection.detector_files import DESCRIPTION
-    from hgld.search.score_images import ScoredFiles, score_images, scores_to_json, write_scores
+    from hgld.search.detectors import score_images, scores_to_json, write_scores
     from hgld.tables import Provenance, input_digests
 
-    files = ScoredFiles(embeddings, logits, deviations, named_files(unknown))
+    files = images(unknown=named_files(unknown))
     scored = score_images(detector, files)
     typer.echo(scores_to_json(scored) if json else format_scored(scored))
     if out is not None:
         inputs = input_digests(
             detector=detector / DESCRIPTION,
-            embeddings=embeddings,
-            logits=logits,
-            deviations=deviations,
+            embeddings=files.embeddings,
+            logits=files.logits,
+            deviations=files.deviations,
             **{f"unknown/{name}": path for name, path in files.unknown.items()},
         )
         write_scores(out, scored, Provenance("reject score", {}, inputs))
@@ -267,7 +240,8 @@ def score(
 
 def format_scored(scored: ScoredImages) -> str:
     """Format the quantiles of the scores of each kind of images, what is accepted of them, and detection metrics."""
-    from hgld.search.score_images import IMAGES, QUANTILES
+    from hgld.search.detectors import QUANTILES
+    from hgld.search.settings import IMAGES
 
     accepted = [f"{level} accepted" for level in scored.accepted(IMAGES) or ()]
     header = ["score", "images", *(f"{100 * share:.0f} %" for share in QUANTILES), *accepted]

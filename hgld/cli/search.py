@@ -100,8 +100,7 @@ def search(
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import gallery_photographs, read_gallery
     from hgld.search.query_model import load_query_model
-    from hgld.search.rejection import open_rejector
-    from hgld.search.searcher import Searcher
+    from hgld.search.searcher import Searcher, open_rejector
     from hgld.search.served_page import serve_search
     from hgld.tables import Provenance, input_digests
 

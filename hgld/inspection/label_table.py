@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import torch
 
 from hgld.errors import ConfigurationError
@@ -28,9 +26,9 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import column_of
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import label_name
-from hgld.io.files import atomic_write, require_suffix
+from hgld.io.files import require_suffix
 from hgld.ragged import Integers, RaggedIndices
-from hgld.tables import Provenance, with_provenance
+from hgld.tables import Provenance, write_results
 
 #: AP of each query by level: float64, shape (n_query,).
 Precisions = Mapping[int, npt.NDArray[np.float64]]
@@ -54,10 +52,6 @@ def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig
 
     Nothing is ranked again if the evaluation has the AP of every level. Otherwise images are ranked once more, and
     images with several labels once for each of their labels.
-
-    Args:
-        evaluation: The evaluation, of a protocol with one ranking by labels.
-        config: How to rank, as in the evaluation; its metrics are not used.
 
     Returns:
         Columns ``level`` (1: coarsest), ``level_name``, ``label``, ``ap`` (NaN where no query has positives),
@@ -108,13 +102,7 @@ def write_label_table(table: pd.DataFrame, path: Path, provenance: Provenance) -
         ConfigurationError: The file has another suffix.
     """
     require_suffix(path, ".csv", ".parquet")
-    rows = pa.Table.from_pandas(table, schema=SCHEMA, preserve_index=False)
-    with atomic_write(path) as draft:
-        if path.suffix == ".csv":
-            pa_csv.write_csv(rows, draft)
-        else:
-            schema = with_provenance(SCHEMA, "per_label/1", provenance)
-            pq.write_table(rows.cast(schema).replace_schema_metadata(schema.metadata), draft, compression="zstd")
+    write_results(path, pa.Table.from_pandas(table, SCHEMA, preserve_index=False), "per_label/1", provenance)
 
 
 def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple[Integers, LabelMatrix, Precisions]:

@@ -204,12 +204,7 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
 
 
 def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]:
-    """Return the names of a landmark (the title of its category where known) and of its group.
-
-    Args:
-        hierarchy: Hierarchy of the landmark.
-        labels: int64, shape (L,); row of the landmark in :meth:`Hierarchy.labels_of`.
-    """
+    """Return the names of a landmark (the title of its category where known) and of its group."""
     row, group = labels[:2].tolist()
     if hierarchy.categories is None:
         landmark = f"landmark {hierarchy.landmark_ids[row]}"
@@ -228,15 +223,7 @@ def label_name(
     value: int,
     hierarchy: Hierarchy | None = None,
 ) -> str:
-    """Return the name of a label; a number gets the name of its level in front.
-
-    Args:
-        names: Names of the labels at each level, where a file states them as texts; otherwise empty.
-        level_names: Names of the levels, finest first.
-        column: Column of the label.
-        value: The label.
-        hierarchy: Hierarchy of the landmarks, where there are no names.
-    """
+    """Return the name of a label; a number gets the name of its level in front."""
     if names:
         name = names[column].get(value, str(value))
     elif hierarchy is None:
@@ -249,13 +236,7 @@ def label_name(
 
 
 def landmark_names_of(hierarchy: Hierarchy, labels: Labelling, position: int) -> tuple[str, ...]:
-    """Return the names of the landmark of an image and of its group, or of its groups between semicolons.
-
-    Args:
-        hierarchy: Hierarchy of the landmarks.
-        labels: Labels of images.
-        position: Position of the image.
-    """
+    """Return the names of the landmark of an image and of its group, or of its groups between semicolons."""
     own = labels.of(position) if isinstance(labels, LabelSets) else labels[[position]]
     columns = zip(*(landmark_names(hierarchy, row) for row in own), strict=True)
     return tuple("; ".join(dict.fromkeys(names)) for names in columns)

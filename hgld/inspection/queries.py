@@ -43,12 +43,6 @@ def top_k_items(
 ) -> TopK:
     """Return the top-k items of some queries of a task.
 
-    Args:
-        task: The retrieval task.
-        queries: int64, shape (n,); positions of the queries.
-        k: Number of items per query.
-        config: Ranking configuration of the evaluation.
-
     Raises:
         ConfigurationError: ``k`` is less than 1.
         InputError: See :func:`~hgld.evaluation.ranking.rank`.
@@ -144,13 +138,7 @@ def find_worst_queries(
 
 @dataclass(frozen=True, eq=False)
 class MethodRankings:
-    """Rankings of the n selected queries by one method.
-
-    Args:
-        name: Name of the method, which is that of its result.
-        per_query: Rows of these queries in the table of the result, n of them.
-        top_k: Their top-k gallery items.
-    """
+    """Rankings of the n selected queries by one method."""
 
     name: str
     per_query: pd.DataFrame
@@ -306,12 +294,6 @@ def write_predictions(
     scores are in the order of the gallery, whatever their levels.
 
     Of protocols that score an answer to each query, the answers are written, see :mod:`hgld.gldv2.recognition`.
-
-    Args:
-        evaluation: The evaluation; of several tasks, the official one or else the first is written.
-        path: CSV file to write or replace.
-        k: Number of items per query.
-        config: Ranking configuration of the evaluation.
 
     Raises:
         ConfigurationError: The images have no ids.

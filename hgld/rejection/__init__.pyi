@@ -1,9 +1,9 @@
 from .detector import Detector as Detector
 from .detector import NeighbourDetector as NeighbourDetector
+from .detector_files import DetectorModel as DetectorModel
+from .detector_files import DetectorRecord as DetectorRecord
 from .detector_files import SavedDetector as SavedDetector
 from .detector_files import load_detector as load_detector
 from .detector_files import save_detector as save_detector
-from .detector_record import DetectorModel as DetectorModel
-from .detector_record import DetectorRecord as DetectorRecord
 from .registry import DETECTORS as DETECTORS
 from .registry import build_detector as build_detector

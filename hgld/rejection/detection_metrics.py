@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
-from hgld.rejection.inputs import checked_scores
+from hgld.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -188,27 +188,38 @@ def _fpr95_known(values: Floats, accepted_known: Counts, accepted_unknown: Count
 
 
 def _fpr95_unknown(rejected_unknown: Counts, rejected_known: Counts) -> Floats:
-    """Return the share of known scores at or above the highest threshold that rejects 95 % of the unknown ones.
-
-    Args:
-        rejected_unknown: Number of unknown images at or above each threshold, the highest first, shape (n, n_values).
-        rejected_known: Number of known images, as ``rejected_unknown``.
-    """
+    """Return the share of known scores at or above the highest threshold that rejects 95 % of the unknown ones."""
     first = (rejected_unknown / rejected_unknown[:, -1:] >= _TRUE_POSITIVE_RATE).argmax(1)
     return np.take_along_axis(rejected_known, first[:, None], axis=1)[:, 0] / rejected_known[:, -1]
 
 
 def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -> tuple[Floats, Floats]:
-    """Return the area under precision over recall by steps and by trapezoids.
-
-    Args:
-        positives: Number of positives at each threshold, in the order of retrieval, shape (n, n_values).
-        found: Number of positives retrieved at each threshold.
-        mistaken: Number of negatives retrieved at each threshold.
-    """
+    """Return the area under precision over recall by steps and by trapezoids."""
     retrieved = found + mistaken
     precision = np.where(retrieved > 0, found / np.maximum(retrieved, 1), 1.0)
     n_positives = found[:, -1]
     steps = (positives * precision).sum(1) / n_positives
     before = np.concatenate([np.ones((len(precision), 1)), precision[:, :-1]], axis=1)
     return steps, (positives * (precision + before)).sum(1) / 2 / n_positives
+
+
+def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+    """Return scores as float64, shape (n,).
+
+    Raises:
+        InputError: There are no scores, or they are NaN or have another shape.
+    """
+    array = np.asarray(scores)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InputError(
+            f"`{name}` has the shape {array.shape} and the type {array.dtype}; expected numbers of the shape (n,)"
+        )
+    if not len(array):
+        raise InputError(f"`{name}` is empty; expected the score of at least one image")
+    missing = np.isnan(array)
+    if missing.any():
+        raise InputError(
+            f"`{name}` has {int(missing.sum()):,} NaN of {len(array):,} scores, the first at position "
+            f"{int(missing.argmax()):,}; score these images again or leave them out"
+        )
+    return array.astype(np.float64)

@@ -1,9 +1,9 @@
 """The interface of all rejection scores: fitted on the images of an index, they say how unlike them other images are.
 
-To add a score, write a :class:`Detector` in a module of :mod:`hgld.rejection.scores` and enter it in
-:mod:`hgld.rejection.registry`. A score is a dataclass: its fields are its options, and those that are :func:`fitted`
-are what is saved of it. :class:`Detector` checks inputs and divides them into blocks; a score implements ``_fit`` and
-``_score``.
+To add a score, write a :class:`Detector` with a name in a module of :mod:`hgld.rejection.scores`, where
+:mod:`hgld.rejection.registry` finds it. A score is a dataclass: its fields are its options, and those that are
+:func:`fitted` are what is saved of it. :class:`Detector` checks inputs and divides them into blocks; a score
+implements ``_fit`` and ``_score``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import torch
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import ScoringConfig, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
 from hgld.ragged import RaggedIndices
-from hgld.rejection.inputs import DetectorInputs, detector_inputs
 
 #: Inputs beside embeddings.
 Input = Literal["labels", "logits", "deviations"]
@@ -32,8 +31,54 @@ Scores = npt.NDArray[Any]
 #: Cosines of queries and their neighbours, float, shape (n, k), and positions of these, int64.
 Cosines = npt.NDArray[np.floating[Any]]
 Positions = npt.NDArray[np.int64]
-_BLOCK = 8192
+_BLOCK = 8192  # images scored at once
+_CHECKED = 65536  # rows checked at once
 Self = TypeVar("Self", bound="Detector")
+
+
+@dataclass(frozen=True, eq=False)
+class DetectorInputs:
+    """What a score knows of n images.
+
+    Args:
+        embeddings: float, shape (n, d).
+        labels: int64, shape (n, L), finest first; -1 for unlabelled images.
+        logits: float, shape (n, C).
+        deviations: float, shape (n, c): standard deviations of the feature maps.
+    """
+
+    embeddings: torch.Tensor
+    labels: LabelMatrix | None = None
+    logits: torch.Tensor | None = None
+    deviations: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def rows(self, rows: slice) -> DetectorInputs:
+        """Return the inputs of some of the images."""
+        parts = (self.embeddings, self.labels, self.logits, self.deviations)
+        return DetectorInputs(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
+
+
+def detector_inputs(
+    embeddings: Vectors, labels: LabelMatrix | None, logits: Vectors | None, deviations: Vectors | None
+) -> DetectorInputs:
+    """Check the inputs of a score; see :meth:`hgld.rejection.detector.Detector.fit`.
+
+    Raises:
+        InputError: An input has another shape, type or number of rows than expected, or values that are not finite.
+    """
+    matrix = _checked(embeddings, "embeddings")
+    n = len(matrix)
+    others = {
+        name: None if values is None else _checked(values, name)
+        for name, values in (("logits", logits), ("deviations", deviations))
+    }
+    for name, values in others.items():
+        if values is not None and len(values) != n:
+            raise InputError(f"there are {len(values):,} rows of `{name}` for {n:,} embeddings; expected one each")
+    return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
 
 
 class Range(NamedTuple):
@@ -146,8 +191,7 @@ class Detector(ABC):
             InputError: An input is malformed, or differs in dimension from what the score was fitted on.
             ConfigurationError: The score was not fitted, or an input that it was fitted on is missing.
         """
-        blocks = [self._score(block) for block in self._blocks(embeddings, logits, deviations)]
-        return np.concatenate(blocks) if blocks else np.empty(0, np.float32)
+        return np.ascontiguousarray(self.score_levels(embeddings, logits, deviations=deviations)[:, 0])
 
     def score_levels(
         self, embeddings: Vectors, logits: Vectors | None = None, *, deviations: Vectors | None = None
@@ -157,14 +201,12 @@ class Detector(ABC):
         The score at a level says how unlike the index an image is for an answer at that level: an image may be
         rejected at the landmark and accepted as a church. The first column is :meth:`score`. Scores that know nothing
         of levels are the same at all of them.
-
-        Args:
-            embeddings: See :meth:`score`, as for the others and what is raised.
-            logits: Outputs of the classifier.
-            deviations: Standard deviations of the feature maps.
         """
-        blocks = [self._score_levels(block) for block in self._blocks(embeddings, logits, deviations)]
-        return np.concatenate(blocks) if blocks else np.empty((0, self.n_levels), np.float32)
+        blocks = [np.empty((0, self.n_levels), np.float32)]
+        for block in self._blocks(embeddings, logits, deviations):
+            scores = self._score(block)
+            blocks.append(np.broadcast_to(scores.reshape(len(block), -1), (len(block), self.n_levels)))
+        return np.concatenate(blocks[1:] or blocks)
 
     def options(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
@@ -214,17 +256,13 @@ class Detector(ABC):
         for start in range(0, len(given), _BLOCK):
             yield given.rows(slice(start, start + _BLOCK))
 
-    def _score_levels(self, images: DetectorInputs) -> Scores:
-        """Return the scores of a block of images at each level, float, shape (n, L)."""
-        return np.repeat(self._score(images)[:, None], self.n_levels, axis=1)
-
     @abstractmethod
     def _fit(self, images: DetectorInputs) -> None:
         """Fit on checked inputs, of which the required ones are there."""
 
     @abstractmethod
     def _score(self, images: DetectorInputs) -> Scores:
-        """Return the scores of a block of images."""
+        """Return the scores of a block of images, shape (n,), or (n, L) where they differ between levels."""
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the attributes that :meth:`state` returns."""
@@ -280,10 +318,6 @@ class NeighbourDetector(Detector):
     def answers(self, cosines: Cosines, positions: Positions) -> LabelMatrix:
         """Return the labels that the nearest images answer: those of the nearest, unless a score says otherwise.
 
-        Args:
-            cosines: See :meth:`score_neighbours`.
-            positions: Positions in the index.
-
         Returns:
             int64, shape (n, L), finest first; -1 where there is no answer, such as that of an unlabelled image.
 
@@ -320,9 +354,6 @@ class NeighbourDetector(Detector):
         self.index, self.labels = images.embeddings, images.labels
 
     def _score(self, images: DetectorInputs) -> Scores:
-        return self.score_neighbours(*self._neighbours(images.embeddings), images.embeddings)
-
-    def _score_levels(self, images: DetectorInputs) -> Scores:
         return self.score_neighbour_levels(*self._neighbours(images.embeddings), images.embeddings)
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -346,3 +377,30 @@ class NeighbourDetector(Detector):
 def scoring_config(queries: torch.Tensor) -> ScoringConfig:
     """Return how cosines of queries are computed: in float64 where they are float64, and otherwise in float32."""
     return ScoringConfig(precision="float64" if queries.dtype == torch.float64 else "float32")
+
+
+def _checked(values: Vectors, name: str) -> torch.Tensor:
+    tensor = as_tensor(values)
+    if tensor.ndim != 2 or not tensor.is_floating_point() or not tensor.shape[1]:
+        raise InputError(
+            f"`{name}` have the shape {tuple(tensor.shape)} and the type {tensor.dtype}; expected floating point "
+            "numbers of the shape (n, d)"
+        )
+    for start in range(0, len(tensor), _CHECKED):
+        finite = tensor[start : start + _CHECKED].isfinite().all(dim=1)
+        if not finite.all():
+            row = start + int((~finite).nonzero()[0, 0])
+            raise InputError(f"`{name}` have NaN or infinite values, first in row {row:,}; embed this image again")
+    return tensor
+
+
+def _checked_labels(labels: LabelMatrix, n: int) -> LabelMatrix:
+    array = np.asarray(labels)
+    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer) or len(array) != n:
+        raise InputError(
+            f"`labels` have the shape {array.shape} and the type {array.dtype}; expected integers of the shape "
+            f"({n}, L), finest first, a row for each embedding"
+        )
+    array = array.astype(np.int64, copy=False).reshape(n, -1)
+    labelled_rows(array)  # raises for rows that are partly -1
+    return array

@@ -18,7 +18,6 @@ import torch
 
 from hgld.compute.scoring import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.inputs import number_classes
 
 _ROWS = 8192  # images per block while fitting
 _DISTANCES = 2**24  # distances computed at once
@@ -182,14 +181,9 @@ def gaussians_from_moments(
     shrinkage: float = 0.0,
     dtype: torch.dtype = torch.float64,
 ) -> ClassGaussians:
-    """Return Gaussians with given means and covariance.
+    """Return Gaussians of C classes with given means, shape (C, d), covariance (d, d) and numbers of images (C,).
 
-    Args:
-        means: float, shape (C, d).
-        covariance: float, shape (d, d), symmetric.
-        counts: Number of images of each class, shape (C,).
-        shrinkage: See :func:`fit_gaussians`.
-        dtype: Type of the result; it is computed in float64.
+    They are computed in float64, whatever the type of the result.
 
     Raises:
         InputError: The covariance is singular.
@@ -215,6 +209,27 @@ def gaussians_from_moments(
         log_determinant=shrunk.log().sum().to(dtype),
         shrinkage=torch.tensor(shrinkage, dtype=dtype),
     )
+
+
+def number_classes(labels: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Number the sorted labels of images, int64, shape (n,), from 0; unlabelled images have negative ones.
+
+    Returns:
+        Number of the class of each image, int64, shape (n,), with -1 for unlabelled images; and the number of images
+        in each class, float64, shape (C,).
+
+    Raises:
+        InputError: No image is labelled.
+
+    >>> number_classes(np.array([7, -1, 3, 7]))
+    (tensor([ 1, -1,  0,  1]), tensor([1., 2.], dtype=torch.float64))
+    """
+    labelled = labels >= 0
+    if not labelled.any():
+        raise InputError("no image has a label of 0 or more; give the landmarks of the index as `labels`")
+    indices = np.full(len(labels), -1)
+    _, indices[labelled] = np.unique(labels[labelled], return_inverse=True)
+    return torch.from_numpy(indices), torch.from_numpy(np.bincount(indices[labelled])).double()
 
 
 def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
@@ -251,13 +266,7 @@ def _is_singular(covariance: torch.Tensor) -> bool:
 
 
 def _ledoit_wolf(covariance: torch.Tensor, fourth_moment: float, n: int) -> float:
-    """Return the shrinkage of Ledoit and Wolf (2004), Lemma 3.2 to 3.4, for deviations with a mean of 0.
-
-    Args:
-        covariance: float64, shape (d, d).
-        fourth_moment: Mean of the squared squared lengths of the deviations.
-        n: Number of images.
-    """
+    """Return the shrinkage of Ledoit and Wolf (2004), Lemma 3.2 to 3.4, for deviations with a mean of 0."""
     scale = covariance.diagonal().mean()
     dispersion = (covariance.square().sum() - len(covariance) * scale**2).item()
     error = (fourth_moment - covariance.square().sum().item()) / n

@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from hgld.compute.scoring import at_least_float32
 from hgld.errors import InputError
-from hgld.rejection.gaussians import fit_gaussians
-from hgld.rejection.inputs import number_classes
+from hgld.rejection.gaussians import fit_gaussians, number_classes
 
 _LOGITS = 2**24  # logits computed at once
 _ROWS = 8192  # images per block at most
@@ -157,11 +156,6 @@ def gaussian_classifier(
     It takes one solution of d equations and two passes over the images, so it is the choice for tens of thousands of
     landmarks with few images each. Weights and biases are shifted to sum to 0 over the classes, which changes no
     probability.
-
-    Args:
-        embeddings: float, shape (n, d).
-        labels: See :func:`fit_linear_classifier`.
-        shrinkage: See :func:`hgld.rejection.gaussians.fit_gaussians`.
 
     Raises:
         InputError: There are fewer than two classes, or no Gaussians can be fitted.

@@ -65,11 +65,7 @@ class ScoredAnswers:
         return ScoredAnswers(*(np.concatenate([getattr(self, name), getattr(others, name)]) for name in names))
 
     def recognition(self, column: int = 0) -> RecognitionResult:
-        """Return the GAP of a level, see :func:`rank_answers`.
-
-        Args:
-            column: Column of the level, 0 for the finest.
-        """
+        """Return the GAP of a level, see :func:`rank_answers`."""
         return rank_answers("open set", self.level_scores[:, column], self.right[:, column], self.known[:, column])
 
 
@@ -79,12 +75,6 @@ def rank_answers(name: str, scores: Floats, right: Booleans, known: Booleans) ->
     Every query is answered, and equal scores are ranked by position. Queries that are not known have no right answer,
     near ones included: they count as the challenge's images without a landmark, and GAP is divided by the number of
     known ones.
-
-    Args:
-        name: Name of the result.
-        scores: Rejection scores, shape (n,).
-        right: Whether each answer is right, shape (n,).
-        known: Whether a right answer is possible, shape (n,).
     """
     ids = np.array([f"{row:012}" for row in range(len(scores))], np.str_)
     order = rank_predictions(-scores, ids)
@@ -199,16 +189,7 @@ def open_set_answers(
 ) -> ScoredAnswers:
     """Answer queries as :func:`answer_queries` does, and judge the answers.
 
-    Args:
-        detector: Fitted score.
-        gallery: Embeddings of the gallery.
-        gallery_labels: Labels of the gallery.
-        queries: Embeddings of the queries.
-        query_labels: Labels of the queries, int64, shape (n, L); any label, in the gallery or not, and -1 for a query
-            that has no label at a level, as one without a landmark at all levels.
-        deviations: Standard deviations of the feature maps of the queries.
-        gallery_mask: Gallery images that count.
-        config: How the gallery is searched.
+    ``query_labels``, int64, shape (n, L), may be labels that the gallery lacks; -1 where a query has none at a level.
     """
     answers, scores = answer_queries(
         detector, as_tensor(gallery), gallery_labels, as_tensor(queries), gallery_mask, config, deviations=deviations
@@ -229,11 +210,6 @@ def known_labels(
 
 def check_gallery(detector: Detector, gallery: torch.Tensor, excluded: RaggedIndices | None = None) -> None:
     """Check that a detector can score queries of a gallery.
-
-    Args:
-        detector: Fitted score.
-        gallery: Embeddings of the gallery, float, shape (n_gallery, d).
-        excluded: Gallery images excluded for each query.
 
     Raises:
         InputError: A detector of neighbours was fitted on another gallery, or images have to be excluded from any

@@ -12,49 +12,14 @@ from pydantic import ValidationError, create_model
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
 from hgld.rejection.detector import Detector
-from hgld.rejection.scores.classifiers import Ash, Dice, Energy, Entropy, MaxLogit, Msp, Odin, React
-from hgld.rejection.scores.gaussians import Gmm, Mahalanobis, RelativeMahalanobis, SsdPlus
-from hgld.rejection.scores.heat import Heat
-from hgld.rejection.scores.neighbours import (
-    ClassMeans,
-    DistractorPenalty,
-    Knn,
-    KnnRaw,
-    LevelAgreement,
-    Margin,
-    SoftVote,
-    Top1Cosine,
-)
-from hgld.rejection.scores.subspaces import Residual, Vim
+from hgld.rejection.scores import classifiers, gaussians, heat, neighbours, subspaces
 
 #: The class of each score.
 DETECTORS: Mapping[str, type[Detector]] = {
-    detector.name: detector
-    for detector in (
-        Top1Cosine,
-        SoftVote,
-        LevelAgreement,
-        Margin,
-        ClassMeans,
-        DistractorPenalty,
-        Msp,
-        MaxLogit,
-        Entropy,
-        Energy,
-        Odin,
-        Dice,
-        React,
-        Ash,
-        Mahalanobis,
-        SsdPlus,
-        RelativeMahalanobis,
-        Gmm,
-        Knn,
-        KnnRaw,
-        Residual,
-        Vim,
-        Heat,
-    )
+    score.name: score
+    for module in (neighbours, classifiers, gaussians, subspaces, heat)
+    for score in vars(module).values()
+    if inspect.isclass(score) and issubclass(score, Detector) and "name" in vars(score)
 }
 
 

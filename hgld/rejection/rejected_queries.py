@@ -79,15 +79,10 @@ class RejectionConfig:
             if not 0 < share <= 1:
                 raise ConfigurationError(f"the wanted {name} is {share}; expected more than 0 and at most 1")
 
-    @property
-    def name(self) -> str:
-        """Name of the score."""
-        return self.score if self.detector is None else self.detector.name
-
-    def all_options(self) -> dict[str, Any]:
-        """Return the options of the score, defaults included."""
-        detector = build_detector(self.score, self.options) if self.detector is None else self.detector
-        return detector.options()
+    def description(self) -> dict[str, Any]:
+        """Return the name of the score, and its options, defaults included."""
+        detector = self.detector or build_detector(self.score, self.options)
+        return {"name": detector.name, "options": detector.options()}
 
     def fitted(
         self,
@@ -96,12 +91,6 @@ class RejectionConfig:
         gallery_mask: npt.NDArray[np.bool_] | None = None,
     ) -> Detector:
         """Return the score, fitted on a gallery; one that is fitted already is checked against it.
-
-        Args:
-            gallery: Embeddings, float, shape (n_gallery, d).
-            labels: Labels, int64, shape (n_gallery, L), finest first, -1 for unlabelled images; None if there are
-                none, or several per image.
-            gallery_mask: bool, shape (n_gallery,); False for images to leave out.
 
         Raises:
             ConfigurationError: The score needs labels or other inputs that there are not.
@@ -167,13 +156,6 @@ def evaluate_with_rejection(
     Scores are fitted, and unknown images checked, before queries are ranked, which may take hours. Of several
     processes, the first scores the queries; others have no reports.
 
-    Args:
-        files: Input files.
-        protocol: Name of the protocol.
-        config: Metrics, and how to rank.
-        rejection: The rejection score, and the sets of unknown images.
-        intervals: Whether to compute 95 % intervals.
-
     Raises:
         ConfigurationError: See :func:`~hgld.evaluation.evaluation_files.evaluate_files`; or the score needs inputs
             that there are not.
@@ -211,12 +193,6 @@ def evaluate_with_rejection(
 
 class RejectedQueries:
     """The queries of a task with a rejection score, fitted on its gallery, and the sets of unknown images.
-
-    Args:
-        task: Task.
-        rejection: The score, and the sets of unknown images.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids, where the hierarchy has several.
 
     Attributes:
         detector: Fitted score.
@@ -260,10 +236,6 @@ class RejectedQueries:
 
         The column ``rejection_score`` is that of the finest level; coarser levels have columns of their own, such as
         ``rejection_score_l1``, where theirs differ. Columns ``right_l3``, ... are bool.
-
-        Args:
-            result: Result of the task, with the nearest items of the queries.
-            rows: Its queries, by their positions in the task.
         """
         task, nearest = self._task, result.nearest
         assert nearest is not None
@@ -291,9 +263,6 @@ class RejectedQueries:
         """Answer and score the images that show no landmark of the gallery, by name of their set.
 
         An answer can be right at a coarser level where the images have landmark ids and the hierarchy has these.
-
-        Args:
-            config: How neighbours are searched.
         """
         task, answers = self._task, {}
         for name, images in self._unknown.items():
@@ -351,8 +320,7 @@ def _reports(
         rejection_report(
             result,
             unknown or {},
-            score=rejection.name,
-            options=rejection.all_options(),
+            score=rejection.description(),
             precision=rejection.precision,
             coverages=rejection.coverages,
             intervals=intervals,

@@ -72,15 +72,7 @@ class CoverageFigures:
 
 @dataclass(frozen=True)
 class UnknownFigures:
-    """Figures of the known queries and a set of unknown images.
-
-    Args:
-        n_known: Number of queries that are known at the finest level.
-        n_unknown: Number of unknown images.
-        detection: Metrics of :func:`~hgld.rejection.detection_metrics.detection_metrics`.
-        detection_intervals: Their 95 % intervals, if they are asked for.
-        levels: Figures of the answers to both at each level, finest first.
-    """
+    """Figures of the known queries and a set of unknown images."""
 
     n_known: int
     n_unknown: int
@@ -95,8 +87,7 @@ class RejectionReport:
 
     Args:
         name: Name of the result.
-        score: Name of the rejection score.
-        options: Its options.
+        score: ``name`` and ``options`` of the rejection score.
         levels: Figures of the answers to the queries at each level, finest first.
         coverages: Figures of the queries with the lowest scores, for several shares of them.
         threshold: Threshold for the wanted precision at the finest level, chosen on the queries.
@@ -105,8 +96,7 @@ class RejectionReport:
     """
 
     name: str
-    score: str
-    options: Mapping[str, object]
+    score: Mapping[str, Any]
     levels: tuple[LevelFigures, ...]
     coverages: tuple[CoverageFigures, ...]
     threshold: Threshold
@@ -118,23 +108,12 @@ def rejection_report(
     result: RetrievalResult,
     unknown: Mapping[str, ScoredAnswers],
     *,
-    score: str,
-    options: Mapping[str, object],
+    score: Mapping[str, Any],
     precision: float,
     coverages: Sequence[float],
     intervals: bool = True,
 ) -> RejectionReport | None:
-    """Return the figures of the rejected queries of a result; None if there is no answer to any.
-
-    Args:
-        result: Result with rejection scores.
-        unknown: Answers to each set of unknown images.
-        score: Name of the rejection score.
-        options: Its options.
-        precision: Share of right answers among the accepted ones for which the threshold is reported.
-        coverages: Shares of the queries that are accepted, at which metrics are reported.
-        intervals: Whether to compute 95 % intervals, by the bootstrap over images.
-    """
+    """Return the figures of the rejected queries of a result; None if there is no answer to any."""
     answers = scored_answers(result)
     if not len(answers):
         return None
@@ -147,7 +126,6 @@ def rejection_report(
     return RejectionReport(
         name=result.name,
         score=score,
-        options=options,
         levels=_level_figures(answers, intervals),
         coverages=tuple(_at_coverage(result, answers, coverage) for coverage in coverages),
         threshold=threshold,
@@ -180,18 +158,7 @@ def scored_answers(result: RetrievalResult) -> ScoredAnswers:
 
 def reports_to_json_values(reports: Sequence[RejectionReport]) -> list[dict[str, Any]]:
     """Return reports as values for JSON, in the form that docs/reference/metrics.md describes."""
-    return [
-        {
-            "name": report.name,
-            "score": {"name": report.score, "options": dict(report.options)},
-            "levels": [asdict(level) for level in report.levels],
-            "coverages": [asdict(coverage) for coverage in report.coverages],
-            "threshold": asdict(report.threshold),
-            "means_at_threshold": dict(report.means_at_threshold),
-            "unknown": {name: asdict(figures) for name, figures in report.unknown.items()},
-        }
-        for report in reports
-    ]
+    return [asdict(report) for report in reports]
 
 
 def rejection_to_latex(reports: Sequence[RejectionReport]) -> str:

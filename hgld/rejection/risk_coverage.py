@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
 from hgld.errors import InputError
-from hgld.rejection.inputs import checked_scores
+from hgld.rejection.detection_metrics import checked_scores
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
@@ -72,9 +72,6 @@ class RiskCoverage:
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
         """Return the risk where at most a share of the images is accepted.
 
-        Args:
-            coverage: Coverages from 0 to 1, float, shape (k,).
-
         Returns:
             float64, shape (k,): the risk at the highest threshold that accepts no more; NaN where even the lowest
             accepts more.
@@ -117,14 +114,8 @@ def area_interval(
 ) -> Interval:
     """Return a bootstrap confidence interval of the area under risk over coverage, percentile method.
 
-    Args:
-        scores: See :func:`risk_coverage`, as for ``right``.
-        right: Whether each answer is right.
-        known: Whether each image is known, bool, shape (n,): known and unknown images are then drawn apart, because
-            a benchmark chooses how many there are of each. By default they are drawn together.
-        confidence: Share of the resamples within the interval, between 0 and 1.
-        n_resamples: Number of resamples.
-        seed: Seed of the draws.
+    With ``known``, bool, shape (n,), known and unknown images are drawn apart, because a benchmark chooses how many
+    there are of each; otherwise together.
 
     Raises:
         InputError: See :func:`risk_coverage`, as for ``known``.

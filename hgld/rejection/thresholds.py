@@ -75,11 +75,7 @@ class Threshold:
     conservative: bool
 
     def accepts(self, scores: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Return which answers are accepted.
-
-        Args:
-            scores: Scores of answers, float, shape (n,).
-        """
+        """Return which answers are accepted."""
         values = np.asarray(scores)
         return np.zeros(values.shape, bool) if self.value is None else values <= self.value
 
@@ -123,8 +119,24 @@ def threshold_for_precision(
         tried = np.arange(len(curve.thresholds))
         reached = curve.n_right / curve.n_accepted
     suitable = tried[reached >= precision]
-    chosen = int(suitable.max()) if len(suitable) else None
-    return _describe(curve, chosen, precision, float(reached.max(initial=0.0)), confidence, conservative)
+    n_images, n_right = int(curve.n_accepted[-1]), int(curve.n_right[-1])
+    value, n_accepted, n_right_accepted = None, 0, 0
+    if len(suitable):
+        columns = (curve.thresholds, curve.n_accepted, curve.n_right)
+        value, n_accepted, n_right_accepted = (column[suitable.max()].item() for column in columns)
+    return Threshold(
+        value=value,
+        target=float(precision),
+        highest=float(reached.max(initial=0.0)),
+        precision=n_right_accepted / n_accepted if n_accepted else None,
+        interval=exact_binomial_interval(n_right_accepted, n_accepted, confidence),
+        coverage=n_accepted / n_images,
+        right_rejected=1 - n_right_accepted / n_right if n_right else 0.0,
+        n_images=n_images,
+        n_accepted=n_accepted,
+        confidence=confidence,
+        conservative=conservative,
+    )
 
 
 def level_thresholds(
@@ -196,14 +208,7 @@ def _tried_thresholds(curve: RiskCoverage, precision: float, confidence: float) 
 
 
 def _lower_bounds(n_right: Counts, n: Counts, target: float, confidence: float) -> Floats:
-    """Return a lower bound of the precision of each tried threshold, by the fallback procedure.
-
-    Args:
-        n_right: Number of right answers that each threshold accepts, the lowest threshold first, shape (k,).
-        n: Number of images that it accepts.
-        target: Wanted precision.
-        confidence: Probability that no bound that reaches the target is above the precision of its threshold.
-    """
+    """Return a lower bound of the precision of each tried threshold, by the fallback procedure."""
     from scipy.special import betainc, betaincinv
 
     # Probability of as many right answers or more at the wanted precision, exact by the binomial distribution.
@@ -215,25 +220,3 @@ def _lower_bounds(n_right: Counts, n: Counts, target: float, confidence: float) 
         errors[position] = (1 - confidence) / len(n) + passed_on
         passed_on = errors[position] if p_value <= errors[position] else 0.0
     return np.where(n_right > 0, betaincinv(some, n - some + 1, errors), 0.0)
-
-
-def _describe(
-    curve: RiskCoverage, chosen: int | None, target: float, highest: float, confidence: float, conservative: bool
-) -> Threshold:
-    n_images, n_right = int(curve.n_accepted[-1]), int(curve.n_right[-1])
-    n_accepted, n_right_accepted = (
-        (0, 0) if chosen is None else (int(curve.n_accepted[chosen]), int(curve.n_right[chosen]))
-    )
-    return Threshold(
-        value=None if chosen is None else float(curve.thresholds[chosen]),
-        target=float(target),
-        highest=highest,
-        precision=n_right_accepted / n_accepted if n_accepted else None,
-        interval=exact_binomial_interval(n_right_accepted, n_accepted, confidence),
-        coverage=n_accepted / n_images,
-        right_rejected=1 - n_right_accepted / n_right if n_right else 0.0,
-        n_images=n_images,
-        n_accepted=n_accepted,
-        confidence=confidence,
-        conservative=conservative,
-    )

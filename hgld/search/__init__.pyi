@@ -1,9 +1,9 @@
-from .detector_fit import CalibrationFiles as CalibrationFiles
-from .detector_fit import IndexFiles as IndexFiles
-from .detector_fit import fit_detector as fit_detector
+from .detectors import fit_detector as fit_detector
 from .gallery import Gallery as Gallery
 from .gallery import read_gallery as read_gallery
 from .query_model import QueryModel as QueryModel
 from .query_model import load_query_model as load_query_model
 from .searcher import Answers as Answers
 from .searcher import Searcher as Searcher
+from .settings import CalibrationFiles as CalibrationFiles
+from .settings import IndexFiles as IndexFiles

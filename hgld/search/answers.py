@@ -8,39 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from hgld.figures.style import LevelStyle, level_styles
-from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
+from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 from hgld.io.files import atomic_write, require_suffix
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers
-from hgld.tables import Provenance, with_provenance
+from hgld.tables import Provenance, write_results
 
 
 def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
     """Write answers in the format of the suffix, ``.csv``, ``.parquet`` or ``.json``.
 
-    Args:
-        path: File to write or replace.
-        answers: The answers.
-        provenance: Command, parameters and inputs of the search, which Parquet files keep.
-
     Raises:
         ConfigurationError: The suffix is another one.
     """
     require_suffix(path, ".csv", ".parquet", ".json")
+    if path.suffix != ".json":
+        write_results(path, answers_table(answers), "search/1", provenance)
+        return
     with atomic_write(path) as draft:
-        if path.suffix == ".json":
-            draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")
-            return
-        table = answers_table(answers)
-        if path.suffix == ".csv":
-            pa_csv.write_csv(table, draft)
-        else:
-            pq.write_table(table.cast(with_provenance(table.schema, "search/1", provenance)), draft)
+        draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")
 
 
 def answers_table(answers: Answers) -> pa.Table:
@@ -140,16 +129,7 @@ def write_answer_page(
     title: str = "Search",
     thumbnail_size: int = 128,
 ) -> None:
-    """Write a page of queries and their nearest photographs: one HTML file without scripts, thumbnails included.
-
-    Args:
-        answers: The answers.
-        out: HTML file to write or replace.
-        query_image: Returns the photograph of a query by its id.
-        gallery_image: Returns the photograph of an image of the gallery by its id.
-        title: Title of the page.
-        thumbnail_size: Longer side of the thumbnails in pixels.
-    """
+    """Write a page of queries and their nearest photographs: one HTML file without scripts, thumbnails included."""
     gallery = answers.gallery
     queries = []
     for row in range(len(answers)):

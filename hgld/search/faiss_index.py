@@ -58,12 +58,7 @@ class IndexRecord:
 
 
 class FaissIndex:
-    """An index that is open for searching.
-
-    Args:
-        index: The faiss index.
-        record: What it holds.
-    """
+    """An index that is open for searching."""
 
     def __init__(self, index: Any, record: IndexRecord) -> None:
         self._index, self.record = index, record
@@ -72,10 +67,6 @@ class FaissIndex:
         self, queries: npt.NDArray[np.float32], k: int
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Return cosines and positions of the k nearest, (n, k), best first; NaN and -1 where there are fewer.
-
-        Args:
-            queries: float32, shape (n, d), of any length above 0.
-            k: Number of images per query.
 
         Raises:
             InputError: A query is not finite, or only zeros.
@@ -145,10 +136,6 @@ def build_index(gallery: Gallery, out: Path, kind: str = "ivf", *, queries: int 
 
 def open_index(path: Path, gallery: Gallery) -> FaissIndex:
     """Open an index of a gallery; what faiss can map into memory is read on use.
-
-    Args:
-        path: File from :func:`build_index`.
-        gallery: The gallery that it was made from.
 
     Raises:
         ConfigurationError: faiss is not installed, or the index is that of another gallery.

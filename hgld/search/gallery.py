@@ -34,10 +34,6 @@ def unit_blocks(
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yield vectors of length 1, float32, a block of rows at a time.
 
-    Args:
-        vectors: float, shape (N, d).
-        rows: int64, shape (n,); rows to yield. Default: all.
-
     Raises:
         InputError: A vector is not finite, or only zeros.
     """
@@ -122,11 +118,7 @@ class Gallery:
         return len(self.level_names)
 
     def labels_of(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the labels of images: int64, shape (n, K, L), with rows of -1 after an image's own.
-
-        Args:
-            positions: int64, shape (n,); positions of the images, -1 for none.
-        """
+        """Return the labels of images: int64, shape (n, K, L), with rows of -1 after an image's own."""
         exists = (positions >= 0)[:, None, None]
         if isinstance(self.labels, LabelSets):
             return np.where(exists, self.labels.padded(positions.clip(min=0)), -1)
@@ -194,12 +186,6 @@ def gallery_labels(
 ) -> ImageLabels | None:
     """Return the labels of the images of a gallery; None if nothing states them.
 
-    Args:
-        embeddings: Embeddings of the images.
-        path: Labels of the images; see :func:`read_gallery` for the default.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids, where the hierarchy has several.
-
     Raises:
         InputError: A file cannot be read or does not fit the embeddings.
         ConfigurationError: There is a hierarchy, but no landmarks.
@@ -234,11 +220,6 @@ def export_gallery(gallery: Gallery, out: Path, provenance: Provenance) -> None:
 
     Embeddings are of length 1, float32, in lists of fixed size, and written in blocks. Labels of unlabelled images
     are null.
-
-    Args:
-        gallery: The gallery.
-        out: Parquet file to write or replace.
-        provenance: Command, parameters and inputs.
 
     Raises:
         ConfigurationError: A level has the name of another column.

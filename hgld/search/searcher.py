@@ -1,10 +1,11 @@
-"""Search a gallery by embeddings: the nearest images of each query, and the labels that they vote for."""
+"""Search a gallery by embeddings: the nearest images of each query, the labels that they vote for, and rejection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,11 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
 from hgld.inspection.queries import TopK
+from hgld.io.files import sha256_of
+from hgld.rejection import Detector, load_detector
+from hgld.rejection.detector_files import Calibration
+from hgld.search.detectors import check_same_model
 from hgld.search.gallery import Gallery
-from hgld.search.rejection import Rejections, Rejector
 
 
 class NeighbourIndex(Protocol):
@@ -48,6 +52,47 @@ class LevelAnswer:
     level: str
     name: str
     share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rejections:
+    """The finest level at which the answer to each of n queries is accepted.
+
+    Args:
+        scores: Rejection scores at each level, float, shape (n, L), finest first.
+        thresholds: Threshold of each level, up to which scores are accepted; None where none is.
+        finest: int64, shape (n,), column of the finest accepted level; L where no level is.
+    """
+
+    scores: npt.NDArray[Any]
+    thresholds: tuple[float | None, ...]
+    finest: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rejector:
+    """A fitted score with thresholds for the levels of a gallery."""
+
+    detector: Detector
+    calibration: Calibration
+
+    def check_votes(self, k: int) -> None:
+        """Check that thresholds were fitted for answers by the vote of k images.
+
+        Raises:
+            ConfigurationError: They were fitted for another number.
+        """
+        if k != self.calibration.n_votes:
+            raise ConfigurationError(
+                f"`k` is {k}, but the thresholds of the detector are for answers by the vote of "
+                f"{self.calibration.n_votes} images; choose that number, or search without the detector"
+            )
+
+    def judge(self, queries: torch.Tensor) -> Rejections:
+        """Return at which levels the answers to queries, float, shape (n, d), are accepted."""
+        scores = self.detector.score_levels(queries)
+        thresholds = tuple(threshold.value for threshold in self.calibration.thresholds)
+        return Rejections(scores, thresholds, self.calibration.finest_accepted(scores))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,3 +225,42 @@ class Searcher:
         if k < 1:
             raise ConfigurationError(f"`k` is {k}; expected at least 1")
         return self._index.search(queries.float().numpy(), k)
+
+
+def open_rejector(folder: Path, embeddings: Path, gallery: Gallery) -> Rejector:
+    """Load a detector for a search.
+
+    Raises:
+        InputError: The folder holds no detector, or is damaged.
+        ConfigurationError: The detector has no thresholds, was fitted on embeddings of another model, on another
+            gallery or on other levels, or needs more than embeddings.
+    """
+    saved = load_detector(folder)
+    detector, record, calibration = saved.detector, saved.record, saved.record.calibration
+    if calibration is None:
+        raise ConfigurationError(
+            f"{folder}: has no thresholds; fit it again with calibration images: hgld reject fit --queries"
+        )
+    if record.inputs:
+        raise ConfigurationError(
+            f"{folder}: the score {detector.name} needs {' and '.join(record.inputs)} of a query, which "
+            "a search does not have; fit another score"
+        )
+    check_same_model(record.model, embeddings, str(folder))
+    if detector.dim != gallery.dim:
+        raise ConfigurationError(
+            f"{folder}: fitted on embeddings of {detector.dim:,} dimensions, and {embeddings} has {gallery.dim:,}; "
+            "name the detector of this gallery"
+        )
+    if record.n_images != len(gallery) or record.index_sha256 != sha256_of(embeddings):
+        raise ConfigurationError(
+            f"{folder}: fitted on another index of {record.n_images:,} images than {embeddings}; fit it on this "
+            "gallery"
+        )
+    if record.level_names != gallery.level_names:
+        raise ConfigurationError(
+            f"{folder}: has thresholds for the levels {', '.join(record.level_names)}, and the gallery has "
+            f"{', '.join(gallery.level_names) or 'no labels'}; give the `labels` and the `hierarchy` that it was "
+            "fitted with"
+        )
+    return Rejector(detector, calibration)

@@ -55,15 +55,6 @@ def serve_search(
 ) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
-    Args:
-        searcher: Search in the gallery.
-        model: Model of the queries.
-        photographs: Returns the photograph of an image of the gallery by its id.
-        embeddings: File of the embeddings, which has the same port every time if possible.
-        config: Where to serve.
-        top: Number of nearest images.
-        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
-
     Raises:
         ConfigurationError: The port is not available.
     """

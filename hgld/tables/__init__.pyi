@@ -8,6 +8,7 @@ from .provenance import input_digests as input_digests
 from .provenance import is_up_to_date as is_up_to_date
 from .provenance import read_provenance as read_provenance
 from .provenance import with_provenance as with_provenance
+from .provenance import write_results as write_results
 from .schemas import CLASSES as CLASSES
 from .schemas import CLEAN as CLEAN
 from .schemas import CLUSTERS as CLUSTERS

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from hgld.errors import InputError
-from hgld.io.files import sha256_of
+from hgld.io.files import atomic_write, require_suffix, sha256_of
 from hgld.version import __version__
 
 TABLE_KEY = b"hgld.table"
@@ -82,6 +83,21 @@ def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
 def with_provenance(schema: pa.Schema, schema_id: str, provenance: Provenance) -> pa.Schema:
     """Return the schema with the metadata of a file: its schema id, such as ``clean/1``, and its provenance."""
     return schema.with_metadata({TABLE_KEY: schema_id, _PROVENANCE_KEY: provenance.to_json()})
+
+
+def write_results(path: Path, table: pa.Table, schema_id: str, provenance: Provenance) -> None:
+    """Write a table for readers outside of hgld, atomically: ``.csv``, or ``.parquet`` with its provenance.
+
+    Raises:
+        ConfigurationError: The file has another suffix.
+    """
+    require_suffix(path, ".csv", ".parquet")
+    with atomic_write(path) as draft:
+        if path.suffix == ".csv":
+            pa_csv.write_csv(table, draft)
+        else:
+            metadata = with_provenance(table.schema, schema_id, provenance).metadata
+            pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
 
 
 def read_provenance(path: Path) -> Provenance:

@@ -49,19 +49,15 @@ def fitted(request: pytest.FixtureRequest) -> Detector:
     return build_detector(request.param, FAST.get(request.param)).fit(**index_images())
 
 
-def test_scores_are_finite_float32_and_one_per_image(fitted: Detector) -> None:
-    scores = fitted.score(**queries())
-    assert scores.shape == (30,)
+def test_scores_are_finite_float32_and_one_per_image_and_level(fitted: Detector) -> None:
+    scores, levels = fitted.score(**queries()), fitted.score_levels(**queries())
     assert scores.dtype == np.float32
     assert np.isfinite(scores).all()
-    assert fitted.score(**queries(0)).shape == (0,)
-
-
-def test_scores_at_the_finest_level_come_first(fitted: Detector) -> None:
-    levels = fitted.score_levels(**queries())
     assert levels.shape == (30, 2)
-    np.testing.assert_array_equal(levels[:, 0], fitted.score(**queries()))
-    assert fitted.score_levels(**queries(0)).shape == (0, 2)
+    np.testing.assert_array_equal(levels[:, 0], scores)
+    assert (fitted.score(**queries(0)).shape, fitted.score_levels(**queries(0)).shape) == ((0,), (0, 2))
+    tensors = {key: torch.from_numpy(values) for key, values in queries().items()}
+    np.testing.assert_array_equal(fitted.score(**tensors), scores)
 
 
 def test_answers_are_labels_of_neighbours(fitted: Detector) -> None:
@@ -130,11 +126,6 @@ def test_unknown_names_and_options_are_refused() -> None:
         build_detector("cosine")
     with pytest.raises(ConfigurationError, match="option k of the score top1_cosine"):
         build_detector("top1_cosine", {"k": 3})
-
-
-def test_tensors_are_accepted(fitted: Detector) -> None:
-    tensors = {key: torch.from_numpy(values) for key, values in queries().items()}
-    np.testing.assert_array_equal(fitted.score(**tensors), fitted.score(**queries()))
 
 
 def test_refused_fits_leave_no_score() -> None:

@@ -16,12 +16,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from hgld.errors import InputError
 from hgld.rejection import linear_classifier
 from hgld.rejection.linear_classifier import (
-    LinearClassifier,
     fit_linear_classifier,
     gaussian_classifier,
     load_classifier,
     row_blocks,
-    save_classifier,
 )
 
 
@@ -86,15 +84,6 @@ def test_logits_in_blocks_are_bounded() -> None:
     assert list(row_blocks(5, 2**23)) == [slice(0, 2), slice(2, 4), slice(4, 6)]
     assert list(row_blocks(2, 2**30)) == [slice(0, 1), slice(1, 2)]
     assert not list(row_blocks(0, 3))
-
-
-def test_files_keep_classifiers(tmp_path: Path) -> None:
-    path = tmp_path / "head.safetensors"
-    saved = LinearClassifier(torch.randn(4, 3).T, torch.randn(3))
-    save_classifier(saved, path)
-    loaded = load_classifier(path)
-    assert torch.equal(loaded.weight, saved.weight)
-    assert torch.equal(loaded.bias, saved.bias)
 
 
 def test_invalid_files_are_one_line(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.rejection.detector import Detector
-from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.detector import Detector, DetectorInputs
 from hgld.rejection.open_set import ScoredAnswers, answer_queries, open_set_answers
 from hgld.rejection.scores.neighbours import Top1Cosine
 
@@ -68,13 +67,6 @@ def test_answers_agree_with_loops(seed: int, n_levels: int) -> None:
             label = own[i, level]
             assert result.right[i, level] == (label != -1 and labels[nearest, level] == label)
             assert result.known[i, level] == (label != -1 and label in labels[mask, level])
-
-
-def test_answers_can_be_joined() -> None:
-    known, far = (answers().take(np.arange(4) == row) for row in (0, 3))
-    both = known.joined(far)
-    assert both.scores.tolist() == answers().scores[[0, 3]].tolist()
-    assert both.known[:, 0].tolist() == [True, False]
 
 
 class FirstNumber(Detector):

@@ -197,8 +197,7 @@ def reported(
     return rejection_report(
         result,
         unknown,
-        score=rejection.name,
-        options=rejection.all_options(),
+        score=rejection.description(),
         precision=rejection.precision,
         coverages=rejection.coverages,
         intervals=intervals,

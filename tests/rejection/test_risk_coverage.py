@@ -39,31 +39,9 @@ def test_curve_and_areas_are_those_of_the_definitions(answers: list[tuple[float,
     assert curve.excess_area >= -1e-12
 
 
-@given(ANSWERS)
-def test_order_and_scale_do_not_count(answers: list[tuple[float, bool]]) -> None:
-    scores, right = map(np.array, zip(*answers, strict=True))
-    order = np.random.default_rng(len(answers)).permutation(len(answers))
-    ranks = np.unique(scores, return_inverse=True)[1]
-    curve, other = risk_coverage(scores, right), risk_coverage(3.0 * ranks[order] - 1, right[order])
-    np.testing.assert_array_equal(curve.risk, other.risk)
-    np.testing.assert_array_equal(curve.coverage, other.coverage)
-
-
 def test_risk_at_a_coverage_accepts_no_more() -> None:
     curve = risk_coverage([1, 1, 2, 3], [True, False, True, False])
     np.testing.assert_allclose(curve.risk_at([0, 0.49, 0.5, 0.74, 0.75, 1]), [np.nan, np.nan, 0.5, 0.5, 1 / 3, 0.5])
-
-
-def test_equal_scores_have_the_risk_of_accepting_all() -> None:
-    curve = risk_coverage(np.zeros(4), [True, True, True, False])
-    assert curve.area == curve.risk[0] == 0.25
-    assert curve.excess_area == pytest.approx(0.25 - 0.25 / 4)
-
-
-@pytest.mark.parametrize("value", [False, True])
-def test_answers_that_are_all_alike(value: bool) -> None:
-    curve = risk_coverage([1.0, 2.0, 3.0], [value] * 3)
-    assert curve.area == curve.best_area == 1 - value
 
 
 def test_intervals_equal_resampling_images_one_draw_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,12 +118,6 @@ def test_what_cannot_be_reached_is_a_result() -> None:
     assert threshold_for_precision(scores, np.zeros(20, bool), 0.1).right_rejected == 0
 
 
-def test_infinite_scores_are_thresholds_like_others() -> None:
-    threshold = threshold_for_precision([-math.inf, 0.0, math.inf], [True, False, False], 1.0)
-    assert threshold.value == -math.inf
-    assert threshold.accepts([-math.inf, -1e300]).tolist() == [True, False]
-
-
 def test_levels_have_thresholds_of_their_own() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(200, 3))

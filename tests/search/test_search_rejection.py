@@ -20,13 +20,12 @@ from hgld.errors import ConfigurationError
 from hgld.io.files import sha256_of
 from hgld.pages.access import PageKeys
 from hgld.rejection import DetectorRecord, build_detector, save_detector
-from hgld.rejection.detector_record import Calibration, Figure
+from hgld.rejection.detector_files import Calibration, Figure
 from hgld.rejection.thresholds import threshold_for_precision
-from hgld.search.detector_fit import recorded_model
+from hgld.search.detectors import recorded_model
 from hgld.search.gallery import read_gallery
 from hgld.search.query_model import load_query_model
-from hgld.search.rejection import open_rejector
-from hgld.search.searcher import Searcher
+from hgld.search.searcher import Searcher, open_rejector
 from hgld.search.served_page import search_app
 from tests.datasets.pictures import save_pictures
 from tests.search.conftest import PATHS

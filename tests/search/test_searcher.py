@@ -9,7 +9,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_votes import TEMPERATURE
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
-from tests.search.galleries import LEVELS, obvious_neighbours, obvious_vote, toy_gallery
+from tests.search.galleries import obvious_neighbours, obvious_vote, toy_gallery
 
 
 @given(n=st.integers(1, 15), k=st.integers(1, 20), seed=st.integers(0, 50))
@@ -44,17 +44,6 @@ def test_image_of_the_gallery_finds_itself_first() -> None:
     answers = Searcher(gallery).search(gallery.vectors, 3, ids=gallery.ids.tolist())
     assert [next(answers.results(row))[0] for row in range(len(gallery))] == list(range(len(gallery)))
     assert answers.query_ids[7] == "image 7"
-
-
-def test_results_share_nested_levels_with_the_answer() -> None:
-    answers = Searcher(toy_gallery(60, 3)).search(np.eye(3), 20)
-    for row in range(3):
-        answer = [level.name for level in answers.answer(row)]
-        assert [level.level for level in answers.answer(row)] == list(LEVELS)
-        for position, _, level in answers.results(row):
-            names = answers.gallery.names_of(position)
-            assert list(names[len(LEVELS) - level :]) == answer[len(LEVELS) - level :]
-            assert level == len(LEVELS) or names[len(LEVELS) - level - 1] != answer[len(LEVELS) - level - 1]
 
 
 def test_gallery_without_labels_has_no_answer() -> None:

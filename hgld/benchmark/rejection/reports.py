@@ -18,9 +18,9 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 from hgld.figures.style import level_styles
 from hgld.hierarchy import load_hierarchy
-from hgld.inspection.photo_page import PageQuery, PageRanking, write_photo_page
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo
 from hgld.inspection.queries import TopK
+from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 from hgld.io.markdown import markdown_table
 from hgld.rejection.detection_metrics import DETECTION_METRICS
 from hgld.rejection.risk_coverage import risk_coverage

@@ -16,8 +16,18 @@ import torch
 
 from hgld.compute.scoring import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import ABOVE_0, AT_LEAST_0, SHARE, Detector, Input, Scores, choice, fitted, option
-from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.detector import (
+    ABOVE_0,
+    AT_LEAST_0,
+    SHARE,
+    Detector,
+    DetectorInputs,
+    Input,
+    Scores,
+    choice,
+    fitted,
+    option,
+)
 from hgld.rejection.linear_classifier import (
     LinearClassifier,
     fit_linear_classifier,
@@ -66,7 +76,18 @@ class LogitDetector(Detector):
             self.head, self.n_classes = None, images.logits.shape[1]
 
     def _score(self, images: DetectorInputs) -> Scores:
-        self._check_logits(images.logits)
+        if self.head is None and images.logits is None:
+            raise ConfigurationError(f"the score {self.name} was fitted with `logits`; give those of these images")
+        if self.head is not None and images.logits is not None:
+            raise ConfigurationError(
+                f"the score {self.name} was fitted without `logits`, on a classifier of the embeddings; leave them "
+                "out here, or give them in both places"
+            )
+        if images.logits is not None and images.logits.shape[1] != self.n_classes:
+            raise InputError(
+                f"the `logits` have {images.logits.shape[1]:,} classes, and the score {self.name} was fitted with "
+                f"{self.n_classes:,}; compute both with the same model"
+            )
         blocks = []
         for rows in row_blocks(len(images), self.n_classes):
             if self.head is None:
@@ -80,20 +101,6 @@ class LogitDetector(Detector):
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         self.n_classes = int(state["n_classes"])
         self.head = LinearClassifier(state["weight"], state["bias"]) if "weight" in state else None
-
-    def _check_logits(self, logits: torch.Tensor | None) -> None:
-        if self.head is None and logits is None:
-            raise ConfigurationError(f"the score {self.name} was fitted with `logits`; give those of these images")
-        if self.head is not None and logits is not None:
-            raise ConfigurationError(
-                f"the score {self.name} was fitted without `logits`, on a classifier of the embeddings; leave them "
-                "out here, or give them in both places"
-            )
-        if logits is not None and logits.shape[1] != self.n_classes:
-            raise InputError(
-                f"the `logits` have {logits.shape[1]:,} classes, and the score {self.name} was fitted with "
-                f"{self.n_classes:,}; compute both with the same model"
-            )
 
 
 @dataclass(eq=False)
@@ -302,12 +309,6 @@ class Ash(ClassifierDetector):
 
 def index_classifier(choice: str, images: DetectorInputs, name: str, alternative: str = "") -> LinearClassifier:
     """Return the classifier of an index, in float32, or in float64 for float64 embeddings.
-
-    Args:
-        choice: ``softmax``, ``lda`` or a path; see :class:`ClassifierDetector`.
-        images: Images of the index, with labels unless the choice is a path.
-        name: Name of the score, for messages.
-        alternative: Another input that would do, for messages.
 
     Raises:
         ConfigurationError: There are no labels.

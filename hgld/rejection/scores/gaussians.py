@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import ABOVE_0, Detector, Input, Scores, choice, fitted, option
+from hgld.rejection.detector import ABOVE_0, Detector, DetectorInputs, Input, Scores, choice, fitted, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians, unit_length
-from hgld.rejection.inputs import DetectorInputs
 
 GmmVariant = Literal["paper", "code"]
 

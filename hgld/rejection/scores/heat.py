@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 
 from hgld.compute.scoring import ScoringConfig, at_least_float32
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress, Progress
-from hgld.rejection.detector import Detector, Input, Range, Scores, choice, option
+from hgld.rejection.detector import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    Detector,
+    DetectorInputs,
+    Input,
+    Range,
+    Scores,
+    choice,
+    option,
+)
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
-from hgld.rejection.heat.composition import Composition, Standardisation, check_composition, compose_energies
-from hgld.rejection.heat.energies import GaussianPrior, GaussianSampler, LogitPrior, Prior, ResidualEnergy
-from hgld.rejection.heat.settings import PRESETS, PriorName, ResidualSettings, Variant
-from hgld.rejection.heat.training import NormalSampler, Sampler, corrected_energy, train_residual_energy
-from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.heat import (
+    PRESETS,
+    GaussianPrior,
+    GaussianSampler,
+    LogitPrior,
+    NormalSampler,
+    Prior,
+    PriorName,
+    ResidualEnergy,
+    ResidualSettings,
+    Sampler,
+    Variant,
+    corrected_energy,
+    train_residual_energy,
+)
 from hgld.rejection.scores.classifiers import index_classifier
 
 _BLOCK = 8192
+
+#: How energies are composed.
+#:
+#: ``standardised_mean``: :func:`compose_mean` of standardised energies. The default: priors have energies of very
+#: different scales (that of Gaussians is divided by 1,000), and without it the one with the largest spread decides
+#: alone. At ``beta`` 0 it orders images as the published code does, and so as in the thesis's tables.
+#: ``eq57_mean``: :func:`compose_mean` of the energies themselves.
+#: ``eq57``: Eq. 5.7 as it is written, :func:`compose`.
+#: ``heatood``: the published code: the sum of standardised energies at ``beta`` 0, else Eq. 5.7 of them.
+Composition = Literal["standardised_mean", "eq57_mean", "eq57", "heatood"]
+
+#: Beyond these, ``beta`` is taken as infinite or 0: it is no number of float32 any more.
+_LARGE, _SMALL = 1e30, 1e-30
 
 
 @dataclass(eq=False)
@@ -30,7 +65,7 @@ class Heat(Detector):
     The priors are ``gmm``, Gaussians of the classes of embeddings; ``energy``, the energy of the logits of a linear
     classifier; and ``gmm_std``, Gaussians of the classes of the standard deviations of feature maps. With one of them
     the score is HEAT-GMM, HEAT-EL or HEAT-GMM_std. Where options are None, those of the preset of the variant hold,
-    :data:`hgld.rejection.heat.settings.PRESETS`.
+    :data:`hgld.rejection.heat.PRESETS`.
 
     Classes are the labels of the finest level. The density of the classifier cannot be sampled from, so its chains
     begin at samples of the Gaussians of the classes; in the published code, at standard normal noise.
@@ -40,7 +75,7 @@ class Heat(Detector):
         variant: ``thesis`` or ``code``, the published code; see :mod:`hgld.rejection.heat`.
         composition: How energies are composed: ``standardised_mean`` and ``eq57_mean`` for the mean of standardised
             energies and of the energies themselves, ``eq57`` for Eq. 5.7 as it is written, ``heatood`` for the
-            published code; see :data:`hgld.rejection.heat.composition.Composition`.
+            published code; see :data:`hgld.rejection.scores.heat.Composition`.
         beta: Exponent of the composition (Eq. 5.7), from -inf to inf; the thesis reports 0.
         epochs: Number of passes over the index in training; 0 leaves the priors uncorrected but for a random,
             untrained network.
@@ -71,18 +106,18 @@ class Heat(Detector):
     progress: Progress = field(init=False, repr=False, default_factory=NoProgress)
     priors: str | None = None
     variant: Variant = choice("thesis", Variant)
-    composition: Composition = "standardised_mean"
+    composition: Composition = choice("standardised_mean", Composition)
     beta: float = 0.0
-    epochs: int | None = None
-    batch_size: int | None = None
-    hidden_dim: int | None = None
+    epochs: int | None = option(None, AT_LEAST_0)
+    batch_size: int | None = option(None, AT_LEAST_1)
+    hidden_dim: int | None = option(None, AT_LEAST_1)
     shared_hidden: bool | None = None
-    learning_rate: float | None = None
-    l2: float | None = None
-    temperature: float | None = None
-    steps: int | None = None
-    step_size: float | None = None
-    noise: float | None = None
+    learning_rate: float | None = option(None, ABOVE_0)
+    l2: float | None = option(None, AT_LEAST_0)
+    temperature: float | None = option(None, ABOVE_0)
+    steps: int | None = option(None, AT_LEAST_0)
+    step_size: float | None = option(None, AT_LEAST_0)
+    noise: float | None = option(None, AT_LEAST_0)
     shrinkage: float | None = option(None, Range("a number from 0 to 1", lambda value: 0 <= value <= 1))
     classifier: str = "softmax"
     seed: int = 0
@@ -90,7 +125,7 @@ class Heat(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_composition(self.beta, self.composition)
+        compose_energies(torch.zeros(1, 1), self.beta, self.composition, Standardisation.of(torch.zeros(1, 1)))
         self._named = None if self.priors is None else _parse_priors(self.priors)
         self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
         self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
@@ -146,20 +181,19 @@ class Heat(Detector):
         self._standardisation = Standardisation(
             state["energy_means"].to(device), state["energy_deviations"].to(device)
         )
-        names = {key.partition(".")[0] for key in state}
         self._fitted = {}
         for name in get_args(PriorName):
-            if name in names:
-                tensors = {
-                    part: {
-                        key.removeprefix(f"{name}.{part}."): tensor.clone()
-                        for key, tensor in state.items()
-                        if key.startswith(f"{name}.{part}.")
-                    }
-                    for part in ("prior", "residual")
-                }
-                prior = self._prior_from(name, tensors["prior"]).to(device)
-                self._fitted[name] = (prior, self._residual_from(name, tensors["residual"]).to(device))
+            tensors, weights = (
+                {key.removeprefix(prefix): tensor.clone() for key, tensor in state.items() if key.startswith(prefix)}
+                for prefix in (f"{name}.prior.", f"{name}.residual.")
+            )
+            if tensors:
+                prior: Prior
+                if name == "energy":
+                    prior = LogitPrior(tensors["weight"], tensors["bias"])
+                else:
+                    prior = GaussianPrior(ClassGaussians(**tensors), self.variant)
+                self._fitted[name] = (prior.to(device), self._residual_from(name, weights).to(device))
 
     def _energies(self, images: DetectorInputs) -> torch.Tensor:
         """Return the corrected energy of each prior, shape (K, n)."""
@@ -206,11 +240,6 @@ class Heat(Detector):
         weights = prior.density.log_frequencies.exp() if is_code else None
         return prior, GaussianSampler(prior.density, weights)
 
-    def _prior_from(self, name: PriorName, tensors: Mapping[str, torch.Tensor]) -> Prior:
-        if name == "energy":
-            return LogitPrior(tensors["weight"], tensors["bias"])
-        return GaussianPrior(ClassGaussians(**tensors), self.variant)
-
     def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
         settings = self._settings[name]
         weight = tensors["first.weight"]
@@ -244,3 +273,92 @@ def _parse_priors(text: str) -> list[PriorName]:
     if unknown or len(set(names)) < len(names):
         raise ConfigurationError(f"`priors` is {text}; expected different ones of {', '.join(known)}, between commas")
     return [name for name in known if name in names]
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    """Means and standard deviations of energies, which standardised ones are measured in."""
+
+    means: torch.Tensor
+    deviations: torch.Tensor
+
+    @classmethod
+    def of(cls, energies: torch.Tensor) -> Standardisation:
+        """Measure energies, shape (K, n); of a constant energy the deviation is taken as 1."""
+        wide = energies.double()
+        deviations = wide.std(dim=1) if wide.shape[1] > 1 else torch.zeros_like(wide[:, 0])
+        deviations = torch.where(deviations > 0, deviations, torch.ones_like(deviations))
+        return cls(wide.mean(dim=1).to(energies.dtype), deviations.to(energies.dtype))
+
+    def __call__(self, energies: torch.Tensor) -> torch.Tensor:
+        """Return standardised energies, shape (K, n)."""
+        return (energies - self.means[:, None]) / self.deviations[:, None]
+
+
+def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
+    """Return Eq. 5.7, ``(1 / beta) log sum_k exp(beta E_k)``, of energies of shape (K, n).
+
+    For an infinite ``beta`` it is the maximum or minimum.
+
+    It has no limit at ``beta`` 0, near which it is ``log(K) / beta`` more than the mean, although the thesis calls it
+    a sum there (Sec. 5.2.2), and also the mean (Sec. 5.3.3); see :func:`compose_mean`.
+
+    Raises:
+        ConfigurationError: ``beta`` is 0 or NaN.
+
+    >>> energies = torch.tensor([[0.0], [1.0]])
+    >>> [round(compose(energies, beta).item(), 3) for beta in (-math.inf, -1.0, 1.0, math.inf)]
+    [0.0, -0.313, 1.313, 1.0]
+    """
+    if beta == 0:
+        raise ConfigurationError(
+            "`beta` is 0, where the composition eq57 has no limit; choose eq57_mean, which has the mean there"
+        )
+    _require_number(beta)
+    extreme = energies.amax(dim=0) if beta > 0 else energies.amin(dim=0)
+    if abs(beta) > _LARGE:
+        return extreme
+    # No exponent is above 0, so none overflows.
+    return extreme + (beta * (energies - extreme)).exp().sum(dim=0).log() / beta
+
+
+def compose_mean(energies: torch.Tensor, beta: float) -> torch.Tensor:
+    """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))``, which is continuous in ``beta``: the mean at 0.
+
+    It differs from Eq. 5.7 by a constant for each ``beta`` other than 0, so it orders images in the same way: from
+    the minimum at -inf to the maximum at inf. The energies have the shape (K, n).
+
+    Raises:
+        ConfigurationError: ``beta`` is NaN.
+
+    >>> energies = torch.tensor([[0.0], [1.0]])
+    >>> [round(compose_mean(energies, beta).item(), 3) for beta in (-math.inf, -1.0, 0.0, 1.0, math.inf)]
+    [0.0, 0.38, 0.5, 0.62, 1.0]
+    """
+    _require_number(beta)
+    mean = energies.mean(dim=0)
+    if abs(beta) < _SMALL:
+        return mean
+    if abs(beta) > _LARGE:
+        return compose(energies, beta)
+    # For small exponents, log K / beta would leave few digits; the others are moved into the range of expm1 unused.
+    exponents = beta * (energies - mean)
+    small = mean + exponents.clamp(-1, 1).expm1().mean(dim=0).log1p() / beta
+    large = compose(energies, beta) - math.log(len(energies)) / beta
+    return torch.where(exponents.abs().amax(dim=0) < 1, small, large)
+
+
+def compose_energies(
+    energies: torch.Tensor, beta: float, composition: Composition, standardisation: Standardisation
+) -> torch.Tensor:
+    """Return the composition of energies, shape (K, n) -> (n,); refuse a ``beta`` of NaN, or of 0 for eq57."""
+    if composition in ("standardised_mean", "heatood"):
+        energies = standardisation(energies)
+    if composition == "heatood" and beta == 0:
+        return energies.sum(dim=0)
+    return compose_mean(energies, beta) if composition.endswith("_mean") else compose(energies, beta)
+
+
+def _require_number(beta: float) -> None:
+    if math.isnan(beta):
+        raise ConfigurationError("`beta` is NaN; expected a number, or -inf for the minimum and inf for the maximum")

@@ -29,6 +29,7 @@ from hgld.rejection.detector import (
     AT_LEAST_1,
     Cosines,
     Detector,
+    DetectorInputs,
     Input,
     NeighbourDetector,
     Positions,
@@ -38,11 +39,8 @@ from hgld.rejection.detector import (
     scoring_config,
 )
 from hgld.rejection.gaussians import unit_length
-from hgld.rejection.inputs import DetectorInputs
 
 _BLOCK = 8192  # images averaged at once
-_QUERIES = 1024  # queries compared with the index at once
-_DISTANCES = 2**24  # distances computed at once
 _EXCLUDED = 2**24  # images that one search excludes, over all of its queries
 _NO_DIRECTION = 1e-6  # length below which the mean of vectors of length 1 is rounding
 
@@ -222,22 +220,26 @@ class Margin(NeighbourDetector):
         mask = labelled if gallery_mask is None else labelled & gallery_mask
         excluded = RaggedIndices.empty(len(queries)) if excluded is None else excluded
         has_more = ~np.isnan(cosines[:, -1])
-        first, second = self._best_two(cosines, positions)
-        rows = np.flatnonzero(has_more & (first == cosines.shape[1]))
-        if len(rows):
-            added = self._search(queries[rows], excluded.take(rows), mask)
-            cosines, positions = _with_column(cosines, positions, rows, added)
+        # The first search adds the nearest labelled image where all k are unlabelled, the second another landmark.
+        for _ in range(2):
             first, second = self._best_two(cosines, positions)
-        width = cosines.shape[1]
-        rows = np.flatnonzero(has_more & (first < width) & (second == width))
-        if len(rows):
+            rows = np.flatnonzero(has_more & (second == cosines.shape[1]))
+            if not len(rows):
+                break
             codes, images = _images_by_code(self.labels[:, 0])
+            cosines = np.pad(cosines, [(0, 0), (0, 1)], constant_values=np.nan)
+            positions = np.pad(positions, [(0, 0), (0, 1)], constant_values=-1)
             own = codes[positions[rows, first[rows]]]
-            n_parts = min(-(-int(images.counts()[own].sum()) // _EXCLUDED), len(rows))
+            n_parts = min(-(-int(images.counts()[own].sum()) // _EXCLUDED) or 1, len(rows))
             for part in np.array_split(np.arange(len(rows)), n_parts):
-                also_excluded = excluded.take(rows[part]) | images.take(own[part])
-                added = self._search(queries[rows[part]], also_excluded, mask)
-                cosines, positions = _with_column(cosines, positions, rows[part], added)
+                cosines[rows[part], -1:], positions[rows[part], -1:] = nearest_neighbours(
+                    queries[rows[part]],
+                    self.index,
+                    1,
+                    excluded=excluded.take(rows[part]) | images.take(own[part]),
+                    gallery_mask=mask,
+                    config=scoring_config(queries),
+                )
         return cosines, positions
 
     def _fit(self, images: DetectorInputs) -> None:
@@ -259,28 +261,12 @@ class Margin(NeighbourDetector):
         k = cosines.shape[1]
         return np.where(labelled.any(axis=1), best, k), np.where(others.any(axis=1), others.argmax(axis=1), k)
 
-    def _search(
-        self, queries: torch.Tensor, excluded: RaggedIndices, mask: npt.NDArray[np.bool_]
-    ) -> tuple[Cosines, Positions]:
-        return nearest_neighbours(
-            queries, self.index, 1, excluded=excluded, gallery_mask=mask, config=scoring_config(queries)
-        )
-
-
-def _with_column(
-    cosines: Cosines, positions: Positions, rows: Positions, added: tuple[Cosines, Positions]
-) -> tuple[Cosines, Positions]:
-    """Return neighbours with one more column, which is missing in all rows but some."""
-    more_cosines, more_positions = np.full((len(cosines), 1), np.nan, cosines.dtype), np.full((len(cosines), 1), -1)
-    more_cosines[rows], more_positions[rows] = added
-    return np.concatenate([cosines, more_cosines], axis=1), np.concatenate([positions, more_positions], axis=1)
-
 
 def _images_by_code(labels: npt.NDArray[np.int64]) -> tuple[Positions, RaggedIndices]:
-    """Return labels renumbered from 0, int64, shape (N,), and the positions of the images of each."""
+    """Return labels renumbered from 0, and the positions of the images of each; the last label has no images."""
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    return codes, RaggedIndices(offsets, np.argsort(codes, kind="stable"))
+    offsets = np.concatenate([[0], np.cumsum(counts), [len(labels)]])
+    return np.append(codes, len(counts)), RaggedIndices(offsets, np.argsort(codes, kind="stable"))
 
 
 @dataclass(eq=False)
@@ -449,34 +435,18 @@ class KnnRaw(Detector):
 
     name: ClassVar[str] = "knn_raw"
     index: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    origin: torch.Tensor = field(init=False, repr=False, metadata=fitted())
     k: int = option(3, AT_LEAST_1)
 
     def _fit(self, images: DetectorInputs) -> None:
         _check_index_size(self.k, len(images))
         self.index = images.embeddings
-        # In blocks, as torch would copy the whole index to float64.
-        total = torch.stack([block.double().sum(dim=0) for block in torch.split(self.index, _BLOCK)]).sum(dim=0)
-        self.origin = (total / len(self.index)).to(at_least_float32(self.index[:0]).dtype)
 
     def _score(self, images: DetectorInputs) -> Scores:
-        blocks = [self._distances(block) for block in torch.split(images.embeddings, _QUERIES)]
-        return torch.cat(blocks).numpy()
+        from sklearn.neighbors import NearestNeighbors
 
-    def _distances(self, queries: torch.Tensor) -> torch.Tensor:
-        """Return the k-th distances: neighbours by squared distances, which round, and then the distance itself."""
-        own = queries.to(self.origin.dtype) - self.origin
-        nearest = torch.empty(len(own), 0, dtype=own.dtype)
-        positions = torch.empty(len(own), 0, dtype=torch.int64)
-        width = max(1, _DISTANCES // len(own))
-        for start in range(0, len(self.index), width):
-            block = self.index[start : start + width].to(own.dtype) - self.origin
-            # Up to the squared length of the query, which changes no order.
-            squared = torch.addmm(block.square().sum(dim=1), own, block.T, alpha=-2)
-            candidates = torch.cat([nearest, squared], dim=1)
-            numbers = torch.arange(start, start + len(block)).expand(len(own), -1)
-            nearest, columns = candidates.topk(min(self.k, candidates.shape[1]), dim=1, largest=False)
-            positions = torch.cat([positions, numbers], dim=1).gather(1, columns)
-        neighbours = self.index[positions[:, -1]].to(own.dtype)
-        distances: torch.Tensor = torch.linalg.vector_norm(queries.to(own.dtype) - neighbours, dim=1)
-        return distances
+        queries, index = at_least_float32(images.embeddings), at_least_float32(self.index)
+        search = NearestNeighbors(n_neighbors=self.k, algorithm="brute").fit(index.numpy())
+        positions = torch.from_numpy(search.kneighbors(queries.numpy(), return_distance=False))
+        # The squared distances of the search are rounded more than the distance itself.
+        distances: torch.Tensor = torch.linalg.vector_norm(queries - index[positions[:, -1]], dim=1)
+        return distances.numpy()

@@ -40,13 +40,10 @@ class ResidualSpace:
 def fit_residual_space(
     embeddings: torch.Tensor, classifier: LinearClassifier, n_principal: int | None, *, centred: bool = False
 ) -> ResidualSpace:
-    """Find the directions of all but the largest eigenvalues of ``(1/n) (X - u)^T (X - u)``.
+    """Find the directions of all but the D largest eigenvalues of ``(1/n) (X - u)^T (X - u)``.
 
-    Args:
-        embeddings: float, shape (n, d); may be memory-mapped.
-        classifier: Classifier of the embeddings.
-        n_principal: Number D of dropped directions. Default: half the dimensions, and half the images at most.
-        centred: Whether to use the covariance about the mean instead.
+    D is ``n_principal``, by default half the dimensions, and half the images at most. ``centred`` takes the
+    covariance about the mean instead.
 
     Raises:
         ConfigurationError: D is not from 1 to d - 1.

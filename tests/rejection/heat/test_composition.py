@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from hgld.errors import ConfigurationError
-from hgld.rejection.heat.composition import Standardisation, check_composition, compose, compose_mean
+from hgld.rejection.scores.heat import Heat, Standardisation, compose, compose_mean
 
 ENERGIES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=4), elements=st.floats(-1e4, 1e4))
 BETAS = st.floats(-1e3, 1e3).filter(lambda beta: abs(beta) > 1e-3)
@@ -53,11 +53,11 @@ def test_scales_of_constant_energies_are_one() -> None:
 
 
 def test_undefined_compositions_are_refused() -> None:
-    check_composition(0.0, "eq57_mean")
+    Heat(beta=0.0, composition="eq57_mean")
     for beta, composition, message in [
         (0.0, "eq57", "`beta` is 0.*eq57_mean"),
         (math.nan, "standardised_mean", "`beta` is NaN"),
         (1.0, "sum", "`composition` is sum; expected one of standardised_mean"),
     ]:
         with pytest.raises(ConfigurationError, match=message):
-            check_composition(beta, composition)  # type: ignore[arg-type]
+            Heat(beta=beta, composition=composition)  # type: ignore[arg-type]

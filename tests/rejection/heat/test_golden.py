@@ -12,16 +12,19 @@ import pytest
 import torch
 
 from hgld.rejection.gaussians import gaussians_from_moments
-from hgld.rejection.heat.composition import Standardisation, compose, compose_energies, compose_mean
-from hgld.rejection.heat.energies import GaussianPrior, ResidualEnergy
-from hgld.rejection.heat.settings import LangevinSettings, ResidualSettings, Variant
-from hgld.rejection.heat.training import (
+from hgld.rejection.heat import (
+    GaussianPrior,
+    LangevinSettings,
     LangevinStep,
+    ResidualEnergy,
+    ResidualSettings,
+    Variant,
     contrastive_loss,
     corrected_energy,
     langevin_steps,
     sample_negatives,
 )
+from hgld.rejection.scores.heat import Standardisation, compose_energies
 
 Array = npt.NDArray[Any]
 
@@ -91,39 +94,18 @@ def close(values: torch.Tensor, expected: torch.Tensor) -> None:
     np.testing.assert_allclose(values.detach().numpy(), expected.numpy(), rtol=1e-10, atol=1e-13)
 
 
-def test_equation_5_7(golden: Callable[[str], Any]) -> None:
-    energies = golden("compose/energies")
-    for beta, expected in zip(golden("compose/betas").tolist(), golden("compose/eq57"), strict=True):
-        if beta:
-            close(compose(energies, beta), expected)
-        else:
-            assert expected.isnan().all()
-
-
-def test_equation_5_7_with_a_mean(golden: Callable[[str], Any]) -> None:
-    energies = golden("compose/energies")
-    for beta, expected in zip(golden("compose/betas").tolist(), golden("compose/eq57_mean"), strict=True):
-        close(compose_mean(energies, beta), expected)
-    close(3 * compose_mean(energies, 0.0), golden("compose/sum"))
-
-
-def test_scales_of_energies(golden: Callable[[str], Any]) -> None:
-    standardisation = Standardisation.of(golden("compose/energies_train"))
+@pytest.mark.parametrize("name", ["eq57", "eq57_mean", "heatood", "eq57_standardised_mean"])
+def test_compositions(golden: Callable[[str], Any], name: Any) -> None:
+    standardisation, energies = Standardisation.of(golden("compose/energies_train")), golden("compose/energies")
     close(standardisation.means, golden("compose/train_mean"))
     close(standardisation.deviations, golden("compose/train_std"))
-
-
-@pytest.mark.parametrize(
-    ("composition", "name"), [("heatood", "heatood"), ("standardised_mean", "eq57_standardised_mean")]
-)
-def test_composition_of_standardised_energies(golden: Callable[[str], Any], composition: Any, name: str) -> None:
-    standardisation = Standardisation.of(golden("compose/energies_train"))
+    composition = name.removeprefix("eq57_") if "standardised" in name else name
     for beta, expected in zip(golden("compose/betas").tolist(), golden(f"compose/{name}"), strict=True):
-        close(compose_energies(golden("compose/energies"), beta, composition, standardisation), expected)
-
-
-def test_residual_energies(golden: Callable[[str], Any], residual: ResidualEnergy) -> None:
-    close(residual(golden("ebm/real")), golden("ebm/real/e_residual"))
+        if name == "eq57" and not beta:
+            assert expected.isnan().all()
+        else:
+            close(compose_energies(energies, beta, composition, standardisation), expected)
+    close(3 * compose_energies(energies, 0.0, "eq57_mean", standardisation), golden("compose/sum"))
 
 
 def test_prior_energies(golden: Callable[[str], Any]) -> None:

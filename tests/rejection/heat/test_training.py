@@ -11,9 +11,20 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments
-from hgld.rejection.heat.energies import GaussianPrior, GaussianSampler, LogitPrior, ResidualEnergy
-from hgld.rejection.heat.settings import PRESETS, LangevinSettings, ResidualSettings, Variant
-from hgld.rejection.heat.training import NormalSampler, corrected_energy, langevin_steps, train_residual_energy
+from hgld.rejection.heat import (
+    PRESETS,
+    GaussianPrior,
+    GaussianSampler,
+    LangevinSettings,
+    LogitPrior,
+    NormalSampler,
+    ResidualEnergy,
+    ResidualSettings,
+    Variant,
+    corrected_energy,
+    langevin_steps,
+    train_residual_energy,
+)
 
 TINY = ResidualSettings(hidden_dim=8, epochs=2, batch_size=16, langevin=LangevinSettings(steps=2))
 

@@ -167,18 +167,10 @@ def test_given_logits_of_scores_of_weights_are_not_used() -> None:
         np.testing.assert_array_equal(build_detector(name).fit(**without).score(queries()["embeddings"]), scores)
 
 
-def test_odin_without_a_perturbation_is_msp_at_a_temperature(head: LinearClassifier, head_file: str) -> None:
-    test = torch.randn(20, 9, generator=torch.Generator().manual_seed(8))
-    odin = build_detector("odin", {"temperature": 5, "perturbation": 0, "classifier": head_file}).fit(test)
-    expected = -(head.logits(test) / 5).softmax(dim=1).amax(dim=1)
-    np.testing.assert_allclose(odin.score(test), expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize("normalized", [True, False])
-def test_distances_are_those_of_a_loop(normalized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_are_those_of_a_loop(normalized: bool) -> None:
     index, images = index_images(np.float64)["embeddings"], queries(dtype=np.float64)["embeddings"]
     index[7] = index[3]
-    monkeypatch.setattr("hgld.rejection.scores.neighbours._DISTANCES", 100)
     scores = build_detector("knn" if normalized else "knn_raw", {"k": 5}).fit(index).score(images)
     if normalized:
         index, images = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (index, images))
@@ -212,6 +204,13 @@ def test_ash_ignores_negative_features(head_file: str) -> None:
         ("ash", {"variant": "x"}, "variant of the score ash"),
         ("knn", {"k": 0}, "`k` is 0"),
         ("knn_raw", {"k": 0}, "`k` is 0"),
+        ("soft_vote", {"k": 0}, "`k` is 0"),
+        ("soft_vote", {"temperature": 0.0}, "`temperature` is 0"),
+        ("level_agreement", {"k": 0}, "`k` is 0"),
+        ("level_agreement", {"temperature": math.nan}, "`temperature` is nan"),
+        ("margin", {"k": 0}, "`k` is 0"),
+        ("distractor_penalty", {"n_distractors": 0}, "`n_distractors` is 0"),
+        ("distractor_penalty", {"weight": -1.0}, "`weight` is -1"),
     ],
 )
 def test_options_out_of_range_are_one_line(name: str, options: dict[str, Any], message: str) -> None:

@@ -85,13 +85,6 @@ def test_soft_votes_from_the_top_are_those_of_a_search(seed: int) -> None:
     np.testing.assert_array_equal(detector.answers(cosines, positions), vote(cosines, labels[positions], 0.07)[0])
 
 
-def test_sums_of_a_landmark_beat_a_nearer_image() -> None:
-    detector = SoftVote().fit(np.eye(3), np.array([[5, 0], [6, 0], [6, 0]]))
-    cosines, positions = np.array([[0.75, 0.5, 0.5]]), np.array([[0, 1, 2]])
-    assert detector.score_neighbours(cosines, positions, torch.ones(1, 3)).tolist() == [-1.0]
-    assert detector.answers(cosines, positions).tolist() == [[6, 0]]
-
-
 @few_examples
 @given(seed=SEEDS, k=st.integers(1, 12), n=st.integers(2, 10))
 def test_agreements_are_shares_of_all_neighbours(seed: int, k: int, n: int) -> None:
@@ -215,13 +208,6 @@ def test_distractor_penalties_are_those_of_an_obvious_search(
         assert answers[row].tolist() in equal
 
 
-def test_distractors_near_the_query_and_near_the_index_raise_the_score() -> None:
-    index = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.9, 0.1]])
-    detector = DistractorPenalty().fit(index, np.array([5, 6, -1]))
-    far_from_distractor, near_distractor = detector.score(np.array([[1.0, 0.1, 0.0], [0.1, 1.0, 0.0]]))
-    assert near_distractor > far_from_distractor + 1
-
-
 @pytest.mark.parametrize("name", ["soft_vote", "level_agreement"])
 def test_queries_near_unlabelled_images_only_have_no_vote(name: str) -> None:
     detector = build_detector(name, {"k": 2}).fit(np.eye(3, dtype=np.float32), np.array([-1, -1, 5]))
@@ -261,23 +247,6 @@ def test_indices_that_cannot_be_fitted_are_refused(detector: Detector, labels: S
 def test_images_without_direction_are_refused() -> None:
     with pytest.raises(InputError, match="first in row 1"):
         ClassMeans().fit(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([5, 6]))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("soft_vote", {"k": 0}),
-        ("soft_vote", {"temperature": 0.0}),
-        ("level_agreement", {"k": 0}),
-        ("level_agreement", {"temperature": float("nan")}),
-        ("margin", {"k": 0}),
-        ("distractor_penalty", {"n_distractors": 0}),
-        ("distractor_penalty", {"weight": -1.0}),
-    ],
-)
-def test_options_out_of_range_are_refused(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
-        build_detector(name, options)
 
 
 def test_answers_without_labels_are_refused() -> None:

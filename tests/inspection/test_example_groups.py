@@ -12,8 +12,8 @@ from hgld.cli import app
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.photographs import ExampleGroup
-from hgld.inspection import examples
-from hgld.inspection.examples import ExamplesConfig, draw_examples_file
+from hgld.inspection import example_groups
+from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
 from hgld.tables import Provenance
 from tests.datasets.pictures import manifest_of, save_pictures
 
@@ -47,7 +47,7 @@ def drawn(
     monkeypatch: pytest.MonkeyPatch, manifest: Path, config: ExamplesConfig
 ) -> Mapping[str, Sequence[ExampleGroup]]:
     columns: dict[str, Sequence[ExampleGroup]] = {}
-    monkeypatch.setattr(examples, "draw_examples", lambda _, drawn: columns.update(drawn))
+    monkeypatch.setattr(example_groups, "draw_examples", lambda _, drawn: columns.update(drawn))
     draw_examples_file(manifest, manifest.parent / "out.png", config)
     return columns
 

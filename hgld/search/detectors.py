@@ -1,4 +1,4 @@
-"""Fit a rejection score on the files of an index, and its thresholds on calibration images (``hgld reject fit``).
+"""Fit rejection scores on files of images, find thresholds on others, and score further ones (``hgld reject``).
 
 Calibration queries are *known* where the index has their landmark, *near* where it lacks it, and *unlabelled* where
 they show none; files of further images that show no landmark of the index have names of their own. An answer is the
@@ -9,6 +9,7 @@ near query may be right; those to unlabelled and further images never are.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
@@ -26,15 +28,24 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_votes import vote
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
-from hgld.rejection import Detector, DetectorModel, DetectorRecord, build_detector, save_detector
+from hgld.rejection import (
+    Detector,
+    DetectorModel,
+    DetectorRecord,
+    SavedDetector,
+    build_detector,
+    load_detector,
+    save_detector,
+)
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
-from hgld.rejection.detector_files import STATE, check_replaceable_folder
-from hgld.rejection.detector_record import Calibration, Figure
+from hgld.rejection.detector_files import STATE, Calibration, Figure, check_replaceable_folder
 from hgld.rejection.open_set import rank_answers
 from hgld.rejection.thresholds import level_thresholds
 from hgld.search.gallery import gallery_labels
-from hgld.tables import Provenance, input_digests
+from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
+from hgld.tables import Provenance, input_digests, write_results
 from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.version import __version__
 
 #: Inputs beside embeddings that have files of their own.
 FILE_INPUTS = ("logits", "deviations")
@@ -42,13 +53,7 @@ FILE_INPUTS = ("logits", "deviations")
 
 @dataclass(frozen=True, eq=False)
 class ScoreInputs:
-    """What a score is computed from, for n images.
-
-    Args:
-        embeddings: Embeddings of the images.
-        further: Logits and deviations by name, float, shape (n, c), where a score uses them.
-        files: Files of ``further``, by name.
-    """
+    """What a score is computed from, for n images."""
 
     embeddings: Embeddings
     further: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -71,11 +76,6 @@ class ScoreInputs:
 
 def read_score_inputs(path: Path, inputs: Collection[str], files: Mapping[str, Path | None]) -> ScoreInputs:
     """Read embeddings, and what else a score uses.
-
-    Args:
-        path: File of the embeddings.
-        inputs: Names of the inputs that the score uses.
-        files: Files of logits and deviations by name; None or absent for those beside the embeddings.
 
     Raises:
         InputError: A file is missing or malformed, or is that of other images.
@@ -116,11 +116,6 @@ def recorded_model(embeddings: Path) -> DetectorModel | None:
 
 def check_same_model(fitted_on: DetectorModel | None, embeddings: Path, description: str) -> None:
     """Check that embeddings were made as those that a score was fitted on, as far as both are recorded.
-
-    Args:
-        fitted_on: The model of the embeddings that the score was fitted on.
-        embeddings: File of other embeddings.
-        description: The score in error messages, such as the path of its folder.
 
     Raises:
         ConfigurationError: They were made by another model, or with other settings.
@@ -184,35 +179,7 @@ def _model_name(record: EmbeddingRecord) -> str:
 
 #: Number of nearest images that vote on an answer, as in ``hgld search``.
 N_VOTES = 10
-KNOWN, NEAR, UNLABELLED = "known", "near", "unlabelled"
-
-
-@dataclass(frozen=True)
-class CalibrationFiles:
-    """Files of the images that thresholds are fitted on.
-
-    Args:
-        queries: Embeddings of queries, of landmarks that the index has and of others.
-        query_labels: Their labels; by default as for the index.
-        unknown: Embeddings of further images that show no landmark of the index, by name.
-        precision: Wanted share of right answers among the accepted ones.
-        conservative: Whether it is to be reached with a confidence of 95 %; see :mod:`hgld.rejection.thresholds`.
-
-    Raises:
-        ConfigurationError: Further images are called known, or the precision is not a share.
-    """
-
-    queries: Path
-    query_labels: Path | None = None
-    unknown: Mapping[str, Path] = field(default_factory=dict)
-    precision: float = 0.9
-    conservative: bool = False
-
-    def __post_init__(self) -> None:
-        if KNOWN in self.unknown:
-            raise ConfigurationError(f"`unknown` names images {KNOWN}; choose another name, such as far")
-        if not 0 < self.precision <= 1:
-            raise ConfigurationError(f"`precision` is {self.precision:g}; expected more than 0 and at most 1")
+NEAR, UNLABELLED = "near", "unlabelled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,15 +208,6 @@ def calibrate(
     split: str | None = None,
 ) -> Calibration:
     """Fit the thresholds of a score, one for each level, and measure it on the same images.
-
-    Args:
-        detector: The fitted score.
-        index: The images that it was fitted on.
-        labels: Their labels.
-        files: Files of the calibration images.
-        query_labels: Labels of the queries, if ``files`` names none; by default those recorded with the embeddings.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids.
 
     Raises:
         ConfigurationError: No query is known or none is unknown, it is not stated what the queries show, or a
@@ -288,12 +246,7 @@ def measure(images: CalibrationImages, precision: float, *, conservative: bool =
 
 
 def detection_figures(known: npt.NDArray[Any], unknown: npt.NDArray[Any]) -> dict[str, Figure]:
-    """Return the metrics of :func:`hgld.rejection.detection_metrics.detection_metrics` with their intervals.
-
-    Args:
-        known: Scores of known images, float, shape (n,).
-        unknown: Scores of unknown images of one kind, float, shape (m,).
-    """
+    """Return the metrics of :func:`hgld.rejection.detection_metrics.detection_metrics` with their intervals."""
     intervals = detection_intervals(known, unknown)
     return {
         name: Figure(value=value, interval=intervals[name])
@@ -361,38 +314,8 @@ def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFile
 
 
 @dataclass(frozen=True)
-class IndexFiles:
-    """Files of the index that a score is fitted on.
-
-    Args:
-        embeddings: Embeddings of its images.
-        labels: Their labels, as for :func:`hgld.search.gallery.read_gallery`.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids, where the hierarchy has several.
-        logits: Outputs of a classifier; by default those beside the embeddings, for scores that need them.
-        deviations: Standard deviations of the feature maps, likewise.
-    """
-
-    embeddings: Path
-    labels: Path | None = None
-    hierarchy: Path | None = None
-    split: str | None = None
-    logits: Path | None = None
-    deviations: Path | None = None
-
-
-@dataclass(frozen=True)
 class FitSummary:
-    """Result of fitting a score.
-
-    Args:
-        score: Name of the score.
-        options: Its options.
-        record: What it was fitted on.
-        dim: Dimension of the embeddings.
-        n_bytes: Size of what was fitted.
-        seconds: Duration of the fit.
-    """
+    """Result of fitting a score."""
 
     score: str
     options: Mapping[str, Any]
@@ -422,7 +345,7 @@ def fit_detector(
     Raises:
         ConfigurationError: There is no such score or option, or an input is missing that the score needs or given
             that it does not use, or the folder holds something else; or see
-            :func:`hgld.search.detector_fit.calibrate`.
+            :func:`hgld.search.detectors.calibrate`.
         InputError: A file is malformed or does not fit the others, or the score cannot be fitted on it.
         BusyError: Another run is writing the folder.
     """
@@ -498,3 +421,107 @@ def _record(
         inputs=tuple(images.further),
         provenance=asdict(Provenance("reject fit", parameters, digests)),
     )
+
+
+#: Shares of the images below the quantiles that describe scores.
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredImages:
+    """Scores of images."""
+
+    saved: SavedDetector
+    ids: Mapping[str, list[str]]
+    scores: Mapping[str, npt.NDArray[Any]]
+
+    def accepted(self, kind: str) -> dict[str, float] | None:
+        """Return the share of the images of a kind accepted at each level, finest first; None without thresholds."""
+        calibration, scores = self.saved.record.calibration, self.scores[kind]
+        if calibration is None:
+            return None
+        columns = calibration.finest_accepted(scores)
+        names = self.saved.record.level_names
+        return {name: float((columns <= column).mean()) for column, name in enumerate(names)}
+
+    def quantiles(self, kind: str) -> list[float]:
+        """Return the quantiles of the scores of a kind, at the shares of :data:`QUANTILES`."""
+        values: list[float] = np.quantile(self.scores[kind][:, 0].astype(np.float64), QUANTILES).tolist()
+        return values
+
+    def detection(self) -> dict[str, dict[str, Figure]]:
+        """Return the detection metrics of the images against each kind of unknown ones."""
+        known = self.scores[IMAGES][:, 0]
+        return {
+            name: detection_figures(known, scores[:, 0]) for name, scores in self.scores.items() if name != IMAGES
+        }
+
+
+def score_images(detector: Path, files: ScoredFiles) -> ScoredImages:
+    """Score the images of files by a detector.
+
+    Raises:
+        InputError: The detector or a file is malformed, or they do not fit each other.
+        ConfigurationError: The embeddings were made by another model than those of the index, or a file is given that
+            the detector does not use.
+    """
+    saved = load_detector(detector)
+    given = {name: getattr(files, name) for name in FILE_INPUTS}
+    for name, path in given.items():
+        if path is not None and name not in saved.record.inputs:
+            raise ConfigurationError(f"{detector}: was fitted without {name}; leave out `{name}`")
+    ids, scores = {}, {}
+    for kind, path in {IMAGES: files.embeddings, **files.unknown}.items():
+        check_same_model(saved.record.model, path, str(detector))
+        images = read_score_inputs(path, saved.record.inputs, given if kind == IMAGES else {})
+        ids[kind], scores[kind] = images.ids(), images.score(saved.detector)
+    return ScoredImages(saved, ids, scores)
+
+
+def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> None:
+    """Write a table with a row for each image, ``.csv`` or ``.parquet``.
+
+    Columns: ``images``, the kind; ``id``; ``score`` at the finest level; and where there are thresholds
+    ``accepted_level``, the finest level at which an answer is accepted, null if there is none.
+
+    Raises:
+        ConfigurationError: The suffix is another one.
+    """
+    record = scored.saved.record
+    columns: dict[str, list[Any]] = {"images": [], "id": [], "score": [], "accepted_level": []}
+    for kind, scores in scored.scores.items():
+        columns["images"] += [kind] * len(scores)
+        columns["id"] += scored.ids[kind]
+        columns["score"] += scores[:, 0].tolist()
+        if record.calibration is not None:
+            names = [*record.level_names, None]
+            columns["accepted_level"] += [names[column] for column in record.calibration.finest_accepted(scores)]
+    fields = [("images", pa.string()), ("id", pa.string()), ("score", pa.float64())]
+    if record.calibration is not None:
+        fields.append(("accepted_level", pa.string()))
+    table = pa.table({name: columns[name] for name, _ in fields}, pa.schema(fields))
+    write_results(path, table, "scores/1", provenance)
+
+
+def scores_to_json(scored: ScoredImages) -> str:
+    """Format what there is to say of scores as JSON, without those of single images.
+
+    ``{"hgld": version, "score": name, "options": {...}, "images": {...}, "detection": {...}}``, with for each kind of
+    images ``n``, ``quantiles`` by share, and ``accepted``, the share of images by level or null; and for each kind of
+    unknown images the detection metrics, each with ``value`` and ``interval``.
+    """
+    images = {
+        kind: {
+            "n": len(scores),
+            "quantiles": dict(zip(map(str, QUANTILES), scored.quantiles(kind), strict=True)),
+            "accepted": scored.accepted(kind),
+        }
+        for kind, scores in scored.scores.items()
+    }
+    detection = {
+        kind: {name: figure.model_dump(mode="json") for name, figure in figures.items()}
+        for kind, figures in scored.detection().items()
+    }
+    detector = scored.saved.detector
+    content = {"hgld": __version__, "score": detector.name, "options": detector.options()}
+    return json.dumps({**content, "images": images, "detection": detection}, indent=2, ensure_ascii=False)
