@@ -299,11 +299,9 @@ class HierarchicalSampler:
             )
 
     def n_batches(self, epoch: int) -> int:
-        """Return the number of batches of an epoch, the same for all."""
         return comb(len(self._members), self._super_classes) * self._batches_per_tuple
 
     def batches(self, epoch: int) -> list[IntArray]:
-        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
         rng = epoch_generator(self._seed, epoch)
         batches = [
             np.concatenate([self._draw(members, rng) for members in chosen])
@@ -348,11 +346,9 @@ class LabelSetSampler:
         self.batch_size = self._sampler.batch_size
 
     def n_batches(self, epoch: int) -> int:
-        """Return the number of batches of an epoch."""
         return self._sampler_of(epoch).n_batches(epoch)
 
     def batches(self, epoch: int) -> list[IntArray]:
-        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
         return self._sampler_of(epoch).batches(epoch)
 
     def _sampler_of(self, epoch: int) -> BatchSampler:

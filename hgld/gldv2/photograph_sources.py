@@ -43,14 +43,7 @@ _SEARCHED = "shard"
 
 
 class ImageFile(NamedTuple):
-    """The content of an image file, and what decoding it showed.
-
-    Args:
-        data: Content of the file.
-        suffix: Suffix of its format, such as ``.jpg``.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """Content of an image file, the suffix of its format, such as ``.jpg``, and its size in pixels."""
 
     data: bytes
     suffix: str
@@ -192,7 +185,6 @@ class CommonsSource:
         self._failures_in_a_row = 0
 
     def plan(self, ids: Sequence[str]) -> SourcePlan:
-        """Return what is going to be done for these ids."""
         titles, absent = self._titles(ids)
         requests = len(titles) + -(-len(titles) // FILES_PER_REQUEST)
         rate = self._client.config.rate_per_minute
@@ -207,7 +199,6 @@ class CommonsSource:
         )
 
     def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
-        """Yield each photograph, or why there is none."""
         titles, absent = self._titles(ids)
         yield from absent
         items = list(titles.items())
@@ -225,7 +216,6 @@ class CommonsSource:
                 yield self._photograph(image_id, facts.get(title), problem)
 
     def close(self) -> None:
-        """End the connection."""
         self._client.close()
 
     def _titles(self, ids: Sequence[str]) -> tuple[Mapping[str, str], list[Photograph]]:
@@ -304,13 +294,11 @@ class FolderSource:
         self._rows = {row["id"]: row for row in rows}
 
     def plan(self, ids: Sequence[str]) -> SourcePlan:
-        """Return what is going to be done for these ids."""
         rows = [self._rows[image_id] for image_id in ids if image_id in self._rows]
         n_bytes, shards = sum(row["size"] for row in rows), len({row["shard"] for row in rows})
         return SourcePlan("folder", str(self._place), len(ids) - len(rows), n_bytes, shards=shards)
 
     def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
-        """Yield each photograph, or why there is none."""
         wanted = set(ids)
         for image_id, row in self._rows.items():
             if image_id in wanted:
@@ -364,13 +352,11 @@ class MirrorSource:
         self._downloader = Downloader(config)
 
     def plan(self, ids: Sequence[str]) -> SourcePlan:
-        """Return what is going to be done for these ids."""
         left = len(self._unsearched()) if ids else 0
         n_bytes = left * SHARD_BYTES[self._split]
         return SourcePlan("mirror", self._base_url, 0, n_bytes, requests=2 * left, shards=left)
 
     def photographs(self, ids: Sequence[str]) -> Iterator[Photograph]:
-        """Yield each photograph, or why there is none."""
         missing = set(ids)
         for file in self._unsearched():
             if not missing:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.datasets.readers.class_groups import FAMILY
+from hgld.datasets.readers.fine_grained import FAMILY
 from hgld.tables import HIERARCHY, Provenance, write_table
 from tests.datasets.pictures import picture, save_pictures
 from tests.datasets.pixel_files import write_cifar10, write_cifar100

@@ -306,17 +306,8 @@ def changed(old: str, new: str) -> str:
 #: Commands, as functions from a folder, and their messages.
 WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no table": (lambda folder: ["table", "absent.csv", *table_command(ROWS)(folder)[2:]], "no such file"),
-    "empty": (table_command(""), "Empty CSV file"),
     "header alone": (table_command("file,product,kind\n"), "no rows below the header; expected a row for each image"),
-    "not UTF-8": (
-        table_command(ROWS.replace("Pear", "Bl\xe5").encode("latin-1")),
-        r"line \d: not UTF-8 \(byte 0xe5\); save",
-    ),
-    "spreadsheet": (table_command(b"PK", name="labels.xlsx"), r"a spreadsheet; save it as CSV \(UTF-8\)"),
-    "not Parquet": (table_command(ROWS, name="labels.parquet"), "cannot be read as a table"),
-    "semicolons": (table_command(ROWS.replace(",", ";")), "its columns are separated by ';'; save it with commas"),
     "tabs": (table_command(ROWS.replace(",", "\t")), r"its columns are separated by '\\t'; save it with commas"),
-    "ragged": (table_command(changed("Pear,Fruit", "Pear")), "Row #4: Expected 4 columns, got 3"),
     "column twice": (
         table_command(changed("product,kind", "kind,kind")),
         "several columns are named kind; give each",

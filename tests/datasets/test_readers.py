@@ -18,8 +18,10 @@ from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.base import Reader, disambiguate
-from hgld.datasets.readers.class_groups import CAR_TYPE, FAMILY, ORDER
 from hgld.datasets.readers.fine_grained import (
+    CAR_TYPE,
+    FAMILY,
+    ORDER,
     Cars196,
     Cub,
     Dyml,

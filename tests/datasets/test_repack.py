@@ -28,6 +28,7 @@ from hgld.datasets.repacked_shards import RepackedImage, RepackedShards, repack_
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
+from hgld.io.files import sha256_of
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress
 from hgld.tables import IMAGES, MANIFEST, Provenance, read_table
@@ -114,6 +115,12 @@ def test_images_are_reduced_or_copied_and_keep_their_labels(in_tar: bool, tmp_pa
     assert (after.level_names, after.class_names) == (before.level_names, before.class_names)
     np.testing.assert_array_equal(after.labels, before.labels)
     assert after.boxes is None
+    names = [f"images_0000{n}.tar" for n in range(3)]
+    assert after.paths.tolist() == np.repeat(names, [3, 3, 1]).tolist()
+    places = list(zip(after.paths, after.offsets, strict=True))
+    assert places == sorted(places), "images are read in the order of the manifest"
+    sums = [f"{sha256_of(out / name)}  {name}" for name in names]
+    assert (out / "sha256sums.txt").read_text().splitlines() == sums, "as sha256sum writes them"
     originals, repacked = EncodedImages(before, path.parent), EncodedImages(after, out)
     for row, (width, height) in enumerate(SIZES):
         if min(width, height) <= 16:
@@ -126,15 +133,6 @@ def test_images_are_reduced_or_copied_and_keep_their_labels(in_tar: bool, tmp_pa
             expected, "JPEG", quality=90
         )
         assert repacked.read(row) == expected.getvalue()
-
-
-def test_images_are_read_in_the_order_of_the_manifest(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(write_source(tmp_path / "source"), out)
-    manifest = read_manifest(out / "manifest.parquet")
-    places = list(zip(manifest.paths, manifest.offsets, strict=True))
-    assert places == sorted(places)
-    assert manifest.paths.tolist() == ["images_00000.tar"] * 3 + ["images_00001.tar"] * 3 + ["images_00002.tar"]
 
 
 def test_a_dataset_and_a_search_of_the_folder_read_the_same_images(tmp_path: Path) -> None:
@@ -407,15 +405,6 @@ def test_cut_and_missing_tar_files_are_written_again(damage: str, tmp_path: Path
         (out / "images_00000.json").write_bytes(whole["images_00000.json"][:10])
     assert run(path, out).written == 1
     assert contents(out) == whole
-
-
-def test_digests_are_in_the_format_of_sha256sum(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(write_source(tmp_path / "source"), out)
-    from hgld.io.files import sha256_of
-
-    lines = [f"{sha256_of(out / name)}  {name}" for name in (f"images_0000{n}.tar" for n in range(3))]
-    assert (out / "sha256sums.txt").read_text().splitlines() == lines
 
 
 def test_memory_holds_few_images_at_once(tmp_path: Path) -> None:

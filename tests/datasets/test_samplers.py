@@ -147,13 +147,6 @@ def test_independent_batches_draw_classes_uniformly(small: SmallClasses) -> None
     assert ClassBalancedSampler(labels, 8, 4, packing="independent", seed=0).n_batches(3) == 50 // 8
 
 
-def test_wrong_packings_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="`n_batches` is 5, but the packing greedy decides that itself"):
-        ClassBalancedSampler(labels_of([9] * 6), 8, 4, packing="greedy", n_batches=5, seed=0)
-    with pytest.raises(ConfigurationError, match="`max_per_class` is 8, but independent batches have no such limit"):
-        ClassBalancedSampler(labels_of([9] * 6), 8, 4, packing="independent", max_per_class=8, seed=0)
-
-
 @settings(max_examples=30)
 @given(COUNTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(0, 3), SMALL_CLASSES)
 def test_hierarchical_batches(
@@ -264,29 +257,31 @@ def test_classes_with_one_image_are_excluded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("sampler", "sizes", "options", "message"),
     [
-        ({"batch_size": 10, "per_class": 4}, "`batch_size` must be a multiple of 4"),
-        ({"batch_size": 0, "per_class": 4}, "expected at least 1"),
-        ({"batch_size": 8, "per_class": 4, "max_per_class": 3}, "but `per_class` is 4; expected at least as many"),
+        (ClassBalancedSampler, (10, 4), {}, "`batch_size` must be a multiple of 4"),
+        (ClassBalancedSampler, (0, 4), {}, "expected at least 1"),
+        (ClassBalancedSampler, (8, 4), {"max_per_class": 3}, "but `per_class` is 4; expected at least as many"),
+        (
+            ClassBalancedSampler,
+            (8, 4),
+            {"packing": "greedy", "n_batches": 5},
+            "`n_batches` is 5, but the packing greedy decides that itself",
+        ),
+        (
+            ClassBalancedSampler,
+            (8, 4),
+            {"packing": "independent", "max_per_class": 8},
+            "`max_per_class` is 8, but independent batches have no such limit",
+        ),
+        (HierarchicalSampler, (20, 4, 3, 5), {}, "of each of 3 super-classes; `batch_size` must be a multiple of 12"),
+        (HierarchicalSampler, (8, 4, 2, 0), {}, "`batches_per_tuple` is 0"),
+        (HierarchicalSampler, (8, 4, 2, 5), {"labels": labels_of([9] * 6)[:, :1]}, "one level only"),
     ],
 )
-def test_inconsistent_sizes_are_refused_by_the_class_balanced_sampler(sizes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        ClassBalancedSampler(labels_of([9] * 6), **sizes, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ((20, 4, 3, 5), "4 images of each class of each of 3 super-classes; `batch_size` must be a multiple of 12"),
-        ((8, 4, 2, 0), "`batches_per_tuple` is 0"),
-    ],
-)
-def test_inconsistent_sizes_are_refused_by_the_hierarchical_sampler(
-    sizes: tuple[int, int, int, int], message: str
+def test_inconsistent_settings_are_refused(
+    sampler: Any, sizes: tuple[int, ...], options: dict[str, Any], message: str
 ) -> None:
+    labels = {"labels": labels_of([9] * 6)} | options
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        HierarchicalSampler(labels_of([9] * 6), *sizes, seed=0)
-    with pytest.raises(ConfigurationError, match="one level only"):
-        HierarchicalSampler(labels_of([9] * 6)[:, :1], 8, 4, 2, 5, seed=0)
+        sampler(labels.pop("labels"), *sizes, **labels, seed=0)

@@ -62,7 +62,6 @@ class VggFace2(TextListReader):
         _check_margin(self.margin)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the lists, and the files of boxes if they are read."""
         splits = ["test"] if self.only_test else ["train", "test"]
         names = {split: self.layout.lists[split] for split in splits}
         if not self.whole:
@@ -70,7 +69,6 @@ class VggFace2(TextListReader):
         return {role: self.find(root, name) for role, name in names.items()}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the lists and the boxes."""
         rows = pd.DataFrame(self.rows(root))
         columns = {"path": rows["split"] + "/" + rows["path"], "split": rows["split"]}
         manifest = build_manifest(root, columns, {"identity": rows["identity"]})
@@ -134,7 +132,6 @@ class IjbC:
             raise ConfigurationError(f"`min_media` is {self.min_media}; expected 1 or more")
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the lists."""
         folder = root / "protocols"
         if self.lists == "templates":
             return {role: folder / name for role, (name, _) in _TEMPLATES.items()}
@@ -142,7 +139,6 @@ class IjbC:
         return {"metadata": [*found, folder / _METADATA[0]][0]}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the lists."""
         return self._read_templates(root) if self.lists == "templates" else self._read_media(root)
 
     def _read_media(self, root: Path) -> ReaderResult:

@@ -74,7 +74,6 @@ class Gldv2:
         _check_min_images(self.min_images)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the labels, the index and the files of the hierarchy."""
         files = {"labels": self.labels}
         if self.images is not None:
             files["images"] = self.images
@@ -86,7 +85,6 @@ class Gldv2:
         return files
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the landmarks of the images, their places and the levels above them."""
         ids, landmark_ids = read_image_landmarks(self.labels)
         hierarchy = None if self.hierarchy is None else load_hierarchy(self.hierarchy)
         places, is_indexed = self._places(ids)
@@ -175,11 +173,9 @@ class Gldv1:
         _check_min_images(self.min_images)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the list and the folder of the images."""
         return {"labels": self.labels or root / "train.csv", "images": root}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the list, and find the images."""
         path = self.files(root)["labels"]
         landmark_of: dict[str, str] = {}
 
@@ -242,7 +238,6 @@ class Revisited:
     ground_truth: Path | None = None
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the ground truth."""
         if self.ground_truth is not None:
             return {"ground_truth": self.ground_truth}
         found = sorted(root.glob("gnd_*.pkl"))
@@ -251,7 +246,6 @@ class Revisited:
         return {"ground_truth": found[0] if found else root / "gnd_roxford5k.pkl"}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the names of the images and the boxes of the queries."""
         truth = read_ground_truth(self.files(root)["ground_truth"])
         names = [*truth.query_names, *truth.gallery_names]
         n_queries, n_gallery = len(truth.query_names), len(truth.gallery_names)
@@ -273,11 +267,9 @@ class Sfm120k:
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the pickle."""
         return {"images": root / "retrieval-SfM-120k.pkl"}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the pickle."""
         (path,) = self.files(root).values()
         contents = read_pickle(path)
         paths, splits, clusters = [], [], []

@@ -78,7 +78,6 @@ class LabelTable:
         check_split_settings(self.split, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the table and the folder of the images."""
         return {"table": self.table, "images": root}
 
     def read(self, root: Path) -> ReaderResult:
@@ -177,7 +176,6 @@ class NestedFolders:
         check_split_settings(self.split_folders, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the folder of the images."""
         return {"images": root}
 
     def read(self, root: Path) -> ReaderResult:
