@@ -20,10 +20,9 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError, StorageError
-from hgld.review.actions import LabelAction
-from hgld.review.events import Change
 from hgld.review.page.serve import log_table_changes
-from hgld.review.state import current_decisions
+from hgld.review.session import LabelAction
+from hgld.review.state import Change, current_decisions
 from hgld.review.store import copy_store, open_store, read_store
 from hgld.taxonomy.decisions import read_decisions
 from tests.review.sessions import decide, open_session
@@ -299,7 +298,7 @@ def test_copying_loses_no_decision_without_force(store: Path) -> None:
 WRITE = """
 import sys, time
 from pathlib import Path
-from hgld.review.events import Change
+from hgld.review.state import Change
 from hgld.review.store import open_store
 with open_store(Path(sys.argv[1]), "ada") as store:
     for number in range(10**9):

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.review.actions import LabelAction
-from hgld.review.decided_labels import FILTERS
-from hgld.review.label_lists import LabelLists, View, parse_view
-from hgld.review.label_order import ORDERS
+from hgld.review.label_lists import ORDERS, LabelLists, View, parse_view
 from hgld.review.labels import Suggestion
-from hgld.review.session import ReviewSession
+from hgld.review.session import LabelAction, ReviewSession
+from hgld.review.state import FILTERS
 from tests.review.sessions import decide, label, open_session
 
 LABELS = [

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConflictError, InputError
-from hgld.review.actions import SURE_SCORE, InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
 from hgld.review.labels import Suggestion
 from hgld.review.opinions import Opinions, with_opinions
-from hgld.review.session import ReviewSession
+from hgld.review.session import SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session

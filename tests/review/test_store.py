@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.review.events import Change
+from hgld.review.state import Change
 from hgld.review.store import open_store, read_store
 
 

@@ -22,16 +22,13 @@ from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
 from hgld.io.csv_files import unify_line_breaks
-from hgld.review.actions import InvalidActionError, LabelAction
-from hgld.review.decision_export import export_decisions
-from hgld.review.events import FieldKind
+from hgld.review.decision_export import export_decisions, update_clusters
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import ReviewLabel, Suggestion
-from hgld.review.page.progress import review_progress
 from hgld.review.page.serve import log_table_changes
-from hgld.review.page.views import cluster_views
-from hgld.review.session import ReviewSession
-from hgld.review.state import update_clusters
+from hgld.review.page.views import cluster_views, review_progress
+from hgld.review.session import InvalidActionError, LabelAction, ReviewSession
+from hgld.review.state import FieldKind
 from hgld.review.store import open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy

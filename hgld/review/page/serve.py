@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from hgld.errors import InputError, indented_list
 from hgld.pages.access import PageKeys
 from hgld.pages.server import ServerConfig, listen, serve_page
@@ -20,11 +22,12 @@ from hgld.review.adjudication import (
     require_replaceable,
     write_adjudication,
 )
-from hgld.review.labels import ReviewLabel, review_labels
+from hgld.review.labels import FactBook, ReviewInputs, ReviewLabel, find_inputs, review_labels
 from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
 from hgld.review.opinions import Opinions, read_opinions, require_other_file, with_opinions
 from hgld.review.page.app import review_app
-from hgld.review.references import References, find_inputs, open_references
+from hgld.review.page.render import References
+from hgld.review.photographs import open_photographs
 from hgld.review.session import ReviewSession
 from hgld.review.state import ReviewState, current_decisions
 from hgld.review.store import open_store, read_store
@@ -107,6 +110,17 @@ def serve_session(
         serve_page(app, keys, listener, config, on_address=on_address)
 
 
+def open_references(
+    inputs: ReviewInputs,
+    tables: tuple[pa.Table, pa.Table, list[pa.Table]],
+    images: Path | None = None,
+    image_landmarks: Sequence[Path | tuple[str, Path]] = (),
+) -> References:
+    """Open what the page shows besides labels, of the tables of a review and photographs."""
+    photographs = open_photographs(images, inputs.clean, image_landmarks)
+    return References(FactBook(*tables[1:]), inputs.guideline, photographs)
+
+
 def serve_review(
     clusters: Path,
     store: Path,
@@ -157,7 +171,7 @@ def serve_review(
         store,
         annotator,
         config,
-        open_references(inputs, *tables[1:], images, image_landmarks),
+        open_references(inputs, tables, images, image_landmarks),
         on_address=on_address,
         decisions=initial,
         changed_groups=added,
@@ -234,7 +248,7 @@ def adjudicate_on_page(
         store,
         annotator,
         config,
-        open_references(inputs, *tables[1:], images, image_landmarks),
+        open_references(inputs, tables, images, image_landmarks),
         on_address=on_address,
         group_problems={conflict.key: conflict.problem for conflict in merged.conflicts},
     )

@@ -6,8 +6,9 @@ from starlette.testclient import TestClient
 
 from hgld.pages.access import PageKeys
 from hgld.resources import annotation_file
+from hgld.review.labels import FactBook
 from hgld.review.page.app import review_app
-from hgld.review.references import FactBook, References
+from hgld.review.page.render import References
 from hgld.review.session import ReviewSession
 from tests.review.conftest import clean_table
 

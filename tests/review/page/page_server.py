@@ -17,9 +17,10 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 from hgld.pages.access import PageKeys
 from hgld.pages.server import page_server
-from hgld.review.labels import review_labels
+from hgld.review.labels import find_inputs, review_labels
 from hgld.review.page.app import review_app
-from hgld.review.references import References, find_inputs, open_references
+from hgld.review.page.render import References
+from hgld.review.page.serve import open_references
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
 from tests.review.page.clients import REFERENCES
@@ -117,7 +118,7 @@ def serve_clusters(clusters: Path, images: Path | None = None) -> Iterator[Serve
     tables = inputs.read_tables()
     with open_store(clusters.parent / "review" / "ada.sqlite", "ada") as store:
         session = ReviewSession(review_labels(*tables), inputs.read_groups(), store)
-        served = ServedSession(session, open_references(inputs, *tables[1:], images))
+        served = ServedSession(session, open_references(inputs, tables, images))
         try:
             yield served
         finally:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from hgld.pages.requests import FormFields
-from hgld.review.actions import LabelAction
 from hgld.review.page.forms import label_action
+from hgld.review.session import LabelAction
 
 
 @pytest.mark.parametrize(

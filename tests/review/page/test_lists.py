@@ -12,10 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.actions import LabelAction
-from hgld.review.page import lists as page_lists
 from hgld.review.page import render
-from hgld.review.session import ReviewSession
+from hgld.review.session import LabelAction, ReviewSession
 from tests.review.conftest import Label
 from tests.review.page.clients import open_client
 from tests.review.page.page_server import serve_clusters
@@ -100,7 +98,7 @@ def test_empty_list_decides_nothing(client: TestClient, session: ReviewSession) 
 
 
 def test_long_list_is_shown_in_parts(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_lists, "_MAX_LISTED", 2)
+    monkeypatch.setattr(render, "_MAX_LISTED", 2)
     address = "/?order=landmarks"
     parts = []
     for _ in range(3):

@@ -13,9 +13,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from hgld.review.actions import LabelAction
 from hgld.review.page.forms import HANDLERS
-from hgld.review.session import ReviewSession
+from hgld.review.session import LabelAction, ReviewSession
 from tests.review.page.clients import open_client
 from tests.review.sessions import decide, open_session
 

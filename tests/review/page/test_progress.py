@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from hgld.review.events import Change
-from hgld.review.page.progress import seconds_per_label
+from hgld.review.page.views import seconds_per_label
+from hgld.review.state import Change
 from tests.review.sessions import label, open_session
 
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.references import FactBook, References, find_inputs
+from hgld.review.labels import FactBook, find_inputs
+from hgld.review.page.render import References
 from hgld.review.session import ReviewSession
 from hgld.tables import CLASSES
 from tests.review.conftest import Label, clean_table
