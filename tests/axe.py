@@ -25,7 +25,7 @@ def violations(browser: Chrome) -> list[str]:
 
 def _run_axe(browser: Chrome, options: dict[str, Any]) -> list[str]:
     run = "const [options, done] = arguments; axe.run(options).then(done, error => done({error: String(error)}))"
-    result: dict[str, Any] = browser.execute_async_script(run, options)
+    result: dict[str, Any] = browser.execute_async_script(run, options | {"resultTypes": ["violations"]})
     assert "error" not in result, result["error"]
     return [
         f"{violation['id']}: {node['target']} {node['failureSummary']}"

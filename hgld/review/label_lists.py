@@ -201,7 +201,7 @@ _EQUAL = 1e-9
 
 
 #: Probability that labels with such a relation are in the same group, measured on all pairs of labels in the half
-#: "fit" of ``annotations/development``. Labels of a sub-cluster are in the same group in a tenth of their pairs, which
+#: "fit" of ``annotations/development``. Labels of a sub-cluster are in the same group in a tenth of the pairs, which
 #: is too little to count.
 _SAME_GROUP = {"parent": 0.8, "two words": 0.95, "last word": 0.6}
 

@@ -32,7 +32,7 @@ from hgld.review.state import FieldKind
 from hgld.review.store import open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
-from tests.review.page.clients import open_client
+from tests.review.page.page_server import open_client
 from tests.review.review_model import ANNOTATOR, FactKey, RefusedError, ReviewModel
 from tests.review.sessions import GROUPS
 

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from starlette.testclient import TestClient
 
 from hgld.pages.access import PageKeys
 from hgld.review.page.app import review_app
 from hgld.review.session import ReviewSession
-from tests.review.page.clients import HOME, REFERENCES, open_client
-from tests.review.sessions import open_session
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite") as session:
-        yield session
+from tests.review.page.page_server import HOME, REFERENCES, open_client
 
 
 def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote_from_bytes
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
@@ -15,8 +12,8 @@ from starlette.testclient import TestClient
 
 from hgld.review.page.forms import HANDLERS
 from hgld.review.session import LabelAction, ReviewSession
-from tests.review.page.clients import open_client
-from tests.review.sessions import decide, open_session
+from tests.review.page.page_server import open_client
+from tests.review.sessions import decide
 
 FROM_SCRIPT = {"accept": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -36,17 +33,6 @@ NAMES = st.sampled_from(
 )
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
 ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/rows", "/decisions.csv", "/landmarks", "/guideline", "/open"]
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite") as session:
-        yield session
-
-
-@pytest.fixture
-def client(session: ReviewSession) -> TestClient:
-    return open_client(session)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
