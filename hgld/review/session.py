@@ -167,7 +167,6 @@ class ReviewSession:
         blind: Whether suggestions are hidden.
         state: State of the review, kept by the store.
         table_names: Names of clusters in the ``clusters`` table, by number.
-        counts: The labels with their decisions, and their numbers.
 
     Args:
         labels: Labels in the order of the page.
@@ -197,9 +196,15 @@ class ReviewSession:
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._earlier_decisions: tuple[int, DecisionIndex] = -1, DecisionIndex([])
         self.table_names = {label.cluster: label.cluster_name for label in self.labels.values()}
-        self.counts = DecidedLabels(self.state, self.labels, self._decided_label)
+        self._counts = DecidedLabels(self.state, self.labels, self._decided_label)
 
     # Queries.
+
+    @property
+    def counts(self) -> DecidedLabels:
+        """The labels with their present decisions, and their numbers."""
+        self._counts.update()
+        return self._counts
 
     def groups(self) -> dict[str, Group]:
         """Return the present groups by key."""

@@ -358,6 +358,11 @@ class DecidedLabels:
     The numbers are: ``labels`` and their ``landmarks``; ``decided`` labels; ``settled`` labels, about which nothing
     is left to decide, and ``landmarks_settled``; ``unsure``: decided labels that are not settled; ``suggested``:
     decided labels that had a suggestion, without unsure ones, and ``as_suggested``: those put into that group.
+
+    Attributes:
+        counts: Numbers by present cluster, and by None for all labels.
+        members: Ids of the labels by present cluster, in the order of cluster numbers, without empty clusters.
+        matches: Number of labels that each filter matches, by its name.
     """
 
     def __init__(
@@ -369,35 +374,12 @@ class DecidedLabels:
         self._state, self._labels, self._make_row = state, labels, make_row
         self._last_event = -1
         self._rows: dict[str, DecidedLabel] = {}
-        self._members: dict[int, list[str]] = {}
-        self._counts: defaultdict[int | None, Counter[str]] = defaultdict(Counter)
-        self._matches: Counter[str] = Counter()
-
-    @property
-    def total(self) -> Counter[str]:
-        """Numbers of all labels."""
-        return self.of_cluster(None)
-
-    @property
-    def members(self) -> Mapping[int, Sequence[str]]:
-        """Ids of the labels by present cluster, in the order of cluster numbers, without empty clusters."""
-        self._update()
-        return self._members
-
-    @property
-    def matches(self) -> Counter[str]:
-        """Number of labels that each filter matches, by its name."""
-        self._update()
-        return self._matches
-
-    def of_cluster(self, cluster: int | None) -> Counter[str]:
-        """Return the numbers of the labels in a cluster."""
-        self._update()
-        return self._counts[cluster]
+        self.members: dict[int, list[str]] = {}
+        self.counts: defaultdict[int | None, Counter[str]] = defaultdict(Counter)
+        self.matches: Counter[str] = Counter()
 
     def rows(self, as_of: int | None = None) -> Mapping[str, DecidedLabel]:
         """Return the labels by label_id in the order of the table, with their decisions after an event, or now."""
-        self._update()
         if as_of is None or as_of >= self._last_event:
             return self._rows
         # Newest first, so that the oldest value remains.
@@ -405,7 +387,8 @@ class DecidedLabels:
         earlier = {event.key: event.old for event in events if event.key in self._rows}
         return {**self._rows, **{key: self._make_row(self._labels[key], value) for key, value in earlier.items()}}
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """Bring everything up to date."""
         if self._last_event == self._state.last_event:
             return
         events = self._state.events_after(self._last_event)
@@ -413,8 +396,8 @@ class DecidedLabels:
         is_all = not self._rows or any(event.kind in ("cluster", "group") for event in events)
         if is_all:
             self._rows, changed = {}, list(self._labels)
-            self._counts.clear()
-            self._matches.clear()
+            self.counts.clear()
+            self.matches.clear()
         for label_id in changed:
             row = self._make_row(self._labels[label_id], self._state.field("decision", label_id).value)
             if label_id in self._rows:
@@ -423,14 +406,14 @@ class DecidedLabels:
             self._rows[label_id] = row
         if is_all:
             clusters = sorted({row.cluster for row in self._rows.values()})
-            self._members = {cluster: [] for cluster in clusters}
+            self.members = {cluster: [] for cluster in clusters}
             for label_id, row in self._rows.items():
-                self._members[row.cluster].append(label_id)
+                self.members[row.cluster].append(label_id)
         self._last_event = self._state.last_event
 
     def _add(self, row: DecidedLabel, sign: int) -> None:
-        for counts in (self._counts[None], self._counts[row.cluster]):
+        for counts in (self.counts[None], self.counts[row.cluster]):
             for name, count in row.counts.items():
                 counts[name] += sign * count
         for name, each in FILTERS.items():
-            self._matches[name] += sign * each.matches(row)
+            self.matches[name] += sign * each.matches(row)

@@ -175,15 +175,11 @@ def decision_view(value: Any, groups: Mapping[str, Group]) -> DecisionView:
 
 def cluster_views(session: ReviewSession) -> list[ClusterView]:
     """Return all clusters that have labels."""
-    counts, names = session.counts, session.state.fields("name")
+    counts = session.counts.counts
+    versions = {number: session.state.field("name", str(number)).version for number in session.counts.members}
     return [
-        ClusterView(
-            number,
-            session.cluster_name(number),
-            counts.of_cluster(number),
-            names[str(number)].version if str(number) in names else 0,
-        )
-        for number in counts.members
+        ClusterView(number, session.cluster_name(number), counts[number], version)
+        for number, version in versions.items()
     ]
 
 
@@ -343,7 +339,7 @@ class ReviewProgress:
 
 def review_progress(session: ReviewSession) -> ReviewProgress:
     """Return the progress of a session."""
-    counts = session.counts.total
+    counts = session.counts.counts[None]
     last_steps = list(islice(reversed(session.state.steps.values()), 2 * _PACE_STEPS))
     pace = seconds_per_label(last_steps[::-1])
     seconds_left = None if pace is None else pace * (counts["labels"] - counts["decided"])
