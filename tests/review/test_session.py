@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,9 @@ from hgld.errors import ConflictError, InputError
 from hgld.review.adjudication import open_labels
 from hgld.review.labels import Suggestion
 from hgld.review.opinions import Opinions, with_opinions
-from hgld.review.session import SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
+from hgld.review.page.views import seconds_per_label
+from hgld.review.session import LIKELY_SCORE, SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
+from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
@@ -141,15 +143,22 @@ def test_control_characters_are_left_out(tmp_path: Path) -> None:
         assert session.groups()["quay"].guideline == "Where boats land."
 
 
-def test_unlikely_suggestion_is_taken_only_by_number(tmp_path: Path) -> None:
-    unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
-    with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
-        decide(session, LabelAction("accept"), "Q1", "Q2")
-        assert [row.label_id for row in session.decisions()] == ["Q1"]
-        with pytest.raises(InvalidActionError, match="take the first by its number"):
-            decide(session, LabelAction("accept"), "Q2")
-        decide(session, LabelAction("take"), "Q2")
-        assert [row.group for row in session.decisions()] == ["lake", "church"]
+def test_scores_that_actions_accept(tmp_path: Path) -> None:
+    labels = [
+        replace(label(number), suggestions=(Suggestion("church", score, "because"),))
+        for number, score in enumerate((SURE_SCORE, SURE_SCORE - 0.01, LIKELY_SCORE - 0.01), 1)
+    ]
+    with open_session(tmp_path / "a.sqlite", labels) as session:
+        for kind, accepted in (("accept_sure", ["Q1"]), ("accept", ["Q1", "Q2"]), ("take", ["Q1", "Q2", "Q3"])):
+            decide(session, LabelAction(kind), "Q1", "Q2", "Q3")
+            assert [row.label_id for row in session.decisions()] == accepted
+        decide(session, LabelAction("clear"), "Q2", "Q3")
+        for kind, key, problem in (
+            ("accept_sure", "Q2", "no suggestion of 90% or more to accept"),
+            ("accept", "Q3", "of 50% or more to accept; take the first by its number"),
+        ):
+            with pytest.raises(InvalidActionError, match=problem):
+                decide(session, LabelAction(kind), key)
 
 
 def test_decisions_on_removed_labels_and_groups_are_kept(tmp_path: Path) -> None:
@@ -262,19 +271,6 @@ def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> Non
             session.import_decisions([], [Group("museum", "human-made", "x", key="house")])
 
 
-def test_only_sure_suggestions_are_accepted_together(tmp_path: Path) -> None:
-    sure, likely = (
-        replace(label(number), suggestions=(Suggestion("lake", score, "because"),))
-        for number, score in ((1, SURE_SCORE), (2, SURE_SCORE - 0.01))
-    )
-    with open_session(tmp_path / "a.sqlite", [sure, likely]) as session:
-        decide(session, LabelAction("accept_sure"), "Q1", "Q2")
-        assert session.is_decided("Q1")
-        assert not session.is_decided("Q2")
-        with pytest.raises(InvalidActionError, match="no suggestion of 90% or more"):
-            decide(session, LabelAction("accept_sure"), "Q2")
-
-
 def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path) -> None:
     quay = Group("quay", "human-made", "Where boats land.")
     row = Decision("Q1", "label 1", "group", "quay", "ben", datetime(2020, 1, 1, tzinfo=timezone.utc))
@@ -287,3 +283,16 @@ def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path
         session.import_decisions([row], [quay])
         assert session.decisions() == [row]
         assert session.groups()["quay"] == quay
+
+
+def test_pace_ignores_pauses(tmp_path: Path) -> None:
+    began = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    with open_session(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as session:
+        seconds = 0
+        for n in range(1, 21):
+            seconds += 8 * 3600 if n == 10 else 5
+            value = {"label": "", "decision": "drop", "group": None, "comment": ""}
+            change = Change("decision", f"Q{n}", value, at=began + timedelta(seconds=seconds))
+            session.store.append([change])
+        assert seconds_per_label(list(session.state.steps.values())) == 5
+        assert seconds_per_label(list(session.state.steps.values())[:3]) is None

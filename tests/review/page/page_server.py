@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -122,11 +122,12 @@ def serve(
     labels: Sequence[ReviewLabel],
     groups: Sequence[Group] | None = None,
     references: References = REFERENCES,
+    group_problems: Mapping[str, str] | None = None,
 ) -> Iterator[ServedSession]:
     """Serve the review of labels in a thread of the test, by default with the groups that come with hgld."""
     groups = read_taxonomy(annotation_file("taxonomy.csv")) if groups is None else groups
     with open_store(folder / "ada.sqlite", "ada") as store:
-        served = ServedSession(ReviewSession(labels, groups, store), references)
+        served = ServedSession(ReviewSession(labels, groups, store, group_problems=group_problems), references)
         try:
             yield served
         finally:

@@ -29,7 +29,11 @@ class Tab:
         browser.switch_to.new_window("tab")
         self.handle = browser.current_window_handle
         browser.get_log("browser")  # type: ignore[no-untyped-call]
-        browser.get(address)
+        self.go_to(address)
+
+    def go_to(self, address: str) -> None:
+        """Open an address, and wait until the script shows the current row."""
+        self.browser.get(address)
         wait_for(lambda: bool(self.texts(".row.current")), True)
 
     def focus(self) -> None:

@@ -52,14 +52,14 @@ def test_what_was_shown_as_done_is_there_after_every_kill(
     ]
     server = Server(command)
     try:
-        with open_tab(browser, server.address, ["ERR_CON"]) as tab, shown_on(browser, DESKTOP):
+        with open_tab(browser, server.address, [""]) as tab, shown_on(browser, DESKTOP):
             for keys, is_done in actions:
                 for several in keys:
                     tab.press(*several)
                 wait_for(lambda: is_done(tab), True)  # noqa: B023
                 server.stop(signal.SIGKILL)
                 server = Server(command)
-                browser.get(server.address)
+                tab.go_to(server.address)
                 wait_for(lambda: is_done(tab), True)  # noqa: B023
     finally:
         server.stop()

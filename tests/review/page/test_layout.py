@@ -63,9 +63,8 @@ def screen(request: pytest.FixtureRequest) -> Screen:
 
 @pytest.fixture
 def tab(browser: Chrome, server: ServedSession, screen: Screen) -> Iterator[Tab]:
-    with open_tab(browser, server.home + "?label=Q1") as opened, shown_on(browser, screen):  # this tab only
-        browser.refresh()
-        wait_for(lambda: bool(opened.texts(".row.current")), True)
+    with open_tab(browser, server.home) as opened, shown_on(browser, screen):  # this tab only
+        opened.go_to(server.home + "?label=Q1")
         yield opened
 
 

@@ -1,24 +1,22 @@
-"""The page in a browser, served by the real command."""
+"""The page in a browser."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome, Keys
 
-from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, write_decisions
-from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
-from tests.review.conftest import NOON, Label, write_tables
-from tests.review.page.page_server import ServedSession, Server, made
+from hgld.review.opinions import Opinions, with_opinions
+from hgld.taxonomy.decisions import Decision
+from tests.review.conftest import NOON, Label
+from tests.review.page.page_server import ServedSession, made, serve
 from tests.review.page.screens import no_script
 from tests.review.page.tab import Tab, open_tab, wait_for
 
 NASTY = """<img src=x onerror="document.title='broken'"> 'a' "b" </template>"""
-ROWS = (
+LABELS = made(
     Label("Q1", "lake", 1, 1, train=5, group="lake"),
     Label("Q2", "glacial lake", 1, 1, train=4, group="lake"),
     Label("Q3", "pond", 1, 1, train=3, group="lake"),
@@ -27,7 +25,6 @@ ROWS = (
     Label("Q6", "church building", 2, 3, train=2, group="church"),
     Label("Q7", "chapel", 2, 3, train=1, group="church"),
 )
-LABELS = made(*ROWS)
 #: Refused forms, and a stopped server.
 EXPECTED_ERRORS = ["409", "ERR_CON"]
 
@@ -249,41 +246,35 @@ def test_page_works_without_script(browser: Chrome, server: ServedSession) -> No
 
 @pytest.mark.slow
 def test_adjudication_counts_what_closes_and_lists_groups_to_settle(browser: Chrome, tmp_path: Path) -> None:
-    clusters = write_tables(tmp_path, ROWS)
-    groups = read_taxonomy(annotation_file("taxonomy.csv"))
-    for name, other, new_name in (("ada", "lake", "loch"), ("ben", "river", "mere")):
-        rows = [Decision(key, key, "group", other, name, NOON) for key in ("Q1", "Q2", "Q6")]
-        write_decisions(tmp_path / f"{name}.csv", rows)
-        renamed = [replace(group, name=new_name) if group.key == "lake" else group for group in groups]
-        write_taxonomy(tmp_path / f"{name}.taxonomy.csv", renamed)
-    files = [str(tmp_path / "ada.csv"), str(tmp_path / "ben.csv"), "--out", str(tmp_path / "final.csv")]
-    server = Server(["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"])
-    try:
-        with open_tab(browser, server.address) as tab:
-            tab.press("u")
-            tab.press("1")
-            wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
-            tab.press("2")
-            status = "2 of 3 settled"
-            wait_for(lambda: status in tab.texts("#status")[0], True)
-            assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
-            tab.press("n")
-            open_now = "All labels are decided. Open: 1 unsure label, 1 group to settle."
-            assert tab.texts("#message") == [open_now]
-            assert tab.texts("#clusters a[data-cluster='1'] small") == ["1 of 2"]
-            assert tab.texts("#clusters .to-settle li") == ['lake: "loch" by ada, "mere" by ben']
-            server.post("rename-group", group="0:lake", name="lake")
-            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
-            assert tab.texts("#clusters .to-settle") == []
-            server.post("undo")
-            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label, 1 group to settle"])
-            server.post("merge-group", group="0:river", into="lake")
-            server.post("merge-group", group="5:lake", into="church")
-            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
-            tab.press("[")
-            wait_for(lambda: tab.current, "Q1")
-            tab.press(Keys.BACKSPACE)  # both opinions are the same now
-            wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
-            assert tab.texts("#status .open") == []
-    finally:
-        server.stop()
+    keys = ("Q1", "Q2", "Q6")
+    opinions = [
+        Opinions(name, {key: Decision(key, key, "group", group, name, NOON) for key in keys})
+        for name, group in (("ada", "lake"), ("ben", "river"))
+    ]
+    labels, problems = with_opinions(LABELS, opinions, keys), {"lake": '"loch" by ada, "mere" by ben'}
+    with serve(tmp_path, labels, group_problems=problems) as server, open_tab(browser, server.address) as tab:
+        tab.press("u")
+        tab.press("1")
+        wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
+        tab.press("2")
+        status = "2 of 3 settled"
+        wait_for(lambda: status in tab.texts("#status")[0], True)
+        assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
+        tab.press("n")
+        open_now = "All labels are decided. Open: 1 unsure label, 1 group to settle."
+        assert tab.texts("#message") == [open_now]
+        assert tab.texts("#clusters a[data-cluster='1'] small") == ["1 of 2"]
+        assert tab.texts("#clusters .to-settle li") == ['lake: "loch" by ada, "mere" by ben']
+        server.post("rename-group", group="0:lake", name="lake")
+        wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
+        assert tab.texts("#clusters .to-settle") == []
+        server.post("undo")
+        wait_for(lambda: tab.texts("#status .open"), ["1 unsure label, 1 group to settle"])
+        server.post("merge-group", group="0:river", into="lake")
+        server.post("merge-group", group="5:lake", into="church")
+        wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
+        tab.press("[")
+        wait_for(lambda: tab.current, "Q1")
+        tab.press(Keys.BACKSPACE)  # both opinions are the same now
+        wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
+        assert tab.texts("#status .open") == []

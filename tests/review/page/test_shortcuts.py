@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome, Keys
 
+from hgld.pages.templates import template_folder
 from tests.review import conftest
 from tests.review.conftest import Label
 from tests.review.page.page_server import made, serve
@@ -70,3 +73,19 @@ def test_keys_of_one_character_are_switched_off_and_on(tab: Tab) -> None:
     tab.press(Keys.ESCAPE)
     tab.press("d")
     tab.wait_for_decisions(Q1="✓ lake", Q2="✕ drop")
+
+
+_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "review_page.md"
+_NAMES = {"arrowdown": "↓", "arrowup": "↑", "pagedown": "Page ↓", "pageup": "Page ↑"}
+
+
+def _shown(key: str) -> str:
+    return " ".join(_NAMES.get(part, part.capitalize()) for part in key.split("+"))
+
+
+def test_all_keys_are_documented() -> None:
+    script = (template_folder("review") / "script" / "keys.js").read_text(encoding="utf-8")
+    lists = re.findall(r"keys: \[((?:\"[^\"]+\"(?:, )?)+)\]", script)
+    keys = {_shown(key) for text in lists for key in re.findall(r'"([^"]+)"', text)} | {"1", "9"}
+    table = re.findall(r"^\| (`.+?) \| ", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {key for row in table for key in re.findall(r"`([^`]+)`", row)} == keys

@@ -171,6 +171,7 @@ def test_decisions_wait_for_a_server_that_was_killed(
 @pytest.mark.slow
 def test_group_that_was_undone_in_another_window(tab: Tab, server: ServedSession) -> None:
     server.post("propose-group", name="quay", root="human-made", guideline="Where boats land.")
+    wait_for(lambda: len(tab.texts("li[data-name=quay]")), 1)
     # The page must not notice the other changes before the click, as in the background.
     tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
     server.post("undo")
