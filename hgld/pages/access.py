@@ -41,8 +41,8 @@ _SECURITY_HEADERS = {
 }
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _N_BYTES = 24
-#: Level of compression of answers; higher ones take twice the time for a tenth of the bytes.
-_GZIP_LEVEL = 4
+#: Compression of answers; higher levels take several times as long for a tenth of the bytes.
+_GZIP_LEVEL = 1
 
 
 class PageKeys:

@@ -24,7 +24,6 @@ class DecisionsSummary:
     """Result of :func:`export_decisions`.
 
     Args:
-        annotator: Name of the annotator.
         decisions: Number of decided labels.
         taxonomy: File of the changed taxonomy, if groups were proposed or renamed.
         clusters: File of the changed clusters, if they were asked for.

@@ -31,13 +31,7 @@ _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A suggested group.
-
-    Args:
-        group: Key of the group.
-        score: Probability that the label belongs to the group, 0 to 1; None if unknown.
-        reason: Evidence for the suggestion.
-    """
+    """A suggested group by its key, its probability from 0 to 1 (None if unknown), and the evidence for it."""
 
     group: str
     score: float | None
@@ -61,9 +55,7 @@ class ReviewLabel:
         label: Text of the label, cut to fit into a cell of a workbook, like all other texts.
         landmarks: Number of landmarks with the label, both splits together.
         parents: Labels of the superclasses, separated by commas.
-        cluster: Number of the cluster in the ``clusters`` table.
-        cluster_name: Name of the cluster.
-        subcluster: Number of the sub-cluster.
+        cluster: Number of the cluster in the ``clusters`` table, likewise its name and the sub-cluster.
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
         suggestions: Suggested groups, the most likely first.
@@ -193,11 +185,7 @@ class ReviewInputs:
     taxonomy: Path
 
     def read_tables(self) -> tuple[pa.Table, pa.Table, list[pa.Table]]:
-        """Return the ``clusters``, ``clean`` and ``classes`` tables.
-
-        Raises:
-            InputError: A table cannot be read, or there is no label to review.
-        """
+        """Return the ``clusters``, ``clean`` and ``classes`` tables."""
         clusters = read_table(self.clusters, CLUSTERS)
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
@@ -245,12 +233,7 @@ def find_inputs(
 
 @dataclass(frozen=True, slots=True)
 class ClassLink:
-    """A class on Wikidata; both addresses are empty if ``item`` is no item.
-
-    Args:
-        item: Id of the class.
-        label: Label of the class, or its id if it has none.
-    """
+    """A class on Wikidata, whose id stands for a missing label; addresses are empty if it is no item."""
 
     item: str
     label: str

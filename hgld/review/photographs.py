@@ -30,13 +30,7 @@ LANDMARK_LISTS = {"train": "train.csv", "index": "index_image_to_landmark.csv"}
 
 @dataclass(frozen=True, slots=True)
 class Photograph:
-    """A photograph of a landmark.
-
-    Args:
-        image_id: Id of the photograph.
-        landmark: Name of the landmark: the title of its category on Commons.
-        link: URL of the category; empty if the category has none.
-    """
+    """A photograph of a landmark, with the title and URL of its category on Commons; the URL is empty without one."""
 
     image_id: str
     landmark: str
@@ -199,12 +193,7 @@ def _landmark_lists(
 
 
 def _in_rounds(label: NDArray[np.int64], landmark: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark.
-
-    Args:
-        label: int64, shape (n,); label of each photograph.
-        landmark: int64, shape (n,); landmark of each.
-    """
+    """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark."""
     by_landmark = np.argsort(landmark, kind="stable")
     count = np.bincount(landmark)
     first = np.cumsum(count) - count

@@ -149,11 +149,7 @@ def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "
 
 
 def require_length(what: str, text: str, longest: int) -> str:
-    """Return a text unless it is too long.
-
-    Raises:
-        InvalidActionError: It is.
-    """
+    """Return a text unless it is too long."""
     if len(text) > longest:
         raise InvalidActionError(f"the {what} has {len(text):,} characters; the longest has {longest:,}")
     return text
@@ -161,6 +157,10 @@ def require_length(what: str, text: str, longest: int) -> str:
 
 class ReviewSession:
     """Labels and groups under review, and the store of what was done with them.
+
+    Actions return the id of their step, or None if nothing changes. They raise :class:`InvalidActionError` for what
+    makes no sense now, such as a label that does not exist or a name that is taken, and :class:`StaleError` or
+    ConflictError for what was changed after the annotator saw it.
 
     Attributes:
         adjudicating: Whether the session settles different opinions of other annotators.
@@ -323,18 +323,11 @@ class ReviewSession:
     # Actions.
 
     def decide(self, versions: Mapping[str, int], action: LabelAction) -> int | None:
-        """Apply an action to one or several labels.
+        """Apply an action to one or several labels; those without the candidate that it takes are skipped.
 
         Args:
             versions: Version that the annotator saw, by label_id.
-            action: What to do. If it takes a candidate, labels without that candidate are skipped.
-
-        Returns:
-            Id of the step, or None if nothing changes.
-
-        Raises:
-            InvalidActionError: There is no such label, group or candidate.
-            StaleError: A label is no longer at its version.
+            action: What to do.
         """
         self._check_versions(versions)
         groups = self.groups()
@@ -355,11 +348,7 @@ class ReviewSession:
         return self.store.append(changes)
 
     def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
-        """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``.
-
-        Raises:
-            InvalidActionError: There is no such group or kind of action.
-        """
+        """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``."""
         current = self.decision_value(label.label_id) or _decision_value(label)
         comment = current["comment"]
         if action.comment is not None:
@@ -403,12 +392,7 @@ class ReviewSession:
         return all(value[key] == present[key] for key in ("decision", "group", "comment"))
 
     def move(self, versions: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
-        """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None.
-
-        Raises:
-            InvalidActionError: There is no such label or cluster, or the new cluster has no name.
-            StaleError: A label is no longer at its version.
-        """
+        """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None."""
         self._check_versions(versions)
         clusters = self.clusters()
         changes: list[Change] = []
@@ -421,23 +405,14 @@ class ReviewSession:
         return self.store.append([*changes, *self._moves(versions, cluster)])
 
     def merge(self, cluster: int, into: int) -> int | None:
-        """Move all labels of a cluster to another one.
-
-        Raises:
-            InvalidActionError: There is no such cluster, or both are the same.
-        """
+        """Move all labels of a cluster to another one."""
         clusters = self.clusters()
         if cluster not in clusters or into not in clusters or cluster == into:
             raise InvalidActionError("choose another cluster to merge this one into")
         return self.store.append(self._moves((label.label_id for label in clusters[cluster]), into))
 
     def rename_cluster(self, cluster: int, name: str, version: int) -> int | None:
-        """Rename a cluster.
-
-        Raises:
-            ConflictError: The name is no longer at this version.
-            InvalidActionError: There is no such cluster, or the name is empty.
-        """
+        """Rename a cluster."""
         if cluster not in self.clusters():
             raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
         if self.state.field("name", str(cluster)).version != version:
@@ -453,11 +428,7 @@ class ReviewSession:
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
-        """Add a group. Its key is made from its name, unless another group has that key.
-
-        Raises:
-            InvalidActionError: A value is missing, or there is a group of that name.
-        """
+        """Add a group. Its key is made from its name, unless another group has that key."""
         if root not in ROOTS:
             raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
         empty = "describe in one line what belongs to the group"
@@ -471,23 +442,13 @@ class ReviewSession:
         return self._append_checked([Change("group", key, group)])
 
     def rename_group(self, key: str, name: str, version: int) -> int | None:
-        """Rename a group; decisions for it follow.
-
-        Raises:
-            ConflictError: The group is no longer at this version.
-            InvalidActionError: There is no such group, or the name is empty or taken.
-        """
+        """Rename a group; decisions for it follow."""
         group = self._group_at(key, version)
         name = clean_name(name, MAX_GROUP_NAME)
         return self._append_checked([Change("group", key, _group_value(group, name))])
 
     def merge_group(self, key: str, into: str, version: int) -> int | None:
-        """Merge a group into another; decisions for it follow.
-
-        Raises:
-            ConflictError: The group is no longer at this version.
-            InvalidActionError: There is no such group, or both are the same.
-        """
+        """Merge a group into another; decisions for it follow."""
         self._group_at(key, version)
         if into == key or into not in self.groups():
             raise InvalidActionError("choose another group to merge this one into")

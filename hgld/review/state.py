@@ -91,7 +91,6 @@ class FieldState:
     """Current content of a field.
 
     Args:
-        value: Current value; None stands for what the input tables say.
         version: Id of the last event that set the field; 0 before the first.
         origin: Event that first set the value; unlike ``version``, it is not an event that undid or redid something.
     """
@@ -300,13 +299,11 @@ class DecidedLabel:
     """A label with the decision on it.
 
     Args:
-        label: The label.
-        cluster: Number of its present cluster.
+        cluster: Number of the present cluster.
         counts: What it adds to the numbers of :class:`DecidedLabels`.
         suggested: Key of the first suggested group; None if there is none.
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
         group: Key of the group that takes the label, or of the guess on an unsure one; None if there is none.
-        comment: Comment, or empty.
         is_proposed: Whether the group is not in the given taxonomy.
     """
 
@@ -330,8 +327,6 @@ class LabelFilter:
     """A filter that is on or off.
 
     Args:
-        title: Title in the list of filters.
-        matches: Whether a label belongs to the list.
         shows_suggestions: Whether the list tells something about suggestions, which a blind review hides.
     """
 

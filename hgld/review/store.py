@@ -178,9 +178,6 @@ class EventStore:
 
         Args:
             labels: Text of every label and number of its cluster in the ``clusters`` table, by label_id.
-
-        Raises:
-            StorageError: The file cannot be written.
         """
         previous = {row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")}
         if previous != labels:
@@ -192,11 +189,7 @@ class EventStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write all or nothing.
-
-        Raises:
-            StorageError: The file cannot be written, or is no longer at its path; nothing was changed.
-        """
+        """Write all or nothing."""
         try:
             is_there = os.path.samestat(self.path.stat(), self._file)
         except OSError:
@@ -281,12 +274,7 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let no other process write to a store, whatever name it knows it by.
-
-    Raises:
-        BusyError: Another process has the store open.
-        ConfigurationError: The folder or the file cannot be written, or the file is on a disk that is not there.
-    """
+    """Let no other process write to a store, whatever name it knows it by."""
     check_writable_file(path)
     if path.is_symlink() and not path.exists():
         raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
@@ -309,11 +297,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
+    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all."""
     draft = path.with_name(f"{path.name}.part")
     draft.unlink(missing_ok=True)
     try:
@@ -331,12 +315,7 @@ def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
-    """Open an existing store, check all of it, and yield it with its owner and its state.
-
-    Raises:
-        BusyError: Another process has been writing to the file for ten seconds.
-        InputError: There is no such file, or it is not an event store, or damaged.
-    """
+    """Open an existing store, check all of it, and yield it with its owner and its state."""
     if not path.is_file():
         problem = " is a folder" if path.is_dir() else ": no such file"
         raise InputError(f"{path}{problem}; expected a store from hgld review, e.g. review/a.sqlite")
@@ -362,13 +341,7 @@ def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSt
 
 
 def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str, ReviewState]:
-    """Return the owner of a store and its state, after checks of the whole file.
-
-    Raises:
-        DatabaseError: The file is not an event store, or damaged.
-        InputError: Likewise, with a remedy. The message lacks the name of the file.
-        UnicodeDecodeError: The file is damaged.
-    """
+    """Return the owner of a store and its state, after checks of the whole file."""
 
     def pragma(name: str) -> Any:
         return connection.execute(f"PRAGMA {name}").fetchone()[0]

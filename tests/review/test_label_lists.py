@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -38,12 +37,6 @@ views = st.builds(
     order=st.sampled_from(ORDERS),
     as_of=st.none() | st.integers(0, 10**6),
 )
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
-        yield session
 
 
 def shown(session: ReviewSession, query: str) -> str:

@@ -117,9 +117,6 @@ def label_versions(form: FormFields) -> dict[str, int]:
 
     These are the label of the pressed button, else the ticked labels, else the current label. A label is written as
     ``version:label_id``.
-
-    Raises:
-        InvalidActionError: A label is written in another way.
     """
     kind, _, button = form.get("choose", "").partition("@")
     if button and kind.startswith("take:"):
@@ -159,11 +156,7 @@ def label_action(form: FormFields) -> LabelAction:
 
 
 def int_field(form: FormFields, name: str) -> int:
-    """Return the number in a field.
-
-    Raises:
-        InvalidActionError: The field does not hold a number.
-    """
+    """Return the number in a field."""
     text = form.get(name, "")
     number = parse_number(text)
     if number is None:

@@ -61,13 +61,7 @@ _VERSION_FIELDS = ("label", "focus", "since")
 
 @dataclass(frozen=True)
 class References:
-    """Sources of what the page shows of a label besides its row.
-
-    Args:
-        facts: Classes and landmarks of the labels.
-        guideline: Guideline for annotators, in Markdown; None if there is none.
-        photographs: Photographs of the landmarks; None to show none.
-    """
+    """Sources of what the page shows of a label besides its row; the guideline for annotators is in Markdown."""
 
     facts: FactBook
     guideline: Path | None = None
@@ -154,17 +148,13 @@ class PageRenderer:
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
             parts |= {"head": self._head(position, groups), "list": self._list(position, groups)}
         else:
-            answer["rows"] = self.rows(changed, position)["rows"]
+            answer["rows"] = {key: self._row(key, position, groups) for key in changed}
         if everything:
             parts |= self._all_parts(position)
         return answer | {"parts": parts}
 
     def rows(self, label_ids: Iterable[str], position: Position) -> dict[str, Any]:
-        """Return rows of the list in full; labels that do not exist are left out.
-
-        Returns:
-            ``last``, id of the last event; ``rows``, rows by label_id.
-        """
+        """Return the last event, and rows of the list in full by label_id; labels that do not exist are left out."""
         session = self._session
         groups = session.groups()
         rows = {key: self._row(key, position, groups) for key in label_ids if key in session.labels}

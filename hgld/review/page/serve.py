@@ -233,11 +233,7 @@ def adjudicate_on_page(
 
 
 def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path) -> MergedTaxonomy:
-    """Add the groups that only decisions to be kept in the output refer to.
-
-    Raises:
-        InputError: Such a group is not in the taxonomy beside the output either.
-    """
+    """Add the groups that only decisions to be kept in the output refer to."""
     kept = kept_decisions(_earlier_decisions(out), opinions)
     missing = {row.group for row in kept if row.group is not None} - merged.keys
     added = [group for group in changed_groups(out) if group.key in missing]

