@@ -103,8 +103,8 @@ def main() -> None:
     header = ["in the cluster of 2,000", "times", "median, ms", "of this, the server", "95 %, ms", "slowest, ms"]
     write_section(
         "review",
-        f"{table(header, rows)}\n\nThe page has {size / 1e6:.2f} MB, compressed {sent / 1e6:.2f}. Processes that wanted "
-        f"to run meanwhile, on average: {os.getloadavg()[1]:.0f}.",
+        f"{table(header, rows)}\n\nThe page has {size / 1e6:.2f} MB, compressed {sent / 1e6:.2f} MB. Processes that "
+        f"wanted to run meanwhile, on average: {os.getloadavg()[1]:.0f}.",
     )
 
 

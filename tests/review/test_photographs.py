@@ -6,7 +6,7 @@ import base64
 import io
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +33,15 @@ def clean(tmp_path: Path) -> Path:
     return tmp_path / "clean.parquet"
 
 
+def opened(images: Path, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()) -> LabelPhotographs:
+    photographs = open_photographs(images, clean, image_landmarks)
+    assert photographs is not None
+    return photographs
+
+
 def test_landmarks_take_turns_those_with_many_photographs_first(tmp_path: Path, clean: Path) -> None:
     images = write_photographs(tmp_path / "gldv2", {0: 1, 1: 4, 2: 2, 1000: 1, 777: 5})
-    photographs = open_photographs(images, clean)
-    assert photographs is not None
+    photographs = opened(images, clean)
     ids = [photograph.image_id for photograph in photographs.of_label("Q1")]
     assert ids == ["1-0", "2-0", "0-0", "1-1", "2-1", "1-2", "1-3"]
     assert photographs.count("Q1") == (7, 3)
@@ -55,12 +60,10 @@ def test_both_splits(tmp_path: Path, clean: Path) -> None:
     write_photographs(tmp_path / "gldv2", {1: 1})
     images = tmp_path / "gldv2" / "images.parquet"
     (tmp_path / "gldv2" / "index_image_to_landmark.csv").write_text("id,landmark_id\n1-0,7\n0-0,0\n")
-    photographs = open_photographs(images, clean)
-    assert photographs is not None
+    photographs = opened(images, clean)
     assert photographs.count("Q1")[0] == 1, "0-0 is not in the tar file"
     images = write_photographs(tmp_path / "index", {0: 2}, split="index")
-    photographs = open_photographs(images, clean)
-    assert photographs is not None
+    photographs = opened(images, clean)
     assert [photograph.landmark for photograph in photographs.of_label("Q1")] == ["Q1 index 0"] * 2
 
 
@@ -68,8 +71,7 @@ def test_lists_elsewhere_and_images_in_two_of_them(tmp_path: Path, clean: Path) 
     images = write_photographs(tmp_path / "gldv2", {0: 2})
     (tmp_path / "gldv2" / "train.csv").rename(tmp_path / "mine.csv")
     (tmp_path / "train_clean.csv").write_text("landmark_id,images\n0,0-0 0-1\n")
-    photographs = open_photographs(images, clean, [("train", tmp_path / "mine.csv"), tmp_path / "train_clean.csv"])
-    assert photographs is not None
+    photographs = opened(images, clean, [("train", tmp_path / "mine.csv"), tmp_path / "train_clean.csv"])
     assert photographs.count("Q1") == (2, 1)
 
 
@@ -80,8 +82,7 @@ def test_landmark_without_a_commons_category_is_named_by_its_id(tmp_path: Path) 
             table.schema.get_field_index("category"), CLEAN.schema.field("category"), [[category]]
         )
         write_table(tmp_path / "clean.parquet", CLEAN, changed, Provenance("test"))
-        photographs = open_photographs(write_photographs(tmp_path / "gldv2", {0: 1}), tmp_path / "clean.parquet")
-        assert photographs is not None
+        photographs = opened(write_photographs(tmp_path / "gldv2", {0: 1}), tmp_path / "clean.parquet")
         (photograph,) = photographs.of_label("Q2")
         assert (photograph.landmark, photograph.link) == ("landmark 0", "")
 
@@ -163,8 +164,7 @@ def test_missing_tar_files_are_named(
     images = write_photographs(folder, {1: 2})
     (folder / "index" / "0.tar").unlink()
     with caplog.at_level(logging.WARNING):
-        photographs = open_photographs(images, clean)
-    assert photographs is not None
+        photographs = opened(images, clean)
     assert "no tar file index/0.tar" in caplog.text
     assert photographs.count("Q1")[0] == 4
     with pytest.raises(InputError, match="0.tar"):

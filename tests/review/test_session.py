@@ -80,32 +80,6 @@ def test_comment_is_no_decision_and_is_kept_by_one(session: ReviewSession) -> No
         decide(session, LabelAction("take"), "Q3")
 
 
-def test_decisions_record_whether_they_were_made_blind(tmp_path: Path) -> None:
-    def blind(session: ReviewSession) -> dict[str, bool | None]:
-        return {row.label_id: row.blind for row in session.decisions()}
-
-    path = tmp_path / "a.sqlite"
-    with open_session(path) as session:
-        decide(session, LabelAction("drop"), "Q1", "Q2")
-        assert blind(session) == {"Q1": False, "Q2": False}
-    with open_session(path, blind=True) as session:
-        decide(session, LabelAction("drop"), "Q2", "Q3", "Q4")
-        assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}, (
-            "Q2 stays as it was first decided"
-        )
-        decide(session, LabelAction("unsure"), "Q1")
-        assert blind(session)["Q1"] is True
-    with open_session(path) as session:
-        decide(session, LabelAction("comment", comment="large"), "Q3")
-        decide(session, LabelAction("group", "lake"), "Q4")
-        assert blind(session) == {"Q1": True, "Q2": False, "Q3": True, "Q4": False}
-        for _ in range(3):  # the group, the comment, and "unsure"
-            session.undo(session.state.next_undo or 0)
-        assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}
-        session.import_decisions([replace(session.decisions()[0], label_id="Q5", label="label 5", blind=None)])
-        assert blind(session)["Q5"] is None
-
-
 def test_blind_session_has_no_suggestions_and_no_decisions_of_others(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     gone = [label(8, "label 1"), label(9, "label 2")]
