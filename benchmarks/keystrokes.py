@@ -27,10 +27,10 @@ from report import table, write_section
 from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs, suggest_groups
 from hgld.resources import annotation_file
-from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, suggestion_candidates
-from hgld.review.decided_labels import certainty
-from hgld.review.label_order import Order, settling_order
+from hgld.review.label_lists import Order, settling_order
 from hgld.review.labels import ReviewLabel, Suggestion
+from hgld.review.session import LIKELY_SCORE, SURE_SCORE, suggestion_candidates
+from hgld.review.state import certainty
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 from hgld.taxonomy.groups import Group
 
@@ -228,7 +228,7 @@ def step_alone(review: Review, row: str) -> Step:
 
 
 def ranked(review: Review, order: Order) -> list[str]:
-    """Return all labels in an order, as :class:`hgld.review.label_order.LabelOrders` does."""
+    """Return all labels in an order, as :class:`hgld.review.label_lists.LabelLists` does."""
     if order == "settling":
         undecided = set(review.undecided(list(review.labels)))
         return settling_order(list(review.labels.values()), review.labels.keys() - undecided)

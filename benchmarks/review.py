@@ -83,7 +83,10 @@ def main() -> None:
         browser.get(address)
         WebDriverWait(browser, 30, 0.01).until(lambda _: browser.find_elements("css selector", ".row"))
         opened = 1000 * (time.monotonic() - began)
-        size = browser.execute_script("return performance.getEntriesByType('navigation')[0].decodedBodySize")
+        script = (
+            "const [p] = performance.getEntriesByType('navigation'); return [p.decodedBodySize, p.encodedBodySize]"
+        )
+        size, sent = browser.execute_script(script)
         browser.set_script_timeout(30)
         rows = [
             measure(browser, "move to the next label (`J`), with its card", [("j", CARD)], presses),
@@ -100,8 +103,8 @@ def main() -> None:
     header = ["in the cluster of 2,000", "times", "median, ms", "of this, the server", "95 %, ms", "slowest, ms"]
     write_section(
         "review",
-        f"{table(header, rows)}\n\nThe page has {size / 1e6:.2f} MB. Processes that wanted to run meanwhile, on "
-        f"average: {os.getloadavg()[1]:.0f}.",
+        f"{table(header, rows)}\n\nThe page has {size / 1e6:.2f} MB, compressed {sent / 1e6:.2f} MB. Processes that "
+        f"wanted to run meanwhile, on average: {os.getloadavg()[1]:.0f}.",
     )
 
 

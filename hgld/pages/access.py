@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -40,6 +41,8 @@ _SECURITY_HEADERS = {
 }
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _N_BYTES = 24
+#: Compression of answers; higher levels take several times as long for a tenth of the bytes.
+_GZIP_LEVEL = 1
 
 
 class PageKeys:
@@ -122,7 +125,10 @@ def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Col
             Route("/static/{name:path}", static_file),
             Route(OPEN_PATH, exchange_key, methods=["GET", "POST"]),
         ],
-        middleware=[Middleware(_AccessMiddleware, keys=keys, host_names=host_names)],
+        middleware=[
+            Middleware(_AccessMiddleware, keys=keys, host_names=host_names),
+            Middleware(GZipMiddleware, compresslevel=_GZIP_LEVEL),
+        ],
         exception_handlers={ClientDisconnect: disconnected},
     )
 

@@ -74,3 +74,12 @@ def keep_theme(response: Response, theme: str) -> None:
     """Let the browser keep a theme for a year; unknown ones are ignored."""
     if theme in _THEMES:
         response.set_cookie(_THEME_COOKIE, theme, max_age=31_536_000, samesite="strict")
+
+
+def parse_number(text: str) -> int | None:
+    """Return a number of at most 18 digits 0 to 9; None if the text is anything else.
+
+    >>> parse_number("12"), parse_number("-1"), parse_number("²"), parse_number("9" * 5000)
+    (12, None, None, None)
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None

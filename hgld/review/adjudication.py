@@ -77,7 +77,6 @@ class Adjudication:
     """Combined decisions of two annotators.
 
     Args:
-        annotators: Decisions of both.
         decisions: Decision on each settled label, and ``unsure`` on labels that both annotators are unsure about.
         agreed: Number of labels that both put into the same group or dropped.
         still_open: Labels that are not settled.
@@ -104,7 +103,6 @@ class AdjudicateSummary:
     """Result of the stage ``adjudicate``.
 
     Args:
-        annotators: Names of both annotators.
         agreed: Number of labels that both annotators put into the same group or dropped.
         settled: Number of labels settled beyond these.
         still_open: Labels that are not settled, those with many landmarks first.
@@ -267,9 +265,6 @@ def write_adjudication(
 
     Returns:
         None if nothing is open and neither decisions nor groups differ from those in the files.
-
-    Raises:
-        ConfigurationError: See :func:`require_replaceable`.
     """
     present = taxonomy.with_survivors(earlier)
     if not force:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from hgld.errors import ConfigurationError
+from hgld.review.labels import fit_for_cell
 from hgld.review.merged_taxonomy import changed_groups, write_changed_taxonomy
 from hgld.review.opinions import require_nothing_lost, require_other_file
-from hgld.review.state import ReviewState, current_decisions, current_groups, update_clusters
+from hgld.review.state import ReviewState, current_cluster, current_cluster_name, current_decisions, current_groups
 from hgld.review.store import read_store
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
 from hgld.taxonomy.decisions import Decision, format_time, read_decisions, write_decisions
@@ -21,7 +24,6 @@ class DecisionsSummary:
     """Result of :func:`export_decisions`.
 
     Args:
-        annotator: Name of the annotator.
         decisions: Number of decided labels.
         taxonomy: File of the changed taxonomy, if groups were proposed or renamed.
         clusters: File of the changed clusters, if they were asked for.
@@ -110,3 +112,13 @@ def _require_known_groups(out: Path, state: ReviewState, original: Sequence[Grou
             f"{taxonomy_beside(out)}: holds groups that never were in the store ({', '.join(lost)}); "
             "write to another file, or replace them with `force`"
         )
+
+
+def update_clusters(table: pa.Table, state: ReviewState) -> pa.Table:
+    """Return a ``clusters`` table with moved labels and renamed clusters."""
+    rows = table.to_pylist()
+    names = {row["cluster"]: fit_for_cell(row["cluster_name"]) for row in rows}
+    for row in rows:
+        row["cluster"] = current_cluster(state, row["label_id"], row["cluster"], names)
+        row["cluster_name"] = current_cluster_name(state, row["cluster"], names)
+    return pa.Table.from_pylist(rows, table.schema)

@@ -1,19 +1,26 @@
-"""Labels to review: what an annotator is shown of each, suggested groups, and opinions of other annotators."""
+"""Labels to review, and the files that say what an annotator is shown of each: its class, examples and landmarks."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
+from hgld.resources import annotation_file
+from hgld.tables import CLASSES, CLEAN, CLUSTERS, input_digests, read_table
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.label_identity import label_id
+from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
+
+log = logging.getLogger(__name__)
 
 N_EXAMPLES = 3
 #: Excel's limit for the text of a cell, in UTF-16 units.
@@ -24,13 +31,7 @@ _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A suggested group.
-
-    Args:
-        group: Key of the group.
-        score: Probability that the label belongs to the group, 0 to 1; None if unknown.
-        reason: Evidence for the suggestion.
-    """
+    """A suggested group by its key, its probability from 0 to 1 (None if unknown), and the evidence for it."""
 
     group: str
     score: float | None
@@ -54,9 +55,7 @@ class ReviewLabel:
         label: Text of the label, cut to fit into a cell of a workbook, like all other texts.
         landmarks: Number of landmarks with the label, both splits together.
         parents: Labels of the superclasses, separated by commas.
-        cluster: Number of the cluster in the ``clusters`` table.
-        cluster_name: Name of the cluster.
-        subcluster: Number of the sub-cluster.
+        cluster: Number of the cluster in the ``clusters`` table, likewise its name and the sub-cluster.
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
         suggestions: Suggested groups, the most likely first.
@@ -114,13 +113,18 @@ def _suggestions(row: dict[str, Any]) -> tuple[Suggestion, ...]:
     return tuple(Suggestion(**suggestion) for suggestion in row["suggestions"])
 
 
+def label_ids(clean: pa.Table) -> list[str]:
+    """Return the label_id of every landmark in a ``clean`` table."""
+    columns = (clean[name].to_pylist() for name in ("supercategory", "class_item"))
+    return [label_id(*label) for label in zip(*columns, strict=True)]
+
+
 def _examples(clean: pa.Table) -> dict[str, list[str]]:
     """Return titles of the first categories of each label, by label_id."""
     examples: defaultdict[str, list[str]] = defaultdict(list)
     in_order = clean.sort_by([("split", "descending"), ("landmark_id", "ascending")])
-    columns = (in_order.column(name).to_pylist() for name in ("supercategory", "class_item", "category"))
-    for label, item, url in zip(*columns, strict=True):
-        titles = examples[label_id(label, item)]
+    for key, url in zip(label_ids(in_order), in_order["category"].to_pylist(), strict=True):
+        titles = examples[key]
         if len(titles) < N_EXAMPLES:
             try:
                 title = title_of_url(url)
@@ -169,3 +173,111 @@ def fit_for_cell(text: str) -> str:
         return text
     # "ignore" drops half a surrogate pair at the cut.
     return text.encode("utf-16-le")[: 2 * (MAX_UNITS - 1)].decode("utf-16-le", "ignore") + "…"
+
+
+@dataclass(frozen=True)
+class ReviewInputs:
+    """Paths of the input files."""
+
+    clusters: Path
+    clean: Path
+    classes: Sequence[Path]
+    taxonomy: Path
+
+    def read_tables(self) -> tuple[pa.Table, pa.Table, list[pa.Table]]:
+        """Return the ``clusters``, ``clean`` and ``classes`` tables."""
+        clusters = read_table(self.clusters, CLUSTERS)
+        if not len(clusters):
+            raise InputError(f"{self.clusters}: no labels to review")
+        return clusters, read_table(self.clean, CLEAN), [read_table(path, CLASSES) for path in self.classes]
+
+    def read_groups(self) -> list[Group]:
+        """Return the groups of the taxonomy."""
+        return read_taxonomy(self.taxonomy)
+
+    @property
+    def guideline(self) -> Path | None:
+        """``guideline.md`` beside the taxonomy, if there is one."""
+        path = self.taxonomy.with_name("guideline.md")
+        return path if path.is_file() else None
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of every file, by name."""
+        return input_digests(clusters=self.clusters, clean=self.clean, classes=self.classes, taxonomy=self.taxonomy)
+
+
+def find_inputs(
+    clusters: Path, *, clean: Path | None = None, classes: Sequence[Path] | None = None, taxonomy: Path | None = None
+) -> ReviewInputs:
+    """Return the paths of all input files of a review.
+
+    Args:
+        clusters: ``clusters`` table.
+        clean: ``clean`` table; by default ``clean.parquet`` beside ``clusters``.
+        classes: ``classes`` tables; by default ``*.classes.parquet`` beside ``clusters``.
+        taxonomy: Groups; by default those that come with hgld.
+
+    Raises:
+        ConfigurationError: There is no ``clean.parquet`` beside ``clusters``, and ``clean`` is not given.
+    """
+    if clean is None:
+        clean = clusters.with_name("clean.parquet")
+        if not clean.is_file():
+            raise ConfigurationError(f"{clean}: no such file; give the table that the labels come from as `clean`")
+    if classes is None:
+        classes = sorted(clusters.parent.glob("*.classes.parquet"))
+        if not classes:
+            log.info("no *.classes.parquet beside %s; labels are shown without parents", clusters)
+    return ReviewInputs(clusters, clean, classes, annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLink:
+    """A class on Wikidata, whose id stands for a missing label; addresses are empty if it is no item."""
+
+    item: str
+    label: str
+
+    @property
+    def url(self) -> str:
+        """Address of the item on Wikidata."""
+        return f"https://www.wikidata.org/wiki/{self.item}" if ITEM_ID.fullmatch(self.item) else ""
+
+    @property
+    def commons_url(self) -> str:
+        """Address that leads to the page on Commons that is linked to the item."""
+        special = "https://www.wikidata.org/wiki/Special:GoToLinkedPage/commonswiki"
+        return f"{special}/{self.item}" if self.url else ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFacts:
+    """The class of a label, its description on Wikidata (or empty), and its superclasses."""
+
+    link: ClassLink
+    description: str = ""
+    superclasses: tuple[ClassLink, ...] = ()
+
+
+class FactBook:
+    """Facts about labels."""
+
+    def __init__(self, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> None:
+        self._classes = classes_by_item(classes)
+        self._landmarks = clean.select(["landmark_id", "category"])
+        self._rows: defaultdict[str, list[int]] = defaultdict(list)
+        for row, key in enumerate(label_ids(clean)):
+            self._rows[key].append(row)
+
+    def facts(self, label_id: str) -> LabelFacts:
+        """Return what is known about the class of a label; of a label without an item, nothing is."""
+        row = self._classes.get(label_id)
+        if row is None:
+            return LabelFacts(ClassLink(label_id, label_id))
+        parents = (ClassLink(*parent) for parent in superclasses(label_id, self._classes))
+        return LabelFacts(ClassLink(label_id, row["label"]), row["description"] or "", tuple(parents))
+
+    def landmarks(self, label_id: str) -> list[tuple[str, str]]:
+        """Return all landmarks of a label by name, each with the URL of its category on Commons, or empty."""
+        rows = self._landmarks.take(pa.array(self._rows.get(label_id, []), pa.int64()))
+        return sorted((landmark_link(**row) for row in rows.to_pylist()), key=lambda landmark: landmark[0].casefold())

@@ -34,13 +34,7 @@ from hgld.taxonomy.label_identity import normalise_label
 
 @dataclass(frozen=True)
 class GroupConflict:
-    """A group on which annotators differ.
-
-    Args:
-        key: Key of the group.
-        name: Name of the group until the conflict is settled.
-        problem: Different names given to it, and by whom.
-    """
+    """A group on which annotators differ; ``name`` is that until this is settled, ``problem`` who wants what."""
 
     key: str
     name: str
@@ -82,11 +76,7 @@ def changed_groups(decisions: Path) -> list[Group]:
 
 
 def write_changed_taxonomy(groups: Sequence[Group], original: Sequence[Group], decisions: Path) -> bool:
-    """Write the taxonomy beside a file of decisions, if groups differ from the original ones or from that file.
-
-    Returns:
-        Whether the file was written.
-    """
+    """Write the taxonomy beside a file of decisions if groups are not those there; return whether it was written."""
     present = changed_groups(decisions) or original
     if list(groups) == list(present):
         return False

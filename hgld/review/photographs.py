@@ -18,10 +18,9 @@ from hgld.figures.label_map import MapPhotograph
 from hgld.figures.photographs import make_thumbnail
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.columns import preview
-from hgld.review.labels import landmark_link
+from hgld.review.labels import label_ids, landmark_link
 from hgld.tables import CLEAN, SPLITS, input_digests, read_table
 from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
-from hgld.taxonomy.label_identity import label_id
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +30,7 @@ LANDMARK_LISTS = {"train": "train.csv", "index": "index_image_to_landmark.csv"}
 
 @dataclass(frozen=True, slots=True)
 class Photograph:
-    """A photograph of a landmark.
-
-    Args:
-        image_id: Id of the photograph.
-        landmark: Name of the landmark: the title of its category on Commons.
-        link: URL of the category; empty if the category has none.
-    """
+    """A photograph of a landmark, with the title and URL of its category on Commons; the URL is empty without one."""
 
     image_id: str
     landmark: str
@@ -73,15 +66,15 @@ class LabelPhotographs:
         self._reader = reader
         self._categories = landmarks["category"]
         self._landmark_ids = landmarks["landmark_id"]
-        label_ids, label = _labels(landmarks)
-        self._labels = {name: number for number, name in enumerate(label_ids)}
+        names, label = np.unique(label_ids(landmarks), return_inverse=True)
+        self._labels = {name: number for number, name in enumerate(names.tolist())}
         rows, first = np.unique(rows, return_index=True)
         landmark = landmark[first]
         order = _in_rounds(label[landmark], landmark)
         self._rows, self._landmark = rows[order].astype(np.int32), landmark[order].astype(np.int32)
         #: Label i has the photographs from _starts[i] to _starts[i + 1].
-        self._starts = np.searchsorted(label[self._landmark], np.arange(len(label_ids) + 1))
-        self._n_landmarks = np.bincount(label[np.unique(landmark)], minlength=len(label_ids))
+        self._starts = np.searchsorted(label[self._landmark], np.arange(len(names) + 1))
+        self._n_landmarks = np.bincount(label[np.unique(landmark)], minlength=len(names))
 
     def count(self, label_id: str) -> tuple[int, int]:
         """Return the number of photographs of a label, and of landmarks that they show."""
@@ -199,21 +192,8 @@ def _landmark_lists(
     return existing
 
 
-def _labels(landmarks: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the ids of all labels, and the number of the label of each landmark."""
-    numbers: dict[str, int] = {}
-    columns = (landmarks[name].to_pylist() for name in ("supercategory", "class_item"))
-    label = [numbers.setdefault(label_id(*pair), len(numbers)) for pair in zip(*columns, strict=True)]
-    return list(numbers), np.array(label, np.int64)
-
-
 def _in_rounds(label: NDArray[np.int64], landmark: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark.
-
-    Args:
-        label: int64, shape (n,); label of each photograph.
-        landmark: int64, shape (n,); landmark of each.
-    """
+    """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark."""
     by_landmark = np.argsort(landmark, kind="stable")
     count = np.bincount(landmark)
     first = np.cumsum(count) - count

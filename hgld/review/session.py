@@ -2,24 +2,28 @@
 
 Every action is one step in the event store. An action that names the versions which the annotator saw is refused if
 one of them is no longer the present version.
+
+A candidate is a decision that a label can take over with one key. A label that annotators decided differently offers
+their opinions; any other label offers suggested groups and, while it is undecided, the decision on a label with the
+same text that is no longer among the labels: a class has another id in a new table if its item became known.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any
 
-from hgld.errors import ConflictError, InputError
+from hgld.errors import ConflictError, InputError, counted
 from hgld.io.csv_files import without_control_characters
-from hgld.review import actions
-from hgld.review.actions import Candidate, InvalidActionError, LabelAction, StaleError, clean_name
-from hgld.review.decided_labels import DecidedLabel, DecidedLabels
-from hgld.review.events import Change
 from hgld.review.labels import ReviewLabel
 from hgld.review.opinions import UNSURE, category
 from hgld.review.state import (
+    Change,
+    DecidedLabel,
+    DecidedLabels,
     FieldState,
     apply_group_values,
     current_cluster,
@@ -37,16 +41,132 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Returned instead of a decision for a label that has no such candidate.
 NO_CANDIDATE = object()
 
+#: Candidates that are less likely are not accepted with the rest, only by their number.
+LIKELY_SCORE = 0.5
+#: Candidates that are this likely are accepted together, for all rows on the screen.
+SURE_SCORE = 0.9
+#: Candidates that an action takes, by its kind.
+_CERTAINTIES = {"take": ("sure", "likely", "unlikely"), "accept": ("sure", "likely"), "accept_sure": ("sure",)}
+#: At most this many suggestions are shown, and after the first only those of at least this score.
+_MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
+
+#: Longest texts in characters. The fields of the page have the same limits.
+MAX_CLUSTER_NAME = 200
+MAX_GROUP_NAME = 100
+MAX_GUIDELINE = 500
+MAX_COMMENT = 2000
+
+
+class InvalidActionError(ValueError):
+    """An action that makes no sense in the present state; the message says why."""
+
+
+class StaleError(ConflictError):
+    """Labels changed after the annotator saw them."""
+
+    def __init__(self, label_ids: Sequence[str]) -> None:
+        verb = "was" if len(label_ids) == 1 else "were"
+        super().__init__(f"{counted(len(label_ids), 'label')} {verb} changed in the meantime")
+        self.label_ids = label_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A decision that a label can take over as it is: an opinion, an earlier decision, or a suggestion.
+
+    Args:
+        decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`.
+        group: Key of the group, if any.
+        annotator: Annotator of the opinion or the earlier decision; empty for a suggestion.
+        reason: Comment of the annotator, or evidence for the suggestion.
+        score: Probability of a suggestion, 0 to 1; None if unknown.
+    """
+
+    decision: str
+    group: str | None
+    annotator: str
+    reason: str
+    score: float | None = None
+
+    @property
+    def certainty(self) -> str:
+        """``sure``: a suggestion with a high score; ``likely``: what the action "accept" takes; or ``unlikely``."""
+        if self.score is not None and self.score >= SURE_SCORE:
+            return "sure"
+        return "likely" if self.score is None or self.score >= LIKELY_SCORE else "unlikely"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelAction:
+    """Action that an annotator takes on labels.
+
+    Args:
+        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``accept_sure``
+            (if it is a sure suggestion), ``take`` (take the candidate with this number), ``clear`` (back to
+            undecided) or ``comment`` (keep the decision).
+        group: Key of the group; a guess if the kind is ``unsure``.
+        candidate: Number of the candidate to take, counted from 1.
+        comment: New comment; None keeps the present one.
+    """
+
+    kind: str
+    group: str | None = None
+    candidate: int = 1
+    comment: str | None = None
+
+
+def opinion_candidates(label: ReviewLabel) -> list[Candidate]:
+    """Return the opinions of annotators who decided the label."""
+    return [
+        Candidate(decision.decision, decision.group, opinion.annotator, decision.comment)
+        for opinion in label.opinions
+        if (decision := opinion.decision) is not None
+    ]
+
+
+def suggestion_candidates(label: ReviewLabel) -> list[Candidate]:
+    """Return the suggestions worth showing, the most likely first."""
+    return [
+        Candidate("group", suggestion.group, "", suggestion.reason, suggestion.score)
+        for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
+        if rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE
+    ]
+
+
+def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "enter a name") -> str:
+    """Return an entered name or guideline in one line.
+
+    Raises:
+        InvalidActionError: It is empty or too long.
+
+    >>> clean_name("quay  or wharf ", MAX_GROUP_NAME)
+    'quay or wharf'
+    """
+    text = " ".join(without_control_characters(text).split())
+    if not text:
+        raise InvalidActionError(if_empty)
+    return require_length(what, text, longest)
+
+
+def require_length(what: str, text: str, longest: int) -> str:
+    """Return a text unless it is too long."""
+    if len(text) > longest:
+        raise InvalidActionError(f"the {what} has {len(text):,} characters; the longest has {longest:,}")
+    return text
+
 
 class ReviewSession:
     """Labels and groups under review, and the store of what was done with them.
+
+    Actions return the id of their step, or None if nothing changes. They raise :class:`InvalidActionError` for what
+    makes no sense now, such as a label that does not exist or a name that is taken, and :class:`StaleError` or
+    ConflictError for what was changed after the annotator saw it.
 
     Attributes:
         adjudicating: Whether the session settles different opinions of other annotators.
         blind: Whether suggestions are hidden.
         state: State of the review, kept by the store.
         table_names: Names of clusters in the ``clusters`` table, by number.
-        counts: The labels with their decisions, and their numbers.
 
     Args:
         labels: Labels in the order of the page.
@@ -76,9 +196,15 @@ class ReviewSession:
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._earlier_decisions: tuple[int, DecisionIndex] = -1, DecisionIndex([])
         self.table_names = {label.cluster: label.cluster_name for label in self.labels.values()}
-        self.counts = DecidedLabels(self.state, self.labels, self._decided_label)
+        self._counts = DecidedLabels(self.state, self.labels, self._decided_label)
 
     # Queries.
+
+    @property
+    def counts(self) -> DecidedLabels:
+        """The labels with their present decisions, and their numbers."""
+        self._counts.update()
+        return self._counts
 
     def groups(self) -> dict[str, Group]:
         """Return the present groups by key."""
@@ -125,7 +251,7 @@ class ReviewSession:
         return surviving_group(self.group_values(), group)
 
     def group_values(self) -> dict[str, Any]:
-        """Return the values of group fields; see :func:`hgld.review.state.group_values`."""
+        """Return the values of group fields by the key of the group."""
         return group_values(self.state, self._merging_groups)
 
     def version(self, label_id: str) -> int:
@@ -145,15 +271,12 @@ class ReviewSession:
         return current_cluster_name(self.state, cluster, self.table_names)
 
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
-        """Return the decisions that a label can take over; see :mod:`hgld.review.actions`.
+        """Return the decisions that a label can take over.
 
         Candidates with a group that is not among ``groups`` are skipped. A blind session has no suggestions, and no
         decisions of others.
         """
-        if label.opinions or self.blind:
-            candidates = actions.opinion_candidates(label)
-        else:
-            candidates = actions.suggestion_candidates(label)
+        candidates = opinion_candidates(label) if label.opinions or self.blind else suggestion_candidates(label)
         if not label.opinions and not self.is_decided(label.label_id):
             candidates = [*self._earlier_candidates(label), *candidates]
         present = (
@@ -200,18 +323,11 @@ class ReviewSession:
     # Actions.
 
     def decide(self, versions: Mapping[str, int], action: LabelAction) -> int | None:
-        """Apply an action to one or several labels.
+        """Apply an action to one or several labels; those without the candidate that it takes are skipped.
 
         Args:
             versions: Version that the annotator saw, by label_id.
-            action: What to do. If it takes a candidate, labels without that candidate are skipped.
-
-        Returns:
-            Id of the step, or None if nothing changes.
-
-        Raises:
-            InvalidActionError: There is no such label, group or candidate.
-            StaleError: A label is no longer at its version.
+            action: What to do.
         """
         self._check_versions(versions)
         groups = self.groups()
@@ -220,38 +336,31 @@ class ReviewSession:
             value = self.resulting_decision(self.labels[label_id], action, groups)
             if value is not NO_CANDIDATE:
                 changes.append(Change("decision", label_id, value))
+        if not changes and self.blind:
+            raise InvalidActionError("this review is blind: suggestions are hidden; choose a group")
         if not changes:
-            raise InvalidActionError(self._no_candidate(action))
+            missing = {
+                "accept": f"of {LIKELY_SCORE:.0%} or more to accept; take the first by its number",
+                "accept_sure": f"of {SURE_SCORE:.0%} or more to accept",
+                "take": f"{action.candidate} to take",
+            }
+            raise InvalidActionError(f"there is no suggestion {missing[action.kind]}")
         return self.store.append(changes)
 
-    def _no_candidate(self, action: LabelAction) -> str:
-        if self.blind:
-            return "this review is blind: suggestions are hidden; choose a group"
-        if action.kind == "accept":
-            advice = "take the first by its number"
-            return f"there is no suggestion of {actions.LIKELY_SCORE:.0%} or more to accept; {advice}"
-        if action.kind == "accept_sure":
-            return f"there is no suggestion of {actions.SURE_SCORE:.0%} or more to accept"
-        return f"there is no suggestion {action.candidate} to take"
-
     def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
-        """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``.
-
-        Raises:
-            InvalidActionError: There is no such group or kind of action.
-        """
+        """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``."""
         current = self.decision_value(label.label_id) or _decision_value(label)
         comment = current["comment"]
         if action.comment is not None:
             comment = without_control_characters(action.comment)
-            actions.require_length("comment", comment, actions.MAX_COMMENT)
+            require_length("comment", comment, MAX_COMMENT)
         if action.kind == "clear":
             return None
         if action.kind == "comment":
             if not comment and current["decision"] is None:
                 return None
             decision, group = current["decision"], current["group"]
-        elif action.kind in ("take", "accept", "accept_sure"):
+        elif action.kind in _CERTAINTIES:
             candidate = self._candidate(label, action, groups)
             if candidate is None:
                 return NO_CANDIDATE
@@ -270,12 +379,9 @@ class ReviewSession:
 
     def _candidate(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Candidate | None:
         """Return the candidate that the action takes; None if there is none."""
-        candidates = self.candidates(label, groups)
-        if not 1 <= action.candidate <= len(candidates):
-            return None
-        candidate = candidates[action.candidate - 1]
-        certain = {"take": ("sure", "likely", "unlikely"), "accept": ("sure", "likely"), "accept_sure": ("sure",)}
-        return candidate if candidate.certainty in certain[action.kind] else None
+        numbered = dict(enumerate(self.candidates(label, groups), 1))
+        candidate = numbered.get(action.candidate)
+        return candidate if candidate and candidate.certainty in _CERTAINTIES[action.kind] else None
 
     def is_done(self, label_id: str, action: LabelAction) -> bool:
         """Return whether a label has the decision and comment already that an action would give to it."""
@@ -286,12 +392,7 @@ class ReviewSession:
         return all(value[key] == present[key] for key in ("decision", "group", "comment"))
 
     def move(self, versions: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
-        """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None.
-
-        Raises:
-            InvalidActionError: There is no such label or cluster, or the new cluster has no name.
-            StaleError: A label is no longer at its version.
-        """
+        """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None."""
         self._check_versions(versions)
         clusters = self.clusters()
         changes: list[Change] = []
@@ -304,23 +405,14 @@ class ReviewSession:
         return self.store.append([*changes, *self._moves(versions, cluster)])
 
     def merge(self, cluster: int, into: int) -> int | None:
-        """Move all labels of a cluster to another one.
-
-        Raises:
-            InvalidActionError: There is no such cluster, or both are the same.
-        """
+        """Move all labels of a cluster to another one."""
         clusters = self.clusters()
         if cluster not in clusters or into not in clusters or cluster == into:
             raise InvalidActionError("choose another cluster to merge this one into")
         return self.store.append(self._moves((label.label_id for label in clusters[cluster]), into))
 
     def rename_cluster(self, cluster: int, name: str, version: int) -> int | None:
-        """Rename a cluster.
-
-        Raises:
-            ConflictError: The name is no longer at this version.
-            InvalidActionError: There is no such cluster, or the name is empty.
-        """
+        """Rename a cluster."""
         if cluster not in self.clusters():
             raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
         if self.state.field("name", str(cluster)).version != version:
@@ -332,20 +424,16 @@ class ReviewSession:
         return [Change("cluster", label_id, value) for label_id in label_ids if self.cluster(label_id) != cluster]
 
     def _cluster_name_change(self, cluster: int, name: str) -> Change:
-        value = {"name": clean_name(name, actions.MAX_CLUSTER_NAME), "table_name": self.table_names.get(cluster)}
+        value = {"name": clean_name(name, MAX_CLUSTER_NAME), "table_name": self.table_names.get(cluster)}
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
-        """Add a group. Its key is made from its name, unless another group has that key.
-
-        Raises:
-            InvalidActionError: A value is missing, or there is a group of that name.
-        """
+        """Add a group. Its key is made from its name, unless another group has that key."""
         if root not in ROOTS:
             raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
         empty = "describe in one line what belongs to the group"
-        guideline = clean_name(guideline, actions.MAX_GUIDELINE, what="guideline", if_empty=empty)
-        group = {"name": clean_name(name, actions.MAX_GROUP_NAME), "root": root, "guideline": guideline}
+        guideline = clean_name(guideline, MAX_GUIDELINE, what="guideline", if_empty=empty)
+        group = {"name": clean_name(name, MAX_GROUP_NAME), "root": root, "guideline": guideline}
         taken = {key.casefold() for key in self.group_values()}
         taken |= {key.casefold() for key in self.groups()}
         base = normalise_label(group["name"])
@@ -354,24 +442,13 @@ class ReviewSession:
         return self._append_checked([Change("group", key, group)])
 
     def rename_group(self, key: str, name: str, version: int) -> int | None:
-        """Rename a group; decisions for it follow.
-
-        Raises:
-            ConflictError: The group is no longer at this version.
-            InvalidActionError: There is no such group, or the name is empty or taken.
-        """
+        """Rename a group; decisions for it follow."""
         group = self._group_at(key, version)
-        name = clean_name(name, actions.MAX_GROUP_NAME)
-        values = {"name": name, "root": group.root, "guideline": group.guideline}
-        return self._append_checked([Change("group", key, values)])
+        name = clean_name(name, MAX_GROUP_NAME)
+        return self._append_checked([Change("group", key, _group_value(group, name))])
 
     def merge_group(self, key: str, into: str, version: int) -> int | None:
-        """Merge a group into another; decisions for it follow.
-
-        Raises:
-            ConflictError: The group is no longer at this version.
-            InvalidActionError: There is no such group, or both are the same.
-        """
+        """Merge a group into another; decisions for it follow."""
         self._group_at(key, version)
         if into == key or into not in self.groups():
             raise InvalidActionError("choose another group to merge this one into")
@@ -416,16 +493,9 @@ class ReviewSession:
         for label_id, label in self.labels.items():
             decision = index.find(label_id, label.label)
             if decision is not None and not self.decision_field(label_id).version:
-                values = decision.decision, decision.group, decision.comment, decision.blind
-                changes.append(
-                    Change(
-                        "decision",
-                        label_id,
-                        _decision_value(label, *values),
-                        annotator=decision.annotator,
-                        at=decision.decided_at,
-                    )
-                )
+                value = _decision_value(label, decision.decision, decision.group, decision.comment, decision.blind)
+                by, at = decision.annotator, decision.decided_at
+                changes.append(Change("decision", label_id, value, annotator=by, at=at))
                 used.add(decision.group)
         self._import_groups(groups, used)
         return self.store.append(changes)
@@ -435,17 +505,12 @@ class ReviewSession:
 
         def is_new(group: Group) -> bool:
             field = self.state.field("group", group.key)
-            if field.value is not None:
-                return False
             if group.key not in present:
-                return not field.version or group.key in used
+                return field.value is None and (not field.version or group.key in used)
             return not field.version and present[group.key].name != group.name
 
         groups = list(groups)
-        changes = [
-            Change("group", group.key, {"name": group.name, "root": group.root, "guideline": group.guideline})
-            for group in filter(is_new, groups)
-        ]
+        changes = [Change("group", group.key, _group_value(group, group.name)) for group in filter(is_new, groups)]
         changes += [
             Change("group", key, {"merged_into": survivor})
             for key, survivor in survivors(groups).items()
@@ -480,7 +545,9 @@ class ReviewSession:
             elif change.kind == "group":
                 values[change.key] = change.new
         groups = apply_group_values(values, self.taxonomy)
-        _check_unique_names([group.name for group in groups.values()])
+        names = Counter(group.name.casefold() for group in groups.values())
+        if duplicates := [group.name for group in groups.values() if names[group.name.casefold()] > 1]:
+            raise InvalidActionError(f'there is already a group "{min(duplicates)}"')
         changed = {change.key for change in changes}
 
         def is_lost(group: str, holder: str) -> bool:
@@ -498,6 +565,10 @@ class ReviewSession:
         return self.store.append(changes)
 
 
+def _group_value(group: Group, name: str) -> dict[str, str]:
+    return {"name": name, "root": group.root, "guideline": group.guideline}
+
+
 def _decision_value(
     label: ReviewLabel,
     decision: str | None = None,
@@ -506,10 +577,3 @@ def _decision_value(
     blind: bool | None = None,
 ) -> dict[str, Any]:
     return {"label": label.label, "decision": decision, "group": group, "comment": comment, "blind": blind}
-
-
-def _check_unique_names(names: Sequence[str]) -> None:
-    folded = [name.casefold() for name in names]
-    duplicates = sorted({name for name in names if folded.count(name.casefold()) > 1})
-    if duplicates:
-        raise InvalidActionError(f'there is already a group "{duplicates[0]}"')

@@ -1,19 +1,89 @@
-"""The state of a review, computed from its events: groups, decisions and clusters, with undo and redo of steps."""
+"""Events of a review, and its state after them: groups, decisions and clusters, with undo and redo of steps.
+
+An event records what an annotator did: it changes one field, which holds one fact of the review.
+
+==========  ===========================  ============================================================
+kind        key                          value; None stands for what the input tables say
+==========  ===========================  ============================================================
+decision    label_id                     {"label", "decision"?, "group"?, "comment", "blind"?}; group by its key
+cluster     label_id                     {"cluster": number that the label was moved to, "table_name"}
+name        number of a cluster          {"name": new name of the cluster, "table_name"}
+group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group, or
+                                         {"merged_into": key of the group that takes its labels}
+==========  ===========================  ============================================================
+
+``blind`` is whether the annotator saw no suggestions when deciding, null if that is unknown. A decision keeps it as
+long as it stays the same, as when a comment is added.
+
+``table_name`` is the name of the cluster in the ``clusters`` table, None for a new cluster. A change counts only as
+long as the table has the same name there: after clustering again, the number belongs to another cluster.
+
+The key of a group never changes (:mod:`hgld.taxonomy.groups`). That of a proposed group is made from its first name,
+so that it is the same for every annotator who proposes this name. Decisions refer to the key: when a group is renamed
+or merged into another, they follow, and keep their annotator and time.
+
+All events of one action, such as a decision on several labels, form a step. The log only grows: a step is undone by
+another step of inverse events, each of which names the event that it undoes.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import pyarrow as pa
+from datetime import datetime
+from typing import Any, Literal
 
 from hgld.errors import ConflictError
-from hgld.review.events import Change, Event, FieldKind
-from hgld.review.labels import fit_for_cell
+from hgld.review.labels import ReviewLabel
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, survivors
+
+FieldKind = Literal["decision", "cluster", "name", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new value for a field; by default made by the annotator of the running session, now.
+
+    Args:
+        kind: Kind of the field, see this module.
+        key: Key of the field.
+        new: JSON value, or None for what the input tables say.
+        undoes: Id of the event that the change undoes, if any.
+        annotator: Annotator to record.
+        at: Time to record.
+    """
+
+    kind: FieldKind
+    key: str
+    new: Any
+    undoes: int | None = None
+    annotator: str | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A recorded change.
+
+    Args:
+        id: Number of the event, counted from 1.
+        step: Id of the first event of the same step.
+        tool: Version of hgld.
+        undoes: Id of the event that this one undoes, if any.
+    """
+
+    id: int
+    step: int
+    at: datetime
+    annotator: str
+    kind: FieldKind
+    key: str
+    old: Any
+    new: Any
+    tool: str
+    undoes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +91,6 @@ class FieldState:
     """Current content of a field.
 
     Args:
-        value: Current value; None stands for what the input tables say.
         version: Id of the last event that set the field; 0 before the first.
         origin: Event that first set the value; unlike ``version``, it is not an event that undid or redid something.
     """
@@ -155,7 +224,7 @@ def group_values(state: ReviewState, taxonomy: Iterable[Group]) -> dict[str, Any
 
 
 def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> dict[str, Group]:
-    """Return the groups by key after renames, proposals and merges; see :mod:`hgld.review.events`."""
+    """Return the groups by key after renames, proposals and merges."""
     groups = {group.key: group for group in taxonomy}
     for key, value in values.items():
         if "merged_into" not in value:
@@ -187,30 +256,22 @@ def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Dec
     decisions = []
     merged = group_values(state, taxonomy)
     for label_id, field in state.fields("decision").items():
-        if field.value is not None and field.value["decision"] is not None:
-            assert field.origin is not None
-            group = field.value["group"]
-            decisions.append(
-                Decision(
-                    label_id,
-                    field.value["label"],
-                    field.value["decision"],
-                    None if group is None else surviving_group(merged, group),
-                    field.origin.annotator,
-                    field.origin.at,
-                    field.value["comment"],
-                    field.value["blind"],
-                )
-            )
+        value, origin = field.value, field.origin
+        if value is None or value["decision"] is None or origin is None:
+            continue
+        group = value["group"] and surviving_group(merged, value["group"])
+        by, at = origin.annotator, origin.at
+        decisions.append(
+            Decision(label_id, value["label"], value["decision"], group, by, at, value["comment"], value["blind"])
+        )
     return decisions
 
 
 def current_cluster(state: ReviewState, label_id: str, cluster: int, names: Mapping[int, str]) -> int:
     """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``."""
     value = state.field("cluster", label_id).value
-    return (
-        int(value["cluster"]) if value is not None and names.get(value["cluster"]) == value["table_name"] else cluster
-    )
+    is_moved = value is not None and names.get(value["cluster"]) == value["table_name"]
+    return int(value["cluster"]) if is_moved else cluster
 
 
 def current_cluster_name(state: ReviewState, cluster: int, names: Mapping[int, str]) -> str:
@@ -221,11 +282,133 @@ def current_cluster_name(state: ReviewState, cluster: int, names: Mapping[int, s
     return names.get(cluster, f"cluster {cluster}")
 
 
-def update_clusters(table: pa.Table, state: ReviewState) -> pa.Table:
-    """Return a ``clusters`` table with moved labels and renamed clusters."""
-    rows = table.to_pylist()
-    names = {row["cluster"]: fit_for_cell(row["cluster_name"]) for row in rows}
-    for row in rows:
-        row["cluster"] = current_cluster(state, row["label_id"], row["cluster"], names)
-        row["cluster_name"] = current_cluster_name(state, row["cluster"], names)
-    return pa.Table.from_pylist(rows, table.schema)
+#: Certainty of a suggestion without a score.
+_UNKNOWN_CERTAINTY = 0.5
+
+
+def certainty(label: ReviewLabel) -> float:
+    """Return the score of the first suggestion of a label; 0 without suggestions."""
+    if not label.suggestions:
+        return 0.0
+    score = label.suggestions[0].score
+    return _UNKNOWN_CERTAINTY if score is None else score
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedLabel:
+    """A label with the decision on it.
+
+    Args:
+        cluster: Number of the present cluster.
+        counts: What it adds to the numbers of :class:`DecidedLabels`.
+        suggested: Key of the first suggested group; None if there is none.
+        decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
+        group: Key of the group that takes the label, or of the guess on an unsure one; None if there is none.
+        is_proposed: Whether the group is not in the given taxonomy.
+    """
+
+    label: ReviewLabel
+    cluster: int
+    counts: Mapping[str, int]
+    suggested: str | None
+    decision: str | None = None
+    group: str | None = None
+    comment: str = ""
+    is_proposed: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """Whether the label is dropped, or in another group than the first suggested one."""
+        return self.suggested is not None and self.decision in ("group", "drop") and self.group != self.suggested
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFilter:
+    """A filter that is on or off.
+
+    Args:
+        shows_suggestions: Whether the list tells something about suggestions, which a blind review hides.
+    """
+
+    title: str
+    matches: Callable[[DecidedLabel], bool]
+    shows_suggestions: bool = False
+
+
+#: Filters by the name that stands in addresses.
+FILTERS: dict[str, LabelFilter] = {
+    "undecided": LabelFilter("Undecided", lambda row: row.decision is None),
+    "decided": LabelFilter("Decided", lambda row: row.decision is not None),
+    "unsure": LabelFilter("Unsure", lambda row: row.decision == "unsure"),
+    "dropped": LabelFilter("Dropped", lambda row: row.decision == "drop"),
+    "commented": LabelFilter("Commented", lambda row: bool(row.comment)),
+    "proposed": LabelFilter("In a proposed group", lambda row: row.is_proposed),
+    "differs": LabelFilter("Unlike the suggestion", lambda row: row.differs, shows_suggestions=True),
+}
+
+
+class DecidedLabels:
+    """The labels of a session with their decisions, counted in all and per cluster.
+
+    The numbers are: ``labels`` and their ``landmarks``; ``decided`` labels; ``settled`` labels, about which nothing
+    is left to decide, and ``landmarks_settled``; ``unsure``: decided labels that are not settled; ``suggested``:
+    decided labels that had a suggestion, without unsure ones, and ``as_suggested``: those put into that group.
+
+    Attributes:
+        counts: Numbers by present cluster, and by None for all labels.
+        members: Ids of the labels by present cluster, in the order of cluster numbers, without empty clusters.
+        matches: Number of labels that each filter matches, by its name.
+    """
+
+    def __init__(
+        self,
+        state: ReviewState,
+        labels: Mapping[str, ReviewLabel],
+        make_row: Callable[[ReviewLabel, Any], DecidedLabel],
+    ) -> None:
+        self._state, self._labels, self._make_row = state, labels, make_row
+        self._last_event = -1
+        self._rows: dict[str, DecidedLabel] = {}
+        self.members: dict[int, list[str]] = {}
+        self.counts: defaultdict[int | None, Counter[str]] = defaultdict(Counter)
+        self.matches: Counter[str] = Counter()
+
+    def rows(self, as_of: int | None = None) -> Mapping[str, DecidedLabel]:
+        """Return the labels by label_id in the order of the table, with their decisions after an event, or now."""
+        if as_of is None or as_of >= self._last_event:
+            return self._rows
+        # Newest first, so that the oldest value remains.
+        events = [event for event in self._state.events_after(as_of) if event.kind == "decision"]
+        earlier = {event.key: event.old for event in events if event.key in self._rows}
+        return {**self._rows, **{key: self._make_row(self._labels[key], value) for key, value in earlier.items()}}
+
+    def update(self) -> None:
+        """Bring everything up to date."""
+        if self._last_event == self._state.last_event:
+            return
+        events = self._state.events_after(self._last_event)
+        changed = [key for key in dict.fromkeys(event.key for event in events) if key in self._rows]
+        is_all = not self._rows or any(event.kind in ("cluster", "group") for event in events)
+        if is_all:
+            self._rows, changed = {}, list(self._labels)
+            self.counts.clear()
+            self.matches.clear()
+        for label_id in changed:
+            row = self._make_row(self._labels[label_id], self._state.field("decision", label_id).value)
+            if label_id in self._rows:
+                self._add(self._rows[label_id], -1)
+            self._add(row, 1)
+            self._rows[label_id] = row
+        if is_all:
+            clusters = sorted({row.cluster for row in self._rows.values()})
+            self.members = {cluster: [] for cluster in clusters}
+            for label_id, row in self._rows.items():
+                self.members[row.cluster].append(label_id)
+        self._last_event = self._state.last_event
+
+    def _add(self, row: DecidedLabel, sign: int) -> None:
+        for counts in (self.counts[None], self.counts[row.cluster]):
+            for name, count in row.counts.items():
+                counts[name] += sign * count
+        for name, each in FILTERS.items():
+            self.matches[name] += sign * each.matches(row)

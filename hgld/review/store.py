@@ -9,9 +9,10 @@ possible.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,10 +22,9 @@ from filelock import FileLock, Timeout
 
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.io.files import check_writable_file
-from hgld.review.events import Change, Event, event_to_row, events_from_rows
 from hgld.review.opinions import require_other_file
-from hgld.review.state import ReviewState
-from hgld.taxonomy.decisions import check_annotator
+from hgld.review.state import Change, Event, FieldKind, ReviewState
+from hgld.taxonomy.decisions import DECISIONS, check_annotator, parse_time
 from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
@@ -44,6 +44,87 @@ _TABLES = (
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
 _SYNCHRONOUS = "EXTRA"
+
+
+#: Types of the items of a field's value, by kind; a value has the items of one of the alternatives.
+_VALUE_TYPES: dict[FieldKind, tuple[dict[str, Any], ...]] = {
+    "decision": ({"label": str, "decision": str | None, "group": str | None, "comment": str, "blind": bool | None},),
+    "cluster": ({"cluster": int, "table_name": str | None},),
+    "name": ({"name": str, "table_name": str | None},),
+    "group": ({"name": str, "root": str, "guideline": str}, {"merged_into": str}),
+}
+
+
+def event_to_row(event: Event) -> tuple[object, ...]:
+    """Return the row of an event, in the order of its fields."""
+    old, new = (json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (event.old, event.new))
+    return (
+        *(event.id, event.step, event.at.isoformat(timespec="milliseconds"), event.annotator, event.kind, event.key),
+        *(old, new, event.tool, event.undoes),
+    )
+
+
+def events_from_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Event]:
+    """Yield the events of all rows of a store, in the order of their ids.
+
+    Raises:
+        InputError: An event is missing or damaged, or does not follow from those before it. The message lacks the
+            name of the file.
+    """
+    events: dict[int, Event] = {}
+    #: Present value of every field, and its text.
+    values: dict[tuple[str, str], tuple[Any, str]] = {}
+    for number, row in enumerate(rows, 1):
+        try:
+            old = values.get((row[4], row[5]), (None, "null"))
+            event = _event(row, *old)
+            _check_order(event, number, events)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"event {number} is damaged ({error})") from error
+        events[event.id] = event
+        values[event.kind, event.key] = event.new, row[7]
+        yield event
+
+
+def _event(row: tuple[Any, ...], old: Any, old_text: str) -> Event:
+    """Return the event of a row, given the value of its field before it, and the text of this value."""
+    event_id, step, at, annotator, kind, key, before, new, tool, undoes = row
+    for text in (at, annotator, kind, key, before, new, tool):
+        if not isinstance(text, str):
+            raise TypeError("a text is missing")
+    if kind not in _VALUE_TYPES:
+        raise ValueError(f'"{kind}" is no kind of event')
+    if kind == "name" and not (key.isascii() and key.isdecimal()):
+        raise ValueError(f'"{key}" is no cluster')
+    if before != old_text:
+        raise ValueError("it does not continue the earlier events of its field")
+    value = json.loads(new)
+    if value is not None and not _is_value(kind, value):
+        raise ValueError(f"its value is not that of a {kind}")
+    return Event(event_id, step, parse_time(at), annotator, kind, key, old, value, tool, undoes)
+
+
+def _is_value(kind: FieldKind, value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if kind == "decision" and value.get("decision") not in (None, *DECISIONS):
+        return False
+    return any(
+        value.keys() == types.keys() and all(isinstance(value[name], allowed) for name, allowed in types.items())
+        for types in _VALUE_TYPES[kind]
+    )
+
+
+def _check_order(event: Event, number: int, earlier: dict[int, Event]) -> None:
+    """Check the numbers of an event: its own, that of its step, and that of the event that it undoes."""
+    if event.id != number:
+        raise ValueError("it is missing")
+    if event.step != number and (number == 1 or event.step != earlier[number - 1].step):
+        raise ValueError("it belongs to no step")
+    if event.undoes is not None:
+        undone = earlier.get(event.undoes)
+        if undone is None or (undone.kind, undone.key) != (event.kind, event.key):
+            raise ValueError("it undoes an event of another field, or none")
 
 
 class EventStore:
@@ -97,9 +178,6 @@ class EventStore:
 
         Args:
             labels: Text of every label and number of its cluster in the ``clusters`` table, by label_id.
-
-        Raises:
-            StorageError: The file cannot be written.
         """
         previous = {row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")}
         if previous != labels:
@@ -111,11 +189,7 @@ class EventStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write all or nothing.
-
-        Raises:
-            StorageError: The file cannot be written, or is no longer at its path; nothing was changed.
-        """
+        """Write all or nothing."""
         try:
             is_there = os.path.samestat(self.path.stat(), self._file)
         except OSError:
@@ -200,12 +274,7 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let no other process write to a store, whatever name it knows it by.
-
-    Raises:
-        BusyError: Another process has the store open.
-        ConfigurationError: The folder or the file cannot be written, or the file is on a disk that is not there.
-    """
+    """Let no other process write to a store, whatever name it knows it by."""
     check_writable_file(path)
     if path.is_symlink() and not path.exists():
         raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
@@ -228,11 +297,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
+    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all."""
     draft = path.with_name(f"{path.name}.part")
     draft.unlink(missing_ok=True)
     try:
@@ -250,12 +315,7 @@ def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
-    """Open an existing store, check all of it, and yield it with its owner and its state.
-
-    Raises:
-        BusyError: Another process has been writing to the file for ten seconds.
-        InputError: There is no such file, or it is not an event store, or damaged.
-    """
+    """Open an existing store, check all of it, and yield it with its owner and its state."""
     if not path.is_file():
         problem = " is a folder" if path.is_dir() else ": no such file"
         raise InputError(f"{path}{problem}; expected a store from hgld review, e.g. review/a.sqlite")
@@ -281,13 +341,7 @@ def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSt
 
 
 def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str, ReviewState]:
-    """Return the owner of a store and its state, after checks of the whole file.
-
-    Raises:
-        DatabaseError: The file is not an event store, or damaged.
-        InputError: Likewise, with a remedy. The message lacks the name of the file.
-        UnicodeDecodeError: The file is damaged.
-    """
+    """Return the owner of a store and its state, after checks of the whole file."""
 
     def pragma(name: str) -> Any:
         return connection.execute(f"PRAGMA {name}").fetchone()[0]

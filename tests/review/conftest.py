@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -15,9 +15,11 @@ import pytest
 
 from hgld.review import store
 from hgld.review.opinions import Opinions
+from hgld.review.session import ReviewSession
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child
+from tests.review.sessions import open_session
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 COMMONS = "https://commons.wikimedia.org/wiki/Category:"
@@ -118,6 +120,13 @@ def write_tables(folder: Path, labels: Sequence[Label] = LABELS) -> Path:
 def no_wait_for_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no commit of a store wait for the disk: that matters in a power cut only, and takes most of a commit."""
     monkeypatch.setattr(store, "_SYNCHRONOUS", "OFF")
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewSession]:
+    """A session with the labels that the test's module calls ``LABELS``, or others."""
+    with open_session(tmp_path / "ada.sqlite", getattr(request.module, "LABELS", None)) as session:
+        yield session
 
 
 @pytest.fixture

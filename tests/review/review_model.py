@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, LabelAction
 from hgld.review.labels import ReviewLabel
+from hgld.review.session import LIKELY_SCORE, SURE_SCORE, LabelAction
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
@@ -52,7 +52,7 @@ class GroupFact(NamedTuple):
 #: Owner of the store.
 ANNOTATOR = "ada"
 
-#: Kind and key of a fact, as in :mod:`hgld.review.events`.
+#: Kind and key of a fact, as in :mod:`hgld.review.state`.
 FactKey = tuple[str, str]
 
 

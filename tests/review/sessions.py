@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hgld.review.actions import LabelAction
 from hgld.review.labels import ReviewLabel, Suggestion
-from hgld.review.session import ReviewSession
+from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.groups import Group
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.review.actions import LabelAction
 from hgld.review.decision_export import export_decisions
+from hgld.review.session import LabelAction
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy

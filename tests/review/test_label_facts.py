@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hgld.review.references import ClassLink, FactBook, LabelFacts
+from hgld.review.labels import ClassLink, FactBook, LabelFacts
 from hgld.tables import CLASSES, CLEAN
 from hgld.taxonomy.label_identity import label_id
 from tests.review.conftest import COMMONS, clean_table

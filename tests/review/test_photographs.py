@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import ImageReader
-from hgld.review.photographs import LabelPhotographs, open_photographs
+from hgld.review.photographs import LabelPhotographs, MapPhotographs, open_map_photographs, open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.review.conftest import COMMONS, Label, clean_table
 from tests.review.photograph_files import jpeg, write_photographs
@@ -30,10 +33,15 @@ def clean(tmp_path: Path) -> Path:
     return tmp_path / "clean.parquet"
 
 
+def opened(images: Path, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()) -> LabelPhotographs:
+    photographs = open_photographs(images, clean, image_landmarks)
+    assert photographs is not None
+    return photographs
+
+
 def test_landmarks_take_turns_those_with_many_photographs_first(tmp_path: Path, clean: Path) -> None:
     images = write_photographs(tmp_path / "gldv2", {0: 1, 1: 4, 2: 2, 1000: 1, 777: 5})
-    photographs = open_photographs(images, clean)
-    assert photographs is not None
+    photographs = opened(images, clean)
     ids = [photograph.image_id for photograph in photographs.of_label("Q1")]
     assert ids == ["1-0", "2-0", "0-0", "1-1", "2-1", "1-2", "1-3"]
     assert photographs.count("Q1") == (7, 3)
@@ -52,12 +60,10 @@ def test_both_splits(tmp_path: Path, clean: Path) -> None:
     write_photographs(tmp_path / "gldv2", {1: 1})
     images = tmp_path / "gldv2" / "images.parquet"
     (tmp_path / "gldv2" / "index_image_to_landmark.csv").write_text("id,landmark_id\n1-0,7\n0-0,0\n")
-    photographs = open_photographs(images, clean)
-    assert photographs is not None
+    photographs = opened(images, clean)
     assert photographs.count("Q1")[0] == 1, "0-0 is not in the tar file"
     images = write_photographs(tmp_path / "index", {0: 2}, split="index")
-    photographs = open_photographs(images, clean)
-    assert photographs is not None
+    photographs = opened(images, clean)
     assert [photograph.landmark for photograph in photographs.of_label("Q1")] == ["Q1 index 0"] * 2
 
 
@@ -65,8 +71,7 @@ def test_lists_elsewhere_and_images_in_two_of_them(tmp_path: Path, clean: Path) 
     images = write_photographs(tmp_path / "gldv2", {0: 2})
     (tmp_path / "gldv2" / "train.csv").rename(tmp_path / "mine.csv")
     (tmp_path / "train_clean.csv").write_text("landmark_id,images\n0,0-0 0-1\n")
-    photographs = open_photographs(images, clean, [("train", tmp_path / "mine.csv"), tmp_path / "train_clean.csv"])
-    assert photographs is not None
+    photographs = opened(images, clean, [("train", tmp_path / "mine.csv"), tmp_path / "train_clean.csv"])
     assert photographs.count("Q1") == (2, 1)
 
 
@@ -77,8 +82,7 @@ def test_landmark_without_a_commons_category_is_named_by_its_id(tmp_path: Path) 
             table.schema.get_field_index("category"), CLEAN.schema.field("category"), [[category]]
         )
         write_table(tmp_path / "clean.parquet", CLEAN, changed, Provenance("test"))
-        photographs = open_photographs(write_photographs(tmp_path / "gldv2", {0: 1}), tmp_path / "clean.parquet")
-        assert photographs is not None
+        photographs = opened(write_photographs(tmp_path / "gldv2", {0: 1}), tmp_path / "clean.parquet")
         (photograph,) = photographs.of_label("Q2")
         assert (photograph.landmark, photograph.link) == ("landmark 0", "")
 
@@ -160,9 +164,50 @@ def test_missing_tar_files_are_named(
     images = write_photographs(folder, {1: 2})
     (folder / "index" / "0.tar").unlink()
     with caplog.at_level(logging.WARNING):
-        photographs = open_photographs(images, clean)
-    assert photographs is not None
+        photographs = opened(images, clean)
     assert "no tar file index/0.tar" in caplog.text
     assert photographs.count("Q1")[0] == 4
     with pytest.raises(InputError, match="0.tar"):
         photographs.read("0-0")
+
+
+MAPPED = (
+    Label("Q1", "lake", 1, 1, train=2),
+    Label("Q2", "church", 1, 1, train=1),
+    Label("Q3", "pond", 1, 1, train=1),
+)
+
+
+@pytest.fixture
+def photographs(tmp_path: Path, tables: Callable[..., Path]) -> MapPhotographs:
+    """Seven photographs of lakes, one of which is damaged, one of a church, none of a pond."""
+    tables(MAPPED)
+    images = write_photographs(tmp_path / "gldv2", {0: 4, 1: 3, 1000: 1}, {"1-0": jpeg()[:400]})
+    opened = open_map_photographs(images, tmp_path / "clean.parquet")
+    assert opened is not None
+    return opened
+
+
+def test_labels_take_turns_until_the_limit(photographs: MapPhotographs, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        chosen = photographs.of_labels(["Q3", "Q1", "Q2", "Q99"])
+    assert {key: [photograph.name for photograph in found] for key, found in chosen.items()} == {
+        "Q1": ["Q1 train 0", "Q1 train 0", "Q1 train 1"],
+        "Q2": ["Q2 train 0"],
+    }
+    assert [record.getMessage() for record in caplog.records] == ["the photograph 1-0 is left out: damaged"]
+    first = chosen["Q1"][0].url
+    assert Image.open(io.BytesIO(base64.b64decode(first.partition("base64,")[2]))).size == (128, 96)
+    for limit, expected in ((0, {}), (len(first), {"Q2": 1}), (2 * len(first), {"Q2": 1, "Q1": 1})):
+        chosen = photographs.of_labels(["Q2", "Q1"], max_characters=limit)
+        assert {key: len(found) for key, found in chosen.items()} == expected
+    assert len(photographs.of_labels(["Q1"], per_label=1)["Q1"]) == 1
+
+
+def test_all_files_that_decide_are_digested(photographs: MapPhotographs, tmp_path: Path) -> None:
+    assert set(photographs.digests) == {"photographs.0", "photographs.1", "photographs.2"}
+    (tmp_path / "gldv2" / "train.csv").write_text("id,landmark_id\n0-0,0\n")
+    changed = open_map_photographs(tmp_path / "gldv2" / "images.parquet", tmp_path / "clean.parquet")
+    assert changed is not None
+    assert changed.digests != photographs.digests
+    assert open_map_photographs(None, tmp_path / "clean.parquet") is None

@@ -1,112 +1,83 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from hgld.errors import ConflictError, InputError
-from hgld.review.actions import SURE_SCORE, InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
 from hgld.review.labels import Suggestion
 from hgld.review.opinions import Opinions, with_opinions
-from hgld.review.session import ReviewSession
+from hgld.review.page.views import seconds_per_label
+from hgld.review.session import LIKELY_SCORE, SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
+from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
 
-def test_undo_by_key_after_a_redone_step_was_undone_in_the_history(tmp_path: Path) -> None:
+def test_undo_by_key_after_a_redone_step_was_undone_in_the_history(session: ReviewSession) -> None:
     """The step itself and the one that redid it can both be undone, but only once."""
-    with open_session(tmp_path / "a.sqlite") as session:
-        earlier = decide(session, LabelAction("drop"), "Q1")
-        step = decide(session, LabelAction("drop"), "Q2")
+    earlier = decide(session, LabelAction("drop"), "Q1")
+    step = decide(session, LabelAction("drop"), "Q2")
+    assert step is not None
+    for _ in ("undo", "redo"):
+        back = session.state.next_redo or step
+        session.undo(back)
+    session.undo(step)
+    assert session.state.next_undo == earlier
+    assert session.state.next_redo is not None
+    session.undo(session.state.next_redo)
+    assert [row.label_id for row in session.decisions()] == ["Q1", "Q2"]
+    assert session.state.next_redo is None
+
+
+def test_step_that_later_steps_rely_on_cannot_be_undone(session: ReviewSession) -> None:
+    proposed = session.propose_group("quay", "human-made", "Where boats land.")
+    (key,) = set(session.groups()) - {group.name for group in GROUPS}
+    first = decide(session, LabelAction("group", key), "Q1", "Q2")
+    decide(session, LabelAction("drop"), "Q2")
+    for step, reason in (
+        (first, "a later step changed the same"),
+        (proposed, "would no longer exist"),
+        (99, "no such step"),
+    ):
         assert step is not None
-        for _ in ("undo", "redo"):
-            back = session.state.next_redo or step
-            session.undo(back)
-        session.undo(step)
-        assert session.state.next_undo == earlier
-        assert session.state.next_redo is not None
-        session.undo(session.state.next_redo)
-        assert [row.label_id for row in session.decisions()] == ["Q1", "Q2"]
-        assert session.state.next_redo is None
+        with pytest.raises(ConflictError, match=reason):
+            session.undo(step)
+    with pytest.raises(InvalidActionError, match='there is already a group "lake"'):
+        session.rename_group(key, "lake", session.state.field("group", key).version)
+    assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
+    session.rename_group(key, "pier", session.state.field("group", key).version)
+    assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
+    assert session.groups()["quay"].name == "pier"
 
 
-def test_step_that_later_steps_rely_on_cannot_be_undone(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        proposed = session.propose_group("quay", "human-made", "Where boats land.")
-        (key,) = set(session.groups()) - {group.name for group in GROUPS}
-        first = decide(session, LabelAction("group", key), "Q1", "Q2")
-        decide(session, LabelAction("drop"), "Q2")
-        for step, reason in (
-            (first, "a later step changed the same"),
-            (proposed, "would no longer exist"),
-            (99, "no such step"),
-        ):
-            assert step is not None
-            with pytest.raises(ConflictError, match=reason):
-                session.undo(step)
-        with pytest.raises(InvalidActionError, match='there is already a group "lake"'):
-            session.rename_group(key, "lake", session.state.field("group", key).version)
-        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
-        session.rename_group(key, "pier", session.state.field("group", key).version)
-        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
-        assert session.groups()["quay"].name == "pier"
-
-
-def test_action_on_changed_labels_is_refused_as_a_whole(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        versions = {key: session.version(key) for key in ("Q1", "Q2")}
-        decide(session, LabelAction("drop"), "Q2")
-        with pytest.raises(StaleError) as caught:
-            session.decide(versions, LabelAction("group", "lake"))
-        assert caught.value.label_ids == ["Q2"]
-        assert [row.label_id for row in session.decisions()] == ["Q2"]
+def test_action_on_changed_labels_is_refused_as_a_whole(session: ReviewSession) -> None:
+    versions = {key: session.version(key) for key in ("Q1", "Q2")}
+    decide(session, LabelAction("drop"), "Q2")
+    with pytest.raises(StaleError) as caught:
+        session.decide(versions, LabelAction("group", "lake"))
+    assert caught.value.label_ids == ["Q2"]
+    assert [row.label_id for row in session.decisions()] == ["Q2"]
+    session.move({"Q1": 0}, 2)
+    with pytest.raises(StaleError):
         session.move({"Q1": 0}, 2)
-        with pytest.raises(StaleError):
-            session.move({"Q1": 0}, 2)
-        session.rename_cluster(1, "first", 0)
-        with pytest.raises(ConflictError, match="first"):
-            session.rename_cluster(1, "second", 0)
+    session.rename_cluster(1, "first", 0)
+    with pytest.raises(ConflictError, match="first"):
+        session.rename_cluster(1, "second", 0)
 
 
-def test_comment_is_no_decision_and_is_kept_by_one(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        decide(session, LabelAction("comment", comment="look again"), "Q1")
-        assert session.decisions() == []
-        decide(session, LabelAction("take"), "Q1")
-        (row,) = session.decisions()
-        assert (row.decision, row.group, row.comment, row.annotator) == ("group", "lake", "look again", "ada")
-        with pytest.raises(InvalidActionError, match="no suggestion"):
-            decide(session, LabelAction("take"), "Q3")
-
-
-def test_decisions_record_whether_they_were_made_blind(tmp_path: Path) -> None:
-    def blind(session: ReviewSession) -> dict[str, bool | None]:
-        return {row.label_id: row.blind for row in session.decisions()}
-
-    path = tmp_path / "a.sqlite"
-    with open_session(path) as session:
-        decide(session, LabelAction("drop"), "Q1", "Q2")
-        assert blind(session) == {"Q1": False, "Q2": False}
-    with open_session(path, blind=True) as session:
-        decide(session, LabelAction("drop"), "Q2", "Q3", "Q4")
-        assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}, (
-            "Q2 stays as it was first decided"
-        )
-        decide(session, LabelAction("unsure"), "Q1")
-        assert blind(session)["Q1"] is True
-    with open_session(path) as session:
-        decide(session, LabelAction("comment", comment="large"), "Q3")
-        decide(session, LabelAction("group", "lake"), "Q4")
-        assert blind(session) == {"Q1": True, "Q2": False, "Q3": True, "Q4": False}
-        for _ in range(3):  # the group, the comment, and "unsure"
-            session.undo(session.state.next_undo or 0)
-        assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}
-        session.import_decisions([replace(session.decisions()[0], label_id="Q5", label="label 5", blind=None)])
-        assert blind(session)["Q5"] is None
+def test_comment_is_no_decision_and_is_kept_by_one(session: ReviewSession) -> None:
+    decide(session, LabelAction("comment", comment="look again"), "Q1")
+    assert session.decisions() == []
+    decide(session, LabelAction("take"), "Q1")
+    (row,) = session.decisions()
+    assert (row.decision, row.group, row.comment, row.annotator) == ("group", "lake", "look again", "ada")
+    with pytest.raises(InvalidActionError, match="no suggestion"):
+        decide(session, LabelAction("take"), "Q3")
 
 
 def test_blind_session_has_no_suggestions_and_no_decisions_of_others(tmp_path: Path) -> None:
@@ -126,31 +97,36 @@ def test_blind_session_has_no_suggestions_and_no_decisions_of_others(tmp_path: P
                 decide(session, LabelAction(kind), "Q1")
 
 
-def test_decision_and_group_must_fit_together(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        for action in (LabelAction("group"), LabelAction("drop", "lake"), LabelAction("group", "nonsense")):
-            with pytest.raises(InvalidActionError, match="group"):
-                decide(session, action, "Q1")
-        assert session.state.last_event == 0
+def test_decision_and_group_must_fit_together(session: ReviewSession) -> None:
+    for action in (LabelAction("group"), LabelAction("drop", "lake"), LabelAction("group", "nonsense")):
+        with pytest.raises(InvalidActionError, match="group"):
+            decide(session, action, "Q1")
+    assert session.state.last_event == 0
 
 
-def test_control_characters_are_left_out(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        decide(session, LabelAction("drop", comment="a\x00b\nc"), "Q1")
-        session.propose_group("qu\x7fay", "human-made", "Where\tboats land.")
-        assert session.decisions()[0].comment == "ab\nc"
-        assert session.groups()["quay"].guideline == "Where boats land."
+def test_control_characters_are_left_out(session: ReviewSession) -> None:
+    decide(session, LabelAction("drop", comment="a\x00b\nc"), "Q1")
+    session.propose_group("qu\x7fay", "human-made", "Where\tboats land.")
+    assert session.decisions()[0].comment == "ab\nc"
+    assert session.groups()["quay"].guideline == "Where boats land."
 
 
-def test_unlikely_suggestion_is_taken_only_by_number(tmp_path: Path) -> None:
-    unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
-    with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
-        decide(session, LabelAction("accept"), "Q1", "Q2")
-        assert [row.label_id for row in session.decisions()] == ["Q1"]
-        with pytest.raises(InvalidActionError, match="take the first by its number"):
-            decide(session, LabelAction("accept"), "Q2")
-        decide(session, LabelAction("take"), "Q2")
-        assert [row.group for row in session.decisions()] == ["lake", "church"]
+def test_scores_that_actions_accept(tmp_path: Path) -> None:
+    labels = [
+        replace(label(number), suggestions=(Suggestion("church", score, "because"),))
+        for number, score in enumerate((SURE_SCORE, SURE_SCORE - 0.01, LIKELY_SCORE - 0.01), 1)
+    ]
+    with open_session(tmp_path / "a.sqlite", labels) as session:
+        for kind, accepted in (("accept_sure", ["Q1"]), ("accept", ["Q1", "Q2"]), ("take", ["Q1", "Q2", "Q3"])):
+            decide(session, LabelAction(kind), "Q1", "Q2", "Q3")
+            assert [row.label_id for row in session.decisions()] == accepted
+        decide(session, LabelAction("clear"), "Q2", "Q3")
+        for kind, key, problem in (
+            ("accept_sure", "Q2", "no suggestion of 90% or more to accept"),
+            ("accept", "Q3", "of 50% or more to accept; take the first by its number"),
+        ):
+            with pytest.raises(InvalidActionError, match=problem):
+                decide(session, LabelAction(kind), key)
 
 
 def test_decisions_on_removed_labels_and_groups_are_kept(tmp_path: Path) -> None:
@@ -215,40 +191,38 @@ def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
             assert session.groups()["lake (2)"].name == "Lake"
 
 
-def test_merged_groups(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        for name in ("quay", "pier"):
-            session.propose_group(name, "human-made", "Where boats land.")
-        decide(session, LabelAction("group", "quay"), "Q1")
-        decide(session, LabelAction("unsure", "pier"), "Q2")
-        version = session.state.field("group", "quay").version
-        first = session.merge_group("quay", "pier", version)
-        with pytest.raises(ConflictError, match='changed in the meantime, and is called "pier"'):
-            session.merge_group("pier", "museum", 0)
-        with pytest.raises(InvalidActionError, match="does not exist"):
-            session.merge_group("quay", "pier", version)
-        with pytest.raises(InvalidActionError, match="choose another group"):
-            session.merge_group("pier", "quay", session.state.field("group", "pier").version)
-        session.merge_group("pier", "museum", session.state.field("group", "pier").version)
-        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "museum", "Q2": "museum"}
-        assert list(session.groups()) == ["church", "lake", "museum"]
-        with pytest.raises(InvalidActionError, match="this group does not exist"):
-            decide(session, LabelAction("group", "pier"), "Q3")
-        assert first is not None
-        session.undo(first)
-        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": "museum"}
+def test_merged_groups(session: ReviewSession) -> None:
+    for name in ("quay", "pier"):
+        session.propose_group(name, "human-made", "Where boats land.")
+    decide(session, LabelAction("group", "quay"), "Q1")
+    decide(session, LabelAction("unsure", "pier"), "Q2")
+    version = session.state.field("group", "quay").version
+    first = session.merge_group("quay", "pier", version)
+    with pytest.raises(ConflictError, match='changed in the meantime, and is called "pier"'):
+        session.merge_group("pier", "museum", 0)
+    with pytest.raises(InvalidActionError, match="does not exist"):
+        session.merge_group("quay", "pier", version)
+    with pytest.raises(InvalidActionError, match="choose another group"):
+        session.merge_group("pier", "quay", session.state.field("group", "pier").version)
+    session.merge_group("pier", "museum", session.state.field("group", "pier").version)
+    assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "museum", "Q2": "museum"}
+    assert list(session.groups()) == ["church", "lake", "museum"]
+    with pytest.raises(InvalidActionError, match="this group does not exist"):
+        decide(session, LabelAction("group", "pier"), "Q3")
+    assert first is not None
+    session.undo(first)
+    assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": "museum"}
 
 
-def test_two_merges_never_close_a_circle(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite") as session:
-        first = session.merge_group("lake", "museum", 0)
-        assert first is not None
-        back = session.undo(first)
-        assert back is not None
-        session.merge_group("museum", "lake", 0)
-        with pytest.raises(ConflictError, match="would no longer exist"):
-            session.undo(back)
-        assert list(session.groups()) == ["church", "lake"]
+def test_two_merges_never_close_a_circle(session: ReviewSession) -> None:
+    first = session.merge_group("lake", "museum", 0)
+    assert first is not None
+    back = session.undo(first)
+    assert back is not None
+    session.merge_group("museum", "lake", 0)
+    with pytest.raises(ConflictError, match="would no longer exist"):
+        session.undo(back)
+    assert list(session.groups()) == ["church", "lake"]
 
 
 def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> None:
@@ -263,19 +237,6 @@ def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> Non
             session.import_decisions([], [Group("museum", "human-made", "x", key="house")])
 
 
-def test_only_sure_suggestions_are_accepted_together(tmp_path: Path) -> None:
-    sure, likely = (
-        replace(label(number), suggestions=(Suggestion("lake", score, "because"),))
-        for number, score in ((1, SURE_SCORE), (2, SURE_SCORE - 0.01))
-    )
-    with open_session(tmp_path / "a.sqlite", [sure, likely]) as session:
-        decide(session, LabelAction("accept_sure"), "Q1", "Q2")
-        assert session.is_decided("Q1")
-        assert not session.is_decided("Q2")
-        with pytest.raises(InvalidActionError, match="no suggestion of 90% or more"):
-            decide(session, LabelAction("accept_sure"), "Q2")
-
-
 def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path) -> None:
     quay = Group("quay", "human-made", "Where boats land.")
     row = Decision("Q1", "label 1", "group", "quay", "ben", datetime(2020, 1, 1, tzinfo=timezone.utc))
@@ -288,3 +249,16 @@ def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path
         session.import_decisions([row], [quay])
         assert session.decisions() == [row]
         assert session.groups()["quay"] == quay
+
+
+def test_pace_ignores_pauses(tmp_path: Path) -> None:
+    began = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    with open_session(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as session:
+        seconds = 0
+        for n in range(1, 21):
+            seconds += 8 * 3600 if n == 10 else 5
+            value = {"label": "", "decision": "drop", "group": None, "comment": ""}
+            change = Change("decision", f"Q{n}", value, at=began + timedelta(seconds=seconds))
+            session.store.append([change])
+        assert seconds_per_label(list(session.state.steps.values())) == 5
+        assert seconds_per_label(list(session.state.steps.values())[:3]) is None

@@ -1,16 +1,61 @@
+"""The event store: one writer, a clear message for a damaged, full, read-only or replaced file, and nothing lost."""
+
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
 import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import uvicorn
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.review.events import Change
-from hgld.review.store import open_store, read_store
+from hgld.cli import app
+from hgld.errors import BusyError, ConfigurationError, HgldError, InputError, StorageError
+from hgld.review.page.serve import log_table_changes
+from hgld.review.session import LabelAction
+from hgld.review.state import Change, current_decisions
+from hgld.review.store import copy_store, open_store, read_store
+from hgld.taxonomy.decisions import read_decisions
+from tests.review.sessions import decide, open_session
+from tests.test_storage import CHECKOUT, mounted
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with all kinds of events, in a folder of its own."""
+    path = tmp_path / "review/ada.sqlite"
+    with open_session(path) as session:
+        log_table_changes(session)
+        decide(session, LabelAction("drop", comment="no place"), "Q1", "Q2")
+        decide(session, LabelAction("group", "lake"), "Q3")
+        session.rename_cluster(1, "water", 0)
+        session.move({"Q4": 0}, 1)
+        session.propose_group("quay", "human-made", "Where boats land.")
+        undone = session.merge_group("lake", "church", 0)
+        assert undone is not None
+        session.undo(undone)
+    return path
+
+
+def decided(path: Path) -> dict[str, str]:
+    return {row.label_id: row.group or row.decision for row in current_decisions(read_store(path)[1], [])}
+
+
+EVERYTHING = {"Q1": "drop", "Q2": "drop", "Q3": "lake"}
 
 
 def test_store_has_one_writer_and_one_annotator(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_store(tmp_path / "a.sqlite")
     with open_store(tmp_path / "a.sqlite", "ada"):
         with pytest.raises(BusyError, match="open in another"), open_store(tmp_path / "a.sqlite", "ada"):
             pass
@@ -31,30 +76,358 @@ def test_store_has_one_writer_and_one_annotator(tmp_path: Path) -> None:
 def test_events_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.sqlite", "ada") as store:
         store.append([Change("name", "1", "first")])
-    connection = sqlite3.connect(tmp_path / "a.sqlite")
-    for statement in ("DELETE FROM event", "UPDATE event SET new = 'null'"):
-        with pytest.raises(sqlite3.IntegrityError, match="only added"):
-            connection.execute(statement)
-    connection.close()
-
-
-def test_other_files_are_not_read_as_stores(tmp_path: Path) -> None:
-    (tmp_path / "text.sqlite").write_text("not a database, but long enough to be looked at" * 30)
-    connection = sqlite3.connect(tmp_path / "other.sqlite")
-    connection.execute("CREATE TABLE t (a)")
-    connection.close()
-    for name, problem in (
-        ("text", "not a store of decisions, or damaged"),
-        ("other", "another SQLite file"),
-        ("absent", "no such file"),
-    ):
-        with pytest.raises(InputError, match=problem):
-            read_store(tmp_path / f"{name}.sqlite")
-    with pytest.raises(InputError, match="another SQLite file"), open_store(tmp_path / "other.sqlite", "ada"):
-        pass
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection:
+        for statement in ("DELETE FROM event", "UPDATE event SET new = 'null'"):
+            with pytest.raises(sqlite3.IntegrityError, match="only added"):
+                connection.execute(statement)
 
 
 def test_commits_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # no_wait_for_disk
     with open_store(tmp_path / "ada.sqlite", "ada") as store:
         assert store._connection.execute("PRAGMA synchronous").fetchone() == (3,), "EXTRA"
+
+
+def sql(*statements: str) -> Callable[[Path], None]:
+    """Return the damage that statements do, despite the triggers."""
+
+    def damage(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for trigger in ("no_update", "no_delete"):
+                connection.execute(f"DROP TRIGGER {trigger}")
+            for statement in statements:
+                connection.execute(statement)
+
+    return damage
+
+
+def other_database(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE bookmarks (url)")
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty file": (lambda path: path.write_bytes(b""), "is empty"),
+    "folder": (folder, "is a folder"),
+    "text": (lambda path: path.write_text("label_id,label\n" * 300), "not a store"),
+    "short text": (lambda path: path.write_text("x"), "not a store"),
+    "zeros": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "not a store"),
+    "other database": (other_database, "another SQLite file"),
+    "no events": (sql("DROP TABLE event"), "no such table: event"),
+    "no owner": (sql("DELETE FROM about"), "annotator"),
+    "no table about": (sql("DROP TABLE about"), "no such table: about"),
+    "no table of labels": (sql("DROP TABLE label"), "no such table: label"),
+    "broken JSON": (sql("UPDATE event SET new = substr(new, 1, 9) WHERE id = 2"), "event 2"),
+    "no JSON": (sql("UPDATE event SET old = x'00ff' WHERE id = 2"), "event 2"),
+    "value of another kind": (sql("""UPDATE event SET new = '{"merged_into": 7}' WHERE id = 3"""), "event 3"),
+    "unknown decision": (sql("UPDATE event SET new = replace(new, 'drop', 'keep') WHERE id = 1"), "event 1"),
+    "unknown kind": (sql("UPDATE event SET kind = 'colour' WHERE id = 4"), "event 4"),
+    "kind with line breaks": (
+        sql("UPDATE event SET kind = 'a' || char(13, 10, 27) || 'b' WHERE id = 4"),
+        r"\\r\\n\\x1b",
+    ),
+    "no Unicode": (sql("UPDATE event SET kind = CAST(x'0aff0a' AS TEXT) WHERE id = 4"), "UTF-8"),
+    "owner with line breaks": (sql("UPDATE about SET annotator = char(10, 27)"), r"\\n\\x1b"),
+    "name of no cluster": (sql("UPDATE event SET key = 'x' WHERE kind = 'name'"), "event 4"),
+    "time after the last year": (sql("UPDATE event SET at = '9999-12-31T23:59:59-12:00' WHERE id = 1"), "event 1"),
+    "no time": (sql("UPDATE event SET at = 'noon' WHERE id = 1"), "event 1"),
+    "missing event": (sql("DELETE FROM event WHERE id = 2"), "event 2"),
+    "missing first event": (sql("DELETE FROM event WHERE id = 1"), "event 1"),
+    "exchanged decision": (sql("UPDATE event SET key = 'Q3' WHERE id = 1"), "event 3"),
+    "undo of nothing": (sql("UPDATE event SET undoes = 99 WHERE undoes IS NOT NULL"), "undo"),
+    "undo of another field": (sql("UPDATE event SET undoes = 1 WHERE undoes IS NOT NULL"), "undo"),
+    "step of nothing": (sql("UPDATE event SET step = 9 WHERE id = 2"), "event 2"),
+}
+
+
+def one_line(error: HgldError, path: Path) -> str:
+    (line,) = str(error).splitlines()
+    assert str(path) in line
+    return line
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_named_in_one_line_and_the_file_left_alone(store: Path, damage: str) -> None:
+    apply, problem = DAMAGES[damage]
+    apply(store)
+    before = store.read_bytes() if store.is_file() else None
+    with pytest.raises(HgldError, match=problem) as raised, open_store(store, "ada"):
+        pytest.fail("the store was opened")
+    one_line(raised.value, store)
+    with pytest.raises(InputError, match=problem) as raised:
+        read_store(store)
+    one_line(raised.value, store)
+    assert (store.read_bytes() if store.is_file() else None) == before
+
+
+def test_cut_file_is_never_taken_for_a_shorter_review(store: Path) -> None:
+    whole = store.read_bytes()
+    for size in [*range(0, len(whole), 512), 1, 99, 100, 101, 4095, 4097, len(whole) - 1]:
+        store.write_bytes(whole[:size])
+        for access in (read_store, lambda path: open_store(path, "ada").__enter__()):
+            with pytest.raises(HgldError) as raised:
+                access(store)
+            one_line(raised.value, store)
+        assert store.read_bytes() == whole[:size]
+    store.write_bytes(whole)
+    assert decided(store) == EVERYTHING
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.floats(0, 1), noise=st.binary(min_size=1, max_size=2000))
+def test_overwritten_bytes_give_a_message_or_a_review(store: Path, at: float, noise: bytes) -> None:
+    copy = store.with_name("copy.sqlite")
+    whole = bytearray(store.read_bytes())
+    start = int(at * (len(whole) - 1))
+    whole[start : start + len(noise)] = noise
+    copy.write_bytes(whole)
+    try:
+        read_store(copy)
+    except InputError as error:
+        one_line(error, copy)
+
+
+@pytest.mark.parametrize("damage", ["empty file", "broken JSON"])
+def test_commands_report_a_damaged_store_in_one_line(
+    tables: Callable[..., Path], store: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(*_: object, **__: object) -> None:
+        pytest.fail("the page was served")
+
+    monkeypatch.setattr(uvicorn.Server, "run", serve)
+    clusters = str(tables())
+    DAMAGES[damage][0](store)
+    other = store.with_name("ben.csv")
+    columns = "label_id,label,decision,group,annotator,decided_at,comment,blind"
+    other.write_text(f"{columns}\nQ1,lake,drop,,ben,2026-03-01T12:00:00Z,,\n")
+    ada = other.with_name("ada.csv")
+    ada.write_text(f"{columns}\nQ1,lake,group,lake,ada,2026-03-01T12:00:00Z,,\n")
+    final = str(store.with_name("final.csv"))
+    page = ["--clusters", clusters, "--annotator", "ada", "--store", str(store), "--no-open"]
+    for command in (
+        ["decisions", str(store), "-o", final],
+        ["review", clusters, "--annotator", "ada", "--store", str(store), "--no-open"],
+        ["adjudicate", str(ada), str(other), "-o", final, *page],
+        ["agreement", str(store), str(other)],
+        ["adjudicate", str(store), str(other), "-o", final, "--rule", "agree-only"],
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 1, (command, result.exception)
+        errors = [line for line in result.stderr.splitlines() if " INFO " not in line]
+        assert len(errors) == 1, errors
+        assert errors[0].startswith("error: "), command
+        assert str(store) in errors[0]
+    assert not Path(final).exists()
+
+
+def test_store_in_place_of_a_file_of_decisions_gets_a_hint(store: Path) -> None:
+    with pytest.raises(InputError, match="hgld decisions .*ada.sqlite -o NAME.csv writes its decisions") as raised:
+        read_decisions(store, None)
+    one_line(raised.value, store)
+
+
+def test_copied_file_is_complete_while_the_page_is_open(store: Path) -> None:
+    """Nothing is in other files beside it, which a copy or a mail would lack."""
+    with open_session(store) as session:
+        decide(session, LabelAction("unsure"), "Q5")
+        assert sorted(path.name for path in store.parent.iterdir()) == ["ada.sqlite", "ada.sqlite.lock"]
+        shutil.copy(store, store.with_name("copy.sqlite"))
+        assert decided(store.with_name("copy.sqlite")) == EVERYTHING | {"Q5": "unsure"}
+
+
+def test_decision_that_was_being_written_at_a_crash_is_all_or_nothing(store: Path) -> None:
+    crashed = store.with_name("crashed.sqlite")
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # pages go to the file before the end of the transaction
+        connection.execute("BEGIN")
+        for number in range(1000):
+            connection.execute("INSERT INTO label VALUES (?, ?, 0)", (f"X{number}", "x" * 200))
+        journal = store.with_name(f"{store.name}-journal")
+        assert journal.stat().st_size > 0
+        shutil.copy(store, crashed)
+        shutil.copy(journal, crashed.with_name(f"{crashed.name}-journal"))
+    assert crashed.stat().st_size > store.stat().st_size
+    with open_store(crashed, "ada") as opened:
+        assert {key for key, field in opened.state.fields("decision").items() if field.value} == set(EVERYTHING)
+    assert decided(crashed) == EVERYTHING
+
+
+def leave_journal(store: Path) -> Path:
+    """Leave the journal of a process that was killed while it wrote to a store: the pages as they were before."""
+    journal = store.with_name(f"{store.name}-journal")
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN")
+        for number in range(100, 1000):
+            row = (number, "x" * 200)
+            connection.execute("INSERT INTO event VALUES (?, 1, '', '', '', ?, '', '', '', NULL)", row)
+        left = journal.read_bytes()
+    journal.write_bytes(left)
+    return journal
+
+
+def test_new_store_is_not_rolled_back_to_one_that_was_deleted(store: Path) -> None:
+    journal = leave_journal(store)
+    store.unlink()
+    with open_store(store, "ben"):
+        assert not journal.exists()
+    assert read_store(store)[1].last_event == 0
+
+
+def test_copy_is_put_back_without_what_a_killed_process_left(store: Path) -> None:
+    copy = store.with_name("copies") / "ada.sqlite"
+    copy.parent.mkdir()
+    assert copy_store(store, copy)[0] == "ada"
+    with open_session(store) as session:
+        decide(session, LabelAction("unsure"), "Q5")
+    copy_store(store, copy)  # an earlier state of the same store is replaced
+    with open_session(store) as session:
+        decide(session, LabelAction("drop"), "Q5")
+    journal = leave_journal(store)
+    left = journal.read_bytes()
+    store.write_bytes(store.read_bytes()[:5000])
+    with pytest.raises(
+        InputError, match="hgld copy-store COPY -o .*ada.sqlite --force, .*ada.sqlite-journal"
+    ) as raised:
+        copy_store(copy, store)
+    one_line(raised.value, store)
+    journal.write_bytes(left)
+    result = CliRunner().invoke(app, ["copy-store", str(copy), "-o", str(store), "--force"])
+    assert result.output == f"4 labels decided by ada\n{store}\n"
+    assert decided(store) == EVERYTHING | {"Q5": "unsure"}
+    assert sorted(path.name for path in store.parent.glob("ada*")) == ["ada.sqlite", "ada.sqlite.lock"]
+
+
+def test_store_that_is_being_written_is_not_called_damaged(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **options | {"timeout": 0}))
+    with closing(connect(store)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(BusyError, match="another process is writing to it; try again") as raised:
+            read_store(store)
+    one_line(raised.value, store)
+
+
+def test_copying_loses_no_decision_without_force(store: Path) -> None:
+    copy = store.with_name("copy.sqlite")
+    copy_store(store, copy)
+    with open_session(store) as session:
+        decide(session, LabelAction("unsure"), "Q5")
+        with pytest.raises(BusyError, match="open in another"):
+            copy_store(copy, store, force=True)
+    with pytest.raises(ConfigurationError, match="holds events that .*copy.sqlite lacks.*`force`") as raised:
+        copy_store(copy, store)
+    one_line(raised.value, store)
+    with pytest.raises(ConfigurationError, match="is an input"):
+        copy_store(store, store, force=True)
+    assert decided(store) == EVERYTHING | {"Q5": "unsure"}
+
+
+#: Write events to a store until the process is killed.
+WRITE = """
+import sys, time
+from pathlib import Path
+from hgld.review.state import Change
+from hgld.review.store import open_store
+with open_store(Path(sys.argv[1]), "ada") as store:
+    for number in range(10**9):
+        value = {"name": f"{number} {'x' * 500}", "table_name": None}
+        store.append([Change("name", str(key), value) for key in range(20)])
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+def test_every_copy_of_a_store_that_is_written_is_whole(store: Path) -> None:
+    copy = store.with_name("copy.sqlite")
+    child = subprocess.Popen([sys.executable, "-c", WRITE, str(store)], cwd=CHECKOUT)
+    try:
+        events: set[int] = set()
+        while len(events) < 20:
+            copy_store(store, copy)
+            state = read_store(copy)[1]
+            assert all(len(step) == 20 for number, step in state.steps.items() if number > 20), "steps are whole"
+            events.add(state.last_event)
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("way", ["deleted", "replaced"])
+def test_file_that_is_replaced_under_an_open_page_is_reported(store: Path, way: str) -> None:
+    """Otherwise later decisions would go to a file that has no name any more."""
+    copy = store.with_name("copy.sqlite")
+    shutil.copy(store, copy)
+    with open_session(store) as session:
+        copy.replace(store) if way == "replaced" else store.unlink()
+        with pytest.raises(StorageError, match="was moved, deleted or replaced") as raised:
+            decide(session, LabelAction("unsure"), "Q5")
+        one_line(raised.value, store)
+        assert not session.is_decided("Q5")
+
+
+def test_failed_write_changes_nothing_and_the_next_one_succeeds(store: Path) -> None:
+    value = {"label": "label 5", "decision": "drop", "group": None, "comment": "x" * 100_000, "blind": False}
+    with open_store(store, "ada") as opened:
+        (pages,) = opened._connection.execute("PRAGMA page_count").fetchone()
+        opened._connection.execute(f"PRAGMA max_page_count = {pages}")
+        last = opened.state.last_event
+        with pytest.raises(StorageError, match="full.*nothing was changed") as raised:
+            opened.append([Change("decision", "Q5", value)])
+        one_line(raised.value, store)
+        assert opened.state.last_event == last
+        opened._connection.execute("PRAGMA max_page_count = 100000")
+        opened.append([Change("decision", "Q5", value)])
+    assert decided(store) == EVERYTHING | {"Q5": "drop"}
+
+
+def test_link_to_a_disk_that_is_not_there_is_no_new_store(tmp_path: Path) -> None:
+    link = tmp_path / "ada.sqlite"
+    link.symlink_to(tmp_path / "disk/ada.sqlite")
+    with pytest.raises(ConfigurationError, match="which is not there") as raised, open_store(link, "ada"):
+        pytest.fail("a store was created")
+    one_line(raised.value, link)
+    assert link.is_symlink()
+
+
+#: Run commands of hgld, given as JSON, and print the last line of the output of each.
+COMMANDS = """
+import json, sys
+from typer.testing import CliRunner
+from hgld.cli import app
+for command in json.loads(sys.argv[1]):
+    print(CliRunner().invoke(app, command).output.splitlines()[-1])
+"""
+
+
+@pytest.mark.slow
+def test_read_only_store_can_be_read(store: Path, tmp_path: Path, tables: Callable[..., Path]) -> None:
+    """In a read-only folder, and as a read-only file in a folder that can be written."""
+    disk, out = tmp_path / "disk", tmp_path / "out.csv"
+    review = ["review", str(tables()), "--annotator", "ada", "--no-open", "--store"]
+    commands = [
+        ["decisions", f"{disk}/ada.sqlite", "-o", str(out)],
+        [*review, f"{disk}/ada.sqlite"],
+        [*review, str(store)],
+    ]
+    script = [
+        f"cp {store} {disk}",
+        f"mount -o remount,ro {disk}",
+        f"mount --bind {store} {store}",
+        f"mount -o remount,ro,bind {store}",
+        shlex.join([sys.executable, "-c", COMMANDS, json.dumps(commands)]),
+    ]
+    command = [*mounted(disk, "size=1m"), "sh", "-ec", "\n".join(script)]
+    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert child.stdout.splitlines() == [
+        str(out),
+        f"error: {disk} is read-only; choose another place, or change its permissions",
+        f"error: {store} is read-only; change its permissions, or give another --store",
+    ], child.stderr
+    assert len(out.read_text().splitlines()) == 4

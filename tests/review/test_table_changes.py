@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hgld.pages.server import ServerConfig
-from hgld.review.actions import LabelAction
 from hgld.review.decision_export import export_decisions
 from hgld.review.labels import ReviewLabel
 from hgld.review.page.serve import log_table_changes, serve_review
+from hgld.review.session import LabelAction
 from hgld.tables import CLUSTERS, read_table
 from tests.review.conftest import Label
 from tests.review.sessions import LABELS, decide, label, open_session

@@ -22,20 +22,17 @@ from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
 from hgld.io.csv_files import unify_line_breaks
-from hgld.review.actions import InvalidActionError, LabelAction
-from hgld.review.decision_export import export_decisions
-from hgld.review.events import FieldKind
+from hgld.review.decision_export import export_decisions, update_clusters
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import ReviewLabel, Suggestion
-from hgld.review.page.progress import review_progress
 from hgld.review.page.serve import log_table_changes
-from hgld.review.page.views import cluster_views
-from hgld.review.session import ReviewSession
-from hgld.review.state import update_clusters
+from hgld.review.page.views import cluster_views, review_progress
+from hgld.review.session import InvalidActionError, LabelAction, ReviewSession
+from hgld.review.state import FieldKind
 from hgld.review.store import open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
-from tests.review.page.clients import open_client
+from tests.review.page.page_server import open_client
 from tests.review.review_model import ANNOTATOR, FactKey, RefusedError, ReviewModel
 from tests.review.sessions import GROUPS
 
@@ -124,53 +121,25 @@ def refusal(action: Callable[[], None]) -> str | None:
 
 
 class SessionDriver:
-    """Takes the actions on the session itself."""
+    """Takes the actions on the session itself, which has methods of the same names."""
 
     def __init__(self, session: ReviewSession) -> None:
         self.session = session
 
-    def act(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except (ConflictError, InputError, InvalidActionError) as error:
-            raise RefusedError(str(error)) from error
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def act(*arguments: object) -> None:
+            try:
+                getattr(self.session, name)(*arguments)
+            except (ConflictError, InputError, InvalidActionError) as error:
+                raise RefusedError(str(error)) from error
 
-    def decide(self, versions: Mapping[str, int], action: LabelAction) -> None:
-        self.act(lambda: self.session.decide(versions, action))
-
-    def move(self, versions: Mapping[str, int], cluster: int | None, name: str) -> None:
-        self.act(lambda: self.session.move(versions, cluster, name))
-
-    def merge(self, cluster: int, into: int) -> None:
-        self.act(lambda: self.session.merge(cluster, into))
-
-    def rename_cluster(self, cluster: int, name: str, version: int) -> None:
-        self.act(lambda: self.session.rename_cluster(cluster, name, version))
-
-    def propose_group(self, name: str, root: str, guideline: str) -> None:
-        self.act(lambda: self.session.propose_group(name, root, guideline))
-
-    def rename_group(self, key: str, name: str, version: int) -> None:
-        self.act(lambda: self.session.rename_group(key, name, version))
-
-    def merge_group(self, key: str, into: str, version: int) -> None:
-        self.act(lambda: self.session.merge_group(key, into, version))
-
-    def undo(self, step: int) -> None:
-        self.act(lambda: self.session.undo(step))
+        return act
 
     def undo_last(self) -> None:
-        step = self.session.state.next_undo
-        assert step is not None
-        self.undo(step)
+        self.undo(self.session.state.next_undo)
 
     def redo_last(self) -> None:
-        step = self.session.state.next_redo
-        assert step is not None
-        self.undo(step)
-
-    def take_over(self, decisions: list[Decision], groups: list[Group]) -> None:
-        self.act(lambda: self.session.import_decisions(decisions, groups))
+        self.undo(self.session.state.next_redo)
 
     def look(self) -> None:
         """Load the page, if there is one."""
@@ -437,25 +406,17 @@ class Walk(RuleBasedStateMachine):
 
     # Undo and redo.
 
-    def remember(self, number: int, *, undone: bool) -> None:
-        """Keep the id of the step that undid or redid a step of the model."""
-        step = list(self.session.state.steps)[-1]
-        if undone:
-            self.undid[number] = step
-        else:
-            self.did[number].append(step)
-
     def undo_number(self, number: int, real: Callable[[], None]) -> None:
         steps = len(self.session.state.steps)
         self.act(real, lambda: self.model.undo(number))
         if len(self.session.state.steps) > steps:
-            self.remember(number, undone=True)
+            self.undid[number] = list(self.session.state.steps)[-1]
 
     def redo_number(self, number: int, real: Callable[[], None]) -> None:
         steps = len(self.session.state.steps)
         self.act(real, lambda: self.model.redo(number))
         if len(self.session.state.steps) > steps:
-            self.remember(number, undone=False)
+            self.did[number].append(list(self.session.state.steps)[-1])
 
     @precondition(lambda self: self.model.done)
     @rule()
@@ -520,7 +481,9 @@ class Walk(RuleBasedStateMachine):
         decisions, groups = given
         before, made = len(self.session.state.steps), len(self.model.steps)
         expected_refusal = refusal(lambda: self.model.take_over(decisions, groups))
-        assert (refusal(lambda: self.actions.take_over(decisions, groups)) is None) == (expected_refusal is None)
+        assert (refusal(lambda: self.actions.import_decisions(decisions, groups)) is None) == (
+            expected_refusal is None
+        )
         steps = list(self.session.state.steps)[before:]
         assert len(steps) == len(self.model.steps) - made
         self.did += [[step] for step in steps]

@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from jinja2.runtime import Macro
 from markupsafe import Markup
 
 from hgld.pages.requests import FormFields
 from hgld.pages.templates import page_templates
-from hgld.review.actions import StaleError
-from hgld.review.label_lists import LabelLists
-from hgld.review.page.forms import label_action, label_versions
-from hgld.review.page.lists import ListRenderer
-from hgld.review.page.position import Position
-from hgld.review.page.progress import describe_step, history, review_progress, sentence, undo_title
-from hgld.review.page.views import DecisionView, PhotographsView, decision_view, label_view, photographs_view
-from hgld.review.references import References
-from hgld.review.session import NO_CANDIDATE
+from hgld.review.label_lists import LabelLists, Order, View
+from hgld.review.labels import FactBook
+from hgld.review.page.forms import Position, label_action, label_versions
+from hgld.review.page.views import (
+    DecisionView,
+    LabelView,
+    PhotographsView,
+    cluster_views,
+    decision_view,
+    describe_step,
+    history,
+    label_view,
+    photographs_view,
+    review_progress,
+    sentence,
+    undo_title,
+)
+from hgld.review.photographs import LabelPhotographs
+from hgld.review.session import NO_CANDIDATE, StaleError
+from hgld.review.state import FILTERS
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.version import __version__
 
+#: Orders as the annotator reads them.
+ORDER_TITLES: dict[Order, str] = {
+    "table": "as in the clusters",
+    "landmarks": "most landmarks first",
+    "uncertain": "least certain first",
+    "settling": "what settles most first",
+}
+#: Scores in percent that the first suggestion can be asked to be below.
+_SCORES = (30, 50, 70, 90, 95)
+_CACHED_ROWS = 20_000
+#: Rows that are sent in full before and after the current one; those further away are brief.
+_FULL_BEFORE, _FULL_AFTER = 40, 110
+#: A list of all clusters is cut into parts of so many labels; the page shows the part of the current label.
+_MAX_LISTED = 1500
 _MAX_HISTORY = 40
 #: If more rows than this have changed, the whole list is sent, which browsers replace faster.
 _MAX_CHANGED_ROWS = 100
@@ -29,24 +59,47 @@ _MAX_CHANGED_ROWS = 100
 _VERSION_FIELDS = ("label", "focus", "since")
 
 
+@dataclass(frozen=True)
+class References:
+    """Sources of what the page shows of a label besides its row; the guideline for annotators is in Markdown."""
+
+    facts: FactBook
+    guideline: Path | None = None
+    photographs: LabelPhotographs | None = None
+
+
 class PageRenderer:
     """Renders the page of a session."""
 
     def __init__(self, lists: LabelLists, references: References) -> None:
         session = self._session = lists.session
-        self._references = references
+        self._lists, self._references = lists, references
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
         self._environment = page_templates("review")
-        self._macros: Any = self._environment.get_template("parts.html").module
-        self._photograph_macros: Any = self._environment.get_template("photographs.html").module
-        self._lists = ListRenderer(lists, self._environment)
+        self._macros: dict[str, Any] = {
+            name: macro
+            for template in ("parts", "lists", "photographs")
+            for name, macro in vars(self._environment.get_template(f"{template}.html").module).items()
+            if isinstance(macro, Macro)
+        }
+        self._rendered_row = lru_cache(_CACHED_ROWS)(self._render_row)
+
+    def render(self, template: str, **values: Any) -> str:
+        """Return a page made from a template."""
+        return self._environment.get_template(template).render(values)
+
+    def part(self, macro: str, *arguments: object) -> Markup:
+        """Return a part of a page."""
+        html: Markup = self._macros[macro](*arguments)
+        return html
 
     def page(self, position: Position, search: str, theme: str, step: int | None = None) -> str:
-        """Return the whole page."""
+        """Return the whole page, with what was done in a step as a message."""
         session = self._session
         known = step if step in session.state.steps else None
-        return self._environment.get_template("page.html").render(
+        return self.render(
+            "page.html",
             annotator=session.store.annotator,
             position=position,
             search=search,
@@ -84,7 +137,7 @@ class PageRenderer:
         events = session.state.events_after(since)
         kinds = {event.kind for event in events}
         groups = session.groups()
-        parts = {"card": self._card(position, groups), **self._photographs(position)}
+        parts = self._label_parts(position, groups)
         if events:
             parts |= self._summary_parts(position)
         if "group" in kinds:
@@ -93,21 +146,19 @@ class PageRenderer:
         if position.view.cluster is not None:
             changed = {key for key in changed if session.cluster(key) == position.view.cluster}
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
-            parts |= {"head": self._lists.head(position, groups), "list": self._lists.whole_list(position, groups)}
+            parts |= {"head": self._head(position, groups), "list": self._list(position, groups)}
         else:
-            answer["rows"] = self._lists.rows(changed, position, groups)
+            answer["rows"] = {key: self._row(key, position, groups) for key in changed}
         if everything:
             parts |= self._all_parts(position)
         return answer | {"parts": parts}
 
     def rows(self, label_ids: Iterable[str], position: Position) -> dict[str, Any]:
-        """Return rows of the list in full; labels that do not exist are left out.
-
-        Returns:
-            ``last``, id of the last event; ``rows``, rows by label_id.
-        """
-        rows = self._lists.rows(label_ids, position, self._session.groups())
-        return {"last": self._session.state.last_event, "rows": rows}
+        """Return the last event, and rows of the list in full by label_id; labels that do not exist are left out."""
+        session = self._session
+        groups = session.groups()
+        rows = {key: self._row(key, position, groups) for key in label_ids if key in session.labels}
+        return {"last": session.state.last_event, "rows": rows}
 
     def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
         """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
@@ -127,59 +178,39 @@ class PageRenderer:
         ]
         all_labels = {label_id: session.version(label_id) for label_id in label_versions(form)}
         unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
-        return self._part("conflict", rows, path, fields, all_labels, unchanged)
+        return self.part("conflict", rows, path, fields, all_labels, unchanged)
 
-    def render(self, template: str, **values: Any) -> str:
-        """Return a page made from a template."""
-        return self._environment.get_template(template).render(values)
-
-    def photograph_items(self, view: PhotographsView) -> Markup:
-        """Return photographs of a label as list items."""
-        html: Markup = self._photograph_macros.items(view.photographs)
-        return html
-
-    def problem(self, message: str, conflict: Markup, position: Position, theme: str) -> str:
-        """Return a page that says why a form was refused."""
-        template = self._environment.get_template("problem.html")
-        return template.render(message=message, conflict=conflict, position=position, theme=theme)
-
-    def _part(self, macro: str, *arguments: object, **options: object) -> Markup:
-        html: Markup = getattr(self._macros, macro)(*arguments, **options)
-        return html
+    # Parts of the page.
 
     def _all_parts(self, position: Position) -> dict[str, Markup]:
         groups = self._session.groups()
         return {
-            "head": self._lists.head(position, groups),
-            "list": self._lists.whole_list(position, groups),
-            "card": self._card(position, groups),
-            **self._photographs(position),
+            "head": self._head(position, groups),
+            "list": self._list(position, groups),
+            **self._label_parts(position, groups),
             **self._summary_parts(position),
         }
+
+    def _label_parts(self, position: Position, groups: Mapping[str, Group]) -> dict[str, Markup]:
+        """Return the card of the current label, and its photographs if any are shown with labels."""
+        key, photographs = position.label, self._references.photographs
+        parts = {"card": self.part("no_card")}
+        if key:
+            label = label_view(self._session, self._session.labels[key], groups)
+            parts = {"card": self.part("card", label, self._references.facts.facts(key))}
+        if photographs is not None:
+            view = photographs_view(photographs, self._session, key) if key else PhotographsView()
+            parts["photographs"] = self.part("beside_card", view)
+        return parts
 
     def _summary_parts(self, position: Position) -> dict[str, Markup]:
         """Return the parts that change with every event."""
         session = self._session
         return {
-            "status": self._part("status", review_progress(session), session.adjudicating),
-            "clusters": self._lists.places(position),
-            "history": self._part("history", history(session, _MAX_HISTORY), len(session.state.steps), position),
+            "status": self.part("status", review_progress(session), session.adjudicating),
+            "clusters": self._places(position),
+            "history": self.part("history", history(session, _MAX_HISTORY), len(session.state.steps), position),
         }
-
-    def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:
-        if not position.label:
-            return self._part("no_card")
-        label = label_view(self._session, self._session.labels[position.label], groups)
-        return self._part("card", label, self._references.facts.facts(position.label))
-
-    def _photographs(self, position: Position) -> dict[str, Markup]:
-        """Return the part with photographs of the label, if there are any to show with labels."""
-        if self._references.photographs is None:
-            return {}
-        view = PhotographsView()
-        if position.label:
-            view = photographs_view(self._references.photographs, self._session, position.label)
-        return {"photographs": self._photograph_macros.beside_card(view)}
 
     def _groups(self, search: str) -> Markup:
         wanted = search.casefold().strip()
@@ -190,4 +221,101 @@ class PageRenderer:
             if wanted in group.name.casefold() or wanted in group.guideline.casefold()
         }
         versions = {key: self._session.state.field("group", key).version for key in groups}
-        return self._part("groups", matches, versions, ROOTS, groups)
+        return self.part("groups", matches, versions, ROOTS, groups)
+
+    # The list of labels.
+
+    def _list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
+        """Return the rows of the list, those near the current label in full."""
+        everything = label_ids = self._lists.label_ids(position.view)
+        current = label_ids.index(position.label) if position.label in label_ids else 0
+        start = 0
+        if position.view.cluster is None:
+            start = current - current % _MAX_LISTED
+            label_ids, current = everything[start : start + _MAX_LISTED], current - start
+        in_full = set(label_ids[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER])
+        parts = [
+            (title, [self._row(key, position, groups, brief=key not in in_full) for key in keys])
+            for title, keys in self._sections(position.view, label_ids)
+        ]
+        html = self.part("list", parts, position)
+        if len(label_ids) < len(everything):
+            neighbours = [everything[n] if 0 <= n < len(everything) else "" for n in (start - 1, start + _MAX_LISTED)]
+            part = self.part("part_of_list", start, len(label_ids), len(everything), position.view, *neighbours)
+            html = part + html + part
+        return html
+
+    def _sections(self, view: View, label_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """Return the sections of a list, each with its title; a list that goes across clusters has one without."""
+        session = self._session
+        if view.cluster is not None:
+            # Sub-clusters of two clusters that were merged may have the same number.
+            rows = (session.labels[label_id] for label_id in label_ids)
+            by_subcluster = groupby(rows, key=lambda row: (row.cluster, row.subcluster))
+            return [(f"Sub-cluster {number}", [row.label_id for row in part]) for (_, number), part in by_subcluster]
+        if view.order != "table":
+            return [("", list(label_ids))] if label_ids else []
+        by_cluster = groupby(label_ids, key=session.cluster)
+        return [(f"{number} · {session.cluster_name(number)}", [*part]) for number, part in by_cluster]
+
+    def _row(self, label_id: str, position: Position, groups: Mapping[str, Group], *, brief: bool = False) -> Markup:
+        """Return the row of a label, in full or with only what the cursor and the selection need."""
+        label = self._session.labels[label_id]
+        return self._rendered_row(label_view(self._session, label, groups, position.view, brief=brief), brief)
+
+    def _render_row(self, view: LabelView, brief: bool) -> Markup:
+        return self.part("row", view, brief)
+
+    def _head(self, position: Position, groups: Mapping[str, Group]) -> Markup:
+        session, lists, view = self._session, self._lists, position.view
+        filters = self.part(
+            "filters",
+            view,
+            lists.filters,
+            lists.counts(),
+            {key: group.name for key, group in groups.items()},
+            {score: f"below {score} %" for score in _SCORES} if lists.shows_suggestions else {},
+            {order: ORDER_TITLES[order] for order in lists.orders},
+        )
+        candidates = "Opinions" if session.adjudicating else "" if session.blind else "Suggestion"
+        clusters = cluster_views(session)
+        if view.cluster is None:
+            label_ids = lists.label_ids(view)
+            landmarks = sum(session.labels[label_id].landmarks for label_id in label_ids)
+            title = view_title(view, groups), ORDER_TITLES[view.order], len(label_ids), landmarks
+            return self.part("list_head", *title, clusters, position, candidates, filters)
+        (cluster,) = (each for each in clusters if each.number == view.cluster)
+        others = [each for each in clusters if each != cluster]
+        return self.part("head", cluster, others, position, candidates, filters)
+
+    def _places(self, position: Position) -> Markup:
+        """Return the queue, all labels, the filters that match a label, the groups to settle, and the clusters."""
+        session, shown, counts = self._session, position.view.current, self._lists.counts()
+        order: Order = "settling" if "settling" in self._lists.orders else "landmarks"
+        links = [
+            ("Queue", View(filters=("undecided",), order=order), counts["undecided"]),
+            ("All labels", View(), len(session.labels)),
+        ]
+        for name in self._lists.filters:
+            view = View(filters=(name,))
+            if name not in ("undecided", "decided") and (counts[name] or shown == view):
+                links.append((FILTERS[name].title, view, counts[name]))
+        to_settle = self.part("to_settle", session.groups_to_settle(), session.groups())
+        return self.part("views", links, shown) + to_settle + self.part("clusters", cluster_views(session), position)
+
+
+def view_title(view: View, groups: Mapping[str, Group]) -> str:
+    """Return what the labels in a list have in common.
+
+    >>> view_title(View(filters=("undecided", "commented"), below=50, text="wood"), {})
+    'Undecided, commented, suggestion below 50 %, with “wood”'
+    """
+    parts = [FILTERS[name].title.lower() for name in view.filters]
+    if view.group:
+        parts.append(f"in {groups[view.group].name if view.group in groups else view.group}")
+    if view.below is not None:
+        parts.append(f"suggestion below {view.below} %")
+    if view.text:
+        parts.append(f"with “{view.text}”" if parts else f"labels with “{view.text}”")
+    title = ", ".join(parts) or "all labels"
+    return title[0].upper() + title[1:]

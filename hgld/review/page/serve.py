@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +20,16 @@ from hgld.review.adjudication import (
     require_replaceable,
     write_adjudication,
 )
-from hgld.review.labels import ReviewLabel, review_labels
+from hgld.review.labels import FactBook, find_inputs, review_labels
 from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
 from hgld.review.opinions import Opinions, read_opinions, require_other_file, with_opinions
 from hgld.review.page.app import review_app
-from hgld.review.references import References, find_inputs, open_references
+from hgld.review.page.render import References
+from hgld.review.photographs import open_photographs
 from hgld.review.session import ReviewSession
 from hgld.review.state import ReviewState, current_decisions
-from hgld.review.store import open_store, read_store
+from hgld.review.store import EventStore, open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
-from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
 
 log = logging.getLogger(__name__)
@@ -79,31 +79,18 @@ def _obsolete_changes(session: ReviewSession) -> Iterator[str]:
             yield f"{label.label} ({label_id}), moved to cluster {field.value['cluster']}"
 
 
-def serve_session(
-    labels: Iterable[ReviewLabel],
-    groups: Sequence[Group],
+def _serve(
+    open_session: Callable[[EventStore], ReviewSession],
     store: Path,
     annotator: str,
     config: ServerConfig,
     references: References,
-    *,
     on_address: Callable[[str], None],
-    decisions: Iterable[Decision] = (),
-    changed_groups: Sequence[Group] = (),
-    group_problems: Mapping[str, str] | None = None,
-    blind: bool = False,
 ) -> None:
-    """Serve the page of a session until SIGINT or SIGTERM.
-
-    ``decisions`` and ``changed_groups`` count for labels and groups that were never touched in the store.
-    """
+    """Serve the page of a session until SIGINT or SIGTERM."""
     keys = PageKeys()
     with listen(config, store) as listener, open_store(store, annotator) as event_store:
-        session = ReviewSession(labels, groups, event_store, group_problems=group_problems, blind=blind)
-        session.import_decisions(decisions, changed_groups)
-        if not session.adjudicating:
-            log_table_changes(session)
-        app = review_app(session, references, keys, host_names=[config.host])
+        app = review_app(open_session(event_store), references, keys, host_names=[config.host])
         serve_page(app, keys, listener, config, on_address=on_address)
 
 
@@ -129,15 +116,14 @@ def serve_review(
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
         config: Where to serve.
-        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
+        on_address: Called with addresses that admit a browser, see :func:`hgld.pages.server.serve_page`.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
         taxonomy: Groups; by default those that come with hgld.
         decisions: Decisions to start from, for labels that were never touched in the store, with the taxonomy beside
             it if groups were renamed or proposed.
         blind: Whether to hide suggestions and to record decisions as blind.
-        images: Table of ``hgld index-images``, to show photographs; see
-            :func:`hgld.review.photographs.open_photographs`.
+        images: Table of ``hgld index-images``, to show photographs.
         image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
 
     Raises:
@@ -148,21 +134,18 @@ def serve_review(
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = inputs.read_groups()
     tables = inputs.read_tables()
-    labels = review_labels(*tables)
     added = changed_groups(decisions) if decisions else []
     initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
-    serve_session(
-        labels,
-        groups,
-        store,
-        annotator,
-        config,
-        open_references(inputs, *tables[1:], images, image_landmarks),
-        on_address=on_address,
-        decisions=initial,
-        changed_groups=added,
-        blind=blind,
-    )
+    photographs = open_photographs(images, inputs.clean, image_landmarks)
+
+    def open_session(event_store: EventStore) -> ReviewSession:
+        session = ReviewSession(review_labels(*tables), groups, event_store, blind=blind)
+        session.import_decisions(initial, added)
+        log_table_changes(session)
+        return session
+
+    references = References(FactBook(*tables[1:]), inputs.guideline, photographs)
+    _serve(open_session, store, annotator, config, references, on_address)
 
 
 def adjudicate_on_page(
@@ -186,21 +169,20 @@ def adjudicate_on_page(
     proposed groups that mean the same can be merged. If the annotators differ only in names of groups, the page shows
     the labels of these groups.
 
+    Inputs are as for :func:`serve_review` and :func:`hgld.review.adjudication.adjudicate_files`.
+
     Args:
-        first: Decisions of one annotator, in a file named after the annotator, with the taxonomy beside it if the
-            annotator renamed or proposed groups.
-        second: Decisions of the other annotator, likewise.
-        out: File of decisions to write; see :func:`hgld.review.adjudication.write_adjudication`. If groups were
-            changed, their taxonomy is written beside it, as ``final.taxonomy.csv`` beside ``final.csv``.
+        first: Decisions of one annotator.
+        second: Decisions of the other annotator.
+        out: File of decisions to write.
         clusters: ``clusters`` table, with ``clean.parquet`` beside it.
         store: Event store of the adjudication; created if it does not exist.
         annotator: Name of the person who adjudicates.
         config: Where to serve.
-        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
+        on_address: Called with addresses that admit a browser.
         taxonomy: Original groups; by default those that come with hgld.
-        images: Table of ``hgld index-images``, to show photographs; see
-            :func:`hgld.review.photographs.open_photographs`.
-        image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
+        images: Table of ``hgld index-images``, to show photographs.
+        image_landmarks: Files with the landmark of each image.
         force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
 
     Returns:
@@ -228,16 +210,14 @@ def adjudicate_on_page(
     if not force:
         earlier = final_taxonomy.with_survivors(_earlier_decisions(out))
         require_replaceable(out, adjudication, earlier, annotator)
-    serve_session(
-        to_adjudicate,
-        merged.groups,
-        store,
-        annotator,
-        config,
-        open_references(inputs, *tables[1:], images, image_landmarks),
-        on_address=on_address,
-        group_problems={conflict.key: conflict.problem for conflict in merged.conflicts},
-    )
+    problems = {conflict.key: conflict.problem for conflict in merged.conflicts}
+    photographs = open_photographs(images, inputs.clean, image_landmarks)
+
+    def open_session(event_store: EventStore) -> ReviewSession:
+        return ReviewSession(to_adjudicate, merged.groups, event_store, group_problems=problems)
+
+    references = References(FactBook(*tables[1:]), inputs.guideline, photographs)
+    _serve(open_session, store, annotator, config, references, on_address)
 
     adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
     return write_adjudication(
@@ -253,11 +233,7 @@ def adjudicate_on_page(
 
 
 def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path) -> MergedTaxonomy:
-    """Add the groups that only decisions to be kept in the output refer to.
-
-    Raises:
-        InputError: Such a group is not in the taxonomy beside the output either.
-    """
+    """Add the groups that only decisions to be kept in the output refer to."""
     kept = kept_decisions(_earlier_decisions(out), opinions)
     missing = {row.group for row in kept if row.group is not None} - merged.keys
     added = [group for group in changed_groups(out) if group.key in missing]

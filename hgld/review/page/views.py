@@ -1,17 +1,21 @@
-"""Plain data for the templates: labels, clusters and decisions as the page shows them."""
+"""Plain data for the templates: labels, clusters, decisions, the history and the progress as the page shows them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice, pairwise
+from statistics import median
 from typing import Any
 
-from hgld.review.actions import Candidate
+from hgld.errors import counted
 from hgld.review.label_lists import View
 from hgld.review.labels import ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs, Photograph
-from hgld.review.session import ReviewSession
+from hgld.review.session import Candidate, ReviewSession
+from hgld.review.state import Event
 from hgld.taxonomy.groups import Group
 
 #: Number of photographs beside the card.
@@ -20,17 +24,14 @@ N_PHOTOGRAPHS = 6
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """A decision, an opinion or a suggestion.
+    """A decision, an opinion or a suggestion; texts are empty where there is none.
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
-        group: Name of the group, or empty.
-        annotator: Annotator of an opinion, or empty.
         comment: Comment, or evidence for a suggestion.
-        score: Probability of a suggestion in percent, or empty.
+        score: Probability of a suggestion in percent.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
-        guideline: What belongs to the group; empty without one.
     """
 
     decision: str | None
@@ -50,20 +51,13 @@ class LabelView:
     Rows far from the current label are brief: they have the values without a default.
 
     Args:
-        label_id: Id of the label.
-        label: Text of the label.
-        version: Version of the label.
         seen: Version and id, which a form sends back.
-        decision: Present decision.
         certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
         view: View of the list as the query of an address; empty in the list of the label's cluster.
-        landmarks: Number of landmarks.
-        parents: Labels of the superclasses.
         examples: Names and URLs of example categories.
         candidates: Opinions or suggestions to choose from.
         has_opinions: Whether the candidates are opinions.
         cluster: Number of the label's cluster in a list of all clusters, else None.
-        cluster_name: Name of that cluster, else empty.
     """
 
     label_id: str
@@ -84,7 +78,7 @@ class LabelView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """An entry in the list of clusters; ``counts`` are those of :class:`hgld.review.decided_labels.DecidedLabels`."""
+    """An entry in the list of clusters; ``counts`` are those of :class:`hgld.review.state.DecidedLabels`."""
 
     number: int
     name: str
@@ -171,15 +165,11 @@ def decision_view(value: Any, groups: Mapping[str, Group]) -> DecisionView:
 
 def cluster_views(session: ReviewSession) -> list[ClusterView]:
     """Return all clusters that have labels."""
-    counts, names = session.counts, session.state.fields("name")
+    counts = session.counts.counts
+    versions = {number: session.state.field("name", str(number)).version for number in session.counts.members}
     return [
-        ClusterView(
-            number,
-            session.cluster_name(number),
-            counts.of_cluster(number),
-            names[str(number)].version if str(number) in names else 0,
-        )
-        for number in counts.members
+        ClusterView(number, session.cluster_name(number), counts[number], version)
+        for number, version in versions.items()
     ]
 
 
@@ -204,3 +194,161 @@ def photographs_view(
     end = start + len(items)
     text = session.labels[label_id].label
     return PhotographsView(label_id, text, tuple(items), total, landmarks, end if items and end < total else None)
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step in the history."""
+
+    step: int
+    at: datetime
+    text: str
+    can_undo: bool
+
+
+def history(session: ReviewSession, limit: int) -> list[StepView]:
+    """Return the last steps, newest first."""
+    steps = islice(reversed(session.state.steps), limit)
+    return [
+        StepView(step, session.state.steps[step][0].at, describe_step(session, step), session.state.can_undo(step))
+        for step in steps
+    ]
+
+
+def describe_step(session: ReviewSession, step: int) -> str:
+    """Return a description of what a step did."""
+    state = session.state
+    events = state.steps[step]
+    first = events[0]
+    undone = state.undone_step(first)
+    if undone is not None:
+        was_undone = False
+        while (before := state.undone_step(state.steps[undone][0])) is not None:
+            undone, was_undone = before, not was_undone
+        return f"{'redone' if was_undone else 'undone'}: {describe_step(session, undone)}"
+    if first.kind == "decision":
+        return f"{_label_names(session, events)}: {_decisions(session, events)}"
+    if first.kind == "group":
+        return _describe_group(session, first)
+    moved = [event for event in events if event.kind == "cluster"]
+    if not moved:
+        return f"cluster {first.key} renamed to {first.new['name']}"
+    return f"{_label_names(session, moved)}: moved to cluster {moved[0].new['cluster']}"
+
+
+def undo_title(session: ReviewSession, step: int) -> str:
+    """Return what the button is called that undoes a step: Redo if the step undid another one."""
+    return "Redo" if describe_step(session, step).startswith("undone: ") else "Undo"
+
+
+def sentence(text: str) -> str:
+    """Return a description with a capital letter and a full stop.
+
+    >>> sentence("undone: lake: drop")
+    'Undone: lake: drop.'
+    """
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _describe_group(session: ReviewSession, event: Event) -> str:
+    original = {group.key: group.name for group in session.taxonomy}
+    old_name = (event.old or {}).get("name") or original.get(event.key)
+    if "merged_into" in event.new:
+        old_name = old_name or event.key
+        into = event.new["merged_into"]
+        groups = session.groups()
+        return f"group {old_name} merged into {groups[into].name if into in groups else into}"
+    if old_name is None:
+        return f"group {event.new['name']} added"
+    return f"group {old_name} renamed to {event.new['name']}"
+
+
+def _label_names(session: ReviewSession, events: Sequence[Event]) -> str:
+    """Return the label of the first event, and the number of the others."""
+    key = events[0].key
+    name = session.labels[key].label if key in session.labels else key
+    return name if len(events) == 1 else f"{name} and {len(events) - 1:,} more"
+
+
+def _decisions(session: ReviewSession, events: Sequence[Event]) -> str:
+    groups = session.groups()
+    texts = {_describe_decision(decision_view(session.with_present_group(event.new), groups)) for event in events}
+    return texts.pop() if len(texts) == 1 else f"{len(texts)} different decisions"
+
+
+def _describe_decision(view: DecisionView) -> str:
+    if view.decision == "group":
+        return view.group
+    if view.decision is None:
+        return "comment" if view.comment else "undecided"
+    return f"{view.decision}, perhaps {view.group}" if view.group else view.decision
+
+
+#: Number of recent steps that give the pace, and the least number to estimate it from.
+_PACE_STEPS, _MIN_STEPS = 40, 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewProgress:
+    """Progress in numbers.
+
+    Args:
+        counts: Numbers of labels and landmarks, those of :class:`hgld.review.state.DecidedLabels`.
+        seconds_left: Time left at the recent pace, in seconds; None if there are too few steps.
+        groups_to_settle: Number of groups on which annotators differ, in an adjudication.
+    """
+
+    counts: Counter[str]
+    seconds_left: float | None
+    groups_to_settle: int = 0
+
+    @property
+    def open(self) -> str:
+        """What is open although it was decided or is no label; empty if nothing is.
+
+        >>> ReviewProgress(Counter(unsure=1), None, groups_to_settle=2).open
+        '1 unsure label, 2 groups to settle'
+        """
+        unsure, groups = self.counts["unsure"], self.groups_to_settle
+        parts = [counted(unsure, "unsure label")] if unsure else []
+        parts += [f"{counted(groups, 'group')} to settle"] if groups else []
+        return ", ".join(parts)
+
+    @property
+    def time_left(self) -> str:
+        """Time left in hours and minutes; empty if unknown or if everything is decided.
+
+        >>> ReviewProgress(Counter(labels=10), 5400).time_left
+        '1 h 30 min'
+        """
+        if self.seconds_left is None or self.counts["decided"] == self.counts["labels"]:
+            return ""
+        minutes = max(1, round(self.seconds_left / 60))
+        return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
+
+
+def review_progress(session: ReviewSession) -> ReviewProgress:
+    """Return the progress of a session."""
+    counts = session.counts.counts[None]
+    last_steps = list(islice(reversed(session.state.steps.values()), 2 * _PACE_STEPS))
+    pace = seconds_per_label(last_steps[::-1])
+    seconds_left = None if pace is None else pace * (counts["labels"] - counts["decided"])
+    return ReviewProgress(counts, seconds_left, len(session.groups_to_settle()))
+
+
+def seconds_per_label(steps: Sequence[Sequence[Event]]) -> float | None:
+    """Return the recent pace: the median over steps, so that pauses and decisions on many labels have little weight.
+
+    Args:
+        steps: Events of the last steps in order. The time of a step runs from the step before it and is shared by its
+            labels.
+
+    Returns:
+        Seconds per label; None if there are too few steps.
+    """
+    paces = []
+    for previous, step in pairwise(steps):
+        first = step[0]
+        if first.kind == "decision" and first.undoes is None and first.new and first.new["decision"]:
+            paces.append((first.at - previous[-1].at).total_seconds() / len(step))
+    return max(0.0, median(paces[-_PACE_STEPS:])) if len(paces) >= _MIN_STEPS else None

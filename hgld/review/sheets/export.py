@@ -10,8 +10,7 @@ from pathlib import Path
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
 from hgld.io.files import file_digests, finish_replacing, replace_together
 from hgld.io.locks import exclusive_lock
-from hgld.review.labels import review_labels
-from hgld.review.references import find_inputs
+from hgld.review.labels import find_inputs, review_labels
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
 from hgld.review.sheets.workbook import read_workbook, write_workbook

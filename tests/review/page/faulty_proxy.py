@@ -40,7 +40,8 @@ class FaultyProxy:
                     self.send_error(500)
                     return
                 server = HTTPConnection(parts.hostname or "", parts.port, timeout=30)
-                server.request(self.command, self.path, body, dict(self.headers))
+                headers = {name: text for name, text in self.headers.items() if name.lower() != "accept-encoding"}
+                server.request(self.command, self.path, body, headers)
                 answer = server.getresponse()
                 content = answer.read()
                 if fault == "no-json":

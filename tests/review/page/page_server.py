@@ -1,4 +1,4 @@
-"""A command that serves the review page, as tests start, use and stop it."""
+"""The review page as tests start, use and stop it: in their process, in a thread of it, or served by the command."""
 
 from __future__ import annotations
 
@@ -8,29 +8,69 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
+from starlette.testclient import TestClient
+
 from hgld.pages.access import PageKeys
 from hgld.pages.server import page_server
-from hgld.review.labels import review_labels
+from hgld.resources import annotation_file
+from hgld.review.labels import FactBook, ReviewLabel, review_labels
 from hgld.review.page.app import review_app
-from hgld.review.references import References, find_inputs, open_references
+from hgld.review.page.render import References
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
-from tests.review.page.clients import REFERENCES
+from hgld.taxonomy.groups import Group, read_taxonomy
+from tests.review.conftest import Label, clean_table, clusters_table
+
+HOME = "http://127.0.0.1:8000"
+#: The guideline that comes with hgld, and no facts about labels.
+REFERENCES = References(FactBook(clean_table([])), annotation_file("guideline.md"))
 
 
-class Server:
-    """A command that serves the page, in a process of its own.
+def open_client(
+    session: ReviewSession, keys: PageKeys | None = None, *, references: References = REFERENCES
+) -> TestClient:
+    """Return a browser without a screen that has used the printed address of a session."""
+    keys = keys or PageKeys()
+    client = TestClient(review_app(session, references, keys), base_url=HOME)
+    client.post("/open", data={"key": keys.key})
+    return client
+
+
+def made(*labels: Label) -> list[ReviewLabel]:
+    """Return labels as they are reviewed."""
+    return review_labels(clusters_table(labels), clean_table(labels))
+
+
+class _Page:
+    """A served page, with a browser without a screen that it admits.
 
     Attributes:
         home: Address of the page without a key.
         address: Address that admits one browser.
+    """
+
+    def __init__(self, home: str) -> None:
+        self.home = self.address = home
+        self.cookies = CookieJar()
+        self._opener = build_opener(HTTPCookieProcessor(self.cookies))
+
+    def get(self, path: str) -> str:
+        with self._opener.open(self.home + path) as answer:
+            return str(answer.read().decode())
+
+    def post(self, path: str, **fields: str) -> None:
+        self._opener.open(self.home + path, urlencode(fields).encode()).close()
+
+
+class Server(_Page):
+    """A command that serves the page, in a process of its own.
 
     Args:
         arguments: Command of hgld and its arguments.
@@ -42,17 +82,12 @@ class Server:
         self.process = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self._output = self.process.stdout
-        self._opener = build_opener(HTTPCookieProcessor())
         first = self._output.readline().strip()
         assert first.startswith("http://127.0.0.1:"), first + self._output.read()
-        self.home = first.partition("open?key=")[0]
-        self._exchange(first)
+        super().__init__(first.partition("open?key=")[0])
+        self._opener.open(self.home + "open", urlsplit(first).query.encode()).close()
         assert "works once" in self._output.readline()
         self.address = self._output.readline().split()[-1]
-
-    def _exchange(self, address: str) -> None:
-        """Use the key in an address for the requests of this class."""
-        self._opener.open(self.home + "open", urlsplit(address).query.encode()).close()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
@@ -60,49 +95,20 @@ class Server:
         self.process.wait(15)
         self._output.close()
 
-    def get(self, path: str) -> str:
-        """Return a page."""
-        with self._opener.open(self.home + path) as answer:
-            return str(answer.read().decode())
 
-    def post(self, path: str, **fields: str) -> None:
-        """Send a form from another browser."""
-        self._opener.open(self.home + path, urlencode(fields).encode()).close()
-
-
-class ServedSession:
-    """The page of a session in a thread of the test, which starts sooner than a command.
-
-    Attributes:
-        home: Address of the page without a key.
-        address: Address that admits one browser.
-
-    Args:
-        session: Session to serve.
-        references: What the page shows besides.
-    """
+class ServedSession(_Page):
+    """The page of a session in a thread of the test, which starts sooner than a command."""
 
     def __init__(self, session: ReviewSession, references: References = REFERENCES) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.home = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        super().__init__(f"http://127.0.0.1:{self._listener.getsockname()[1]}/")
         keys = PageKeys()
         self.app = review_app(session, references, keys)
         self._server = page_server(self.app)
         self._thread = threading.Thread(target=self._server.run, args=[[self._listener]])
         self._thread.start()
-        self.cookies = CookieJar()
-        self._opener = build_opener(HTTPCookieProcessor(self.cookies))
-        self._opener.open(f"{self.home}open", urlencode({"key": keys.key}).encode()).close()
+        self.post("open", key=keys.key)
         self.address = f"{self.home}open?key={keys.key}"
-
-    def get(self, path: str) -> str:
-        """Return a page."""
-        with self._opener.open(self.home + path) as answer:
-            return str(answer.read().decode())
-
-    def post(self, path: str, **fields: str) -> None:
-        """Send a form from another browser."""
-        self._opener.open(self.home + path, urlencode(fields).encode()).close()
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -111,13 +117,17 @@ class ServedSession:
 
 
 @contextmanager
-def serve_clusters(clusters: Path, images: Path | None = None) -> Iterator[ServedSession]:
-    """Serve the review of a ``clusters`` table, as the command does, in a thread of the test."""
-    inputs = find_inputs(clusters)
-    tables = inputs.read_tables()
-    with open_store(clusters.parent / "review" / "ada.sqlite", "ada") as store:
-        session = ReviewSession(review_labels(*tables), inputs.read_groups(), store)
-        served = ServedSession(session, open_references(inputs, *tables[1:], images))
+def serve(
+    folder: Path,
+    labels: Sequence[ReviewLabel],
+    groups: Sequence[Group] | None = None,
+    references: References = REFERENCES,
+    group_problems: Mapping[str, str] | None = None,
+) -> Iterator[ServedSession]:
+    """Serve the review of labels in a thread of the test, by default with the groups that come with hgld."""
+    groups = read_taxonomy(annotation_file("taxonomy.csv")) if groups is None else groups
+    with open_store(folder / "ada.sqlite", "ada") as store:
+        served = ServedSession(ReviewSession(labels, groups, store, group_problems=group_problems), references)
         try:
             yield served
         finally:

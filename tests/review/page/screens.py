@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+from selenium.webdriver import Chrome
 
 
 class Screen(NamedTuple):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver import ActionChains, Chrome, Keys
+from selenium.webdriver.remote.webelement import WebElement
 
 WAIT_S = 8
 
@@ -30,15 +29,17 @@ class Tab:
         browser.switch_to.new_window("tab")
         self.handle = browser.current_window_handle
         browser.get_log("browser")  # type: ignore[no-untyped-call]
-        browser.get(address)
+        self.go_to(address)
+
+    def go_to(self, address: str) -> None:
+        """Open an address, and wait until the script shows the current row."""
+        self.browser.get(address)
         wait_for(lambda: bool(self.texts(".row.current")), True)
 
     def focus(self) -> None:
         self.browser.switch_to.window(self.handle)
 
     def press(self, *keys: str, shift: bool = False, control: bool = False) -> None:
-        from selenium.webdriver import ActionChains, Keys
-
         held = [key for key, is_held in ((Keys.SHIFT, shift), (Keys.CONTROL, control)) if is_held]
         actions = ActionChains(self.browser)
         for key in held:

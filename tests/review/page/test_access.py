@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from starlette.testclient import TestClient
 
 from hgld.pages.access import PageKeys
 from hgld.review.page.app import review_app
 from hgld.review.session import ReviewSession
-from tests.review.page.clients import HOME, REFERENCES, open_client
-from tests.review.sessions import open_session
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite") as session:
-        yield session
+from tests.review.page.page_server import HOME, REFERENCES, open_client
 
 
 def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
@@ -132,3 +122,12 @@ def test_requests_from_our_own_pages_are_answered(session: ReviewSession, host: 
     cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
     assert client.get("/", headers=headers).status_code == 200
+
+
+def test_answers_are_compressed_for_browsers_that_ask_for_it(client: TestClient) -> None:
+    plain, compressed = (client.get("/", headers={"accept-encoding": name}) for name in ("identity", "gzip"))
+    assert compressed.text == plain.text
+    assert int(compressed.headers["content-length"]) < len(plain.content) / 3
+    assert (compressed.headers["content-encoding"], compressed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    same = ("content-type", "content-security-policy", "cache-control", "referrer-policy")
+    assert [compressed.headers[name] for name in same] == [plain.headers[name] for name in same]

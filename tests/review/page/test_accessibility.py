@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import pytest
+from selenium.webdriver import Chrome
 
-from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
-from hgld.taxonomy.decisions import Decision, write_decisions
+from hgld.review.labels import FactBook
+from hgld.review.opinions import Opinions, with_opinions
+from hgld.taxonomy.decisions import Decision
 from tests.axe import violations
-from tests.review.conftest import Label, clean_table, clusters_table
-from tests.review.page.page_server import ServedSession, Server, serve_clusters
-from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
+from tests.review.conftest import NOON, Label, clean_table
+from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
+from tests.review.page.screens import (
+    BROKEN_WORDS,
+    DESKTOP,
+    PHONE,
+    SCREENS,
+    SMALL_PHONE,
+    ZOOMED,
+    Screen,
+    no_script,
+    shown_on,
+)
 from tests.review.page.tab import wait_for
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
 
 LABELS = (
     Label("Q1", "lake", 1, 1, train=5, group="lake"),
@@ -27,7 +34,6 @@ LABELS = (
     Label("Q3", "湖 بحيرة", 1, 2, train=3),
     Label("Q4", "chapel", 2, 3, train=1, group="church"),
 )
-NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 #: What is open on the page: a script that opens it, if it is not open already.
 OPEN = {
@@ -59,32 +65,24 @@ const reveal = selector => {
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("accessibility")
-    write_table(folder / "clusters.parquet", CLUSTERS, clusters_table(LABELS), Provenance("test"))
-    write_table(folder / "clean.parquet", CLEAN, clean_table(LABELS), Provenance("test"))
-    return folder / "clusters.parquet"
-
-
-@pytest.fixture(scope="module")
-def server(clusters: Path, browser: Chrome) -> Iterator[ServedSession]:
-    with serve_clusters(clusters) as served:
+def server(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterator[ServedSession]:
+    references = replace(REFERENCES, facts=FactBook(clean_table(LABELS)))
+    with serve(tmp_path_factory.mktemp("review"), made(*LABELS), references=references) as served:
         served.post("decide", choose="drop", focus="0:Q3", comment="why")
         browser.get(served.address)
         yield served
 
 
 @pytest.fixture(scope="module")
-def adjudication(clusters: Path, browser: Chrome) -> Iterator[Server]:
-    for name, group in (("ada", "lake"), ("ben", "river")):
-        rows = [Decision(f"Q{n}", LABELS[n - 1].label, "group", group, name, NOON) for n in (1, 2, 4)]
-        write_decisions(clusters.parent / f"{name}.csv", rows)
-    files = [str(clusters.parent / f"{name}.csv") for name in ("ada", "ben")]
-    out = str(clusters.parent / "final.csv")
-    started = Server(["adjudicate", *files, "--out", out, "--clusters", str(clusters), "--annotator", "cleo"])
-    browser.get(started.address)
-    yield started
-    started.stop()
+def adjudication(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterator[ServedSession]:
+    opinions = [
+        Opinions(name, {key: Decision(key, key, "group", group, name, NOON) for key in ("Q1", "Q2", "Q4")})
+        for name, group in (("ada", "lake"), ("ben", "river"))
+    ]
+    labels = with_opinions(made(*LABELS), opinions, {"Q1", "Q2", "Q4"})
+    with serve(tmp_path_factory.mktemp("adjudication"), labels) as served:
+        browser.get(served.address)
+        yield served
 
 
 #: Screens on which the sheet with the current label is open from the start.
@@ -104,18 +102,18 @@ def test_page_on_a_phone(browser: Chrome, server: ServedSession, screen: Screen)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screen", WITH_OPEN_SHEET, ids=str, indirect=True)
+@pytest.mark.parametrize("screen", [DESKTOP, SMALL_PHONE], ids=str, indirect=True)
 def test_page_with_whatever_is_open(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     found = {}
     for name, script in OPEN.items():
         browser.get(server.home)
         browser.execute_script(_HELPERS + script)
-        found[name] = violations(browser)
+        found[name] = violations(browser, dark=name == "nothing")  # test_text_contrast knows all pairs of colours
     assert found == {name: [] for name in OPEN}
 
 
 @pytest.mark.slow
-def test_adjudication(browser: Chrome, adjudication: Server, screen: Screen) -> None:
+def test_adjudication(browser: Chrome, adjudication: ServedSession, screen: Screen) -> None:
     browser.get(adjudication.home)
     assert violations(browser) == []
 

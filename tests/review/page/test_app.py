@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,30 +10,19 @@ import pytest
 from starlette.testclient import TestClient
 
 from hgld.pages.templates import template_folder
-from hgld.review.actions import LabelAction
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.opinions import Opinions, with_opinions
-from hgld.review.page.position import Position, position_of_step
-from hgld.review.session import ReviewSession
+from hgld.review.page.forms import Position, position_of_step
+from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision
-from tests.review.page.clients import open_client
-from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
+from tests.review import sessions
+from tests.review.page.page_server import open_client
+from tests.review.sessions import GROUPS, decide, label, open_session
 
 TEMPLATES = [template_folder(name) for name in ("pages", "review")]
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite", [*LABELS, label(6, NASTY)]) as session:
-        yield session
-
-
-@pytest.fixture
-def client(session: ReviewSession) -> TestClient:
-    """A browser that has opened the printed address."""
-    return open_client(session)
+LABELS = [*sessions.LABELS, label(6, NASTY)]
 
 
 def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: TestClient) -> None:

@@ -11,7 +11,6 @@ from starlette.testclient import TestClient
 
 from hgld.review.labels import Suggestion
 from hgld.review.session import ReviewSession
-from tests.review.page.clients import open_client
 from tests.review.sessions import label, open_session
 
 #: A reason that stands nowhere else, and a score that would be shown as 87 %.
@@ -22,11 +21,6 @@ SUGGESTED = [replace(label(n), suggestions=(Suggestion("lake", 0.87, "because-of
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewSession]:
     with open_session(tmp_path / "ada.sqlite", SUGGESTED, blind=request.param) as session:
         yield session
-
-
-@pytest.fixture
-def client(session: ReviewSession) -> TestClient:
-    return open_client(session)
 
 
 def test_suggestions_leak_nowhere(client: TestClient, session: ReviewSession) -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
 import pytest
+from selenium.webdriver import Chrome
 
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
 from tests.review.page.tab import open_tab, wait_for
 from tests.test_storage import mounted
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
 
 LABELS = tuple(Label(f"Q{number}", f"label {number}", 1, 1) for number in range(1, 5))
 

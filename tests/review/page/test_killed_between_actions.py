@@ -1,21 +1,18 @@
-"""A session by keyboard alone, whose server is killed after every action that the page has shown as done."""
+"""A session by keyboard alone, whose server is killed as soon as the page has shown an action as done."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver import Chrome, Keys
 
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
 from tests.review.page.screens import DESKTOP, shown_on
-from tests.review.page.tab import Tab, wait_for
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+from tests.review.page.tab import Tab, open_tab, wait_for
 
 LABELS = (
     Label("Q1", "lake", 1, 1, train=5, group="lake"),
@@ -38,8 +35,6 @@ def clusters_are(*names: str) -> Callable[[Tab], bool]:
 def test_what_was_shown_as_done_is_there_after_every_kill(
     browser: Chrome, tables: Callable[..., Path], tmp_path: Path
 ) -> None:
-    from selenium.webdriver import Keys
-
     command = ["review", str(tables(LABELS)), "--annotator", "ada"]
     actions: list[tuple[list[tuple[str, ...]], Callable[[Tab], bool]]] = [
         ([(Keys.ENTER,)], decided(Q1="✓ lake")),
@@ -56,20 +51,17 @@ def test_what_was_shown_as_done_is_there_after_every_kill(
         ([("z",), ("z",)], decided(Q1="✓ lake", Q2="✕ drop")),
         ([("y",)], decided(Q1="✓ lake", Q2="✕ drop", Q3="✓ Quay")),
     ]
-    first = browser.current_window_handle
-    for keys, is_done in actions:
-        server = Server(command)
-        tab = Tab(browser, server.address)
-        try:
-            with shown_on(browser, DESKTOP):
+    server = Server(command)
+    try:
+        with open_tab(browser, server.address, [""]) as tab, shown_on(browser, DESKTOP):
+            for number, (keys, is_done) in enumerate(actions):
                 for several in keys:
                     tab.press(*several)
                 wait_for(lambda: is_done(tab), True)  # noqa: B023
-                server.stop(signal.SIGKILL)
-                server = Server(command)
-                browser.get(server.address)
-                wait_for(lambda: is_done(tab), True)  # noqa: B023
-        finally:
-            tab.close()
-            browser.switch_to.window(first)
-            server.stop()
+                if number % 2:  # a start takes seconds
+                    server.stop(signal.SIGKILL)
+                    server = Server(command)
+                    tab.go_to(server.address)
+                    wait_for(lambda: is_done(tab), True)  # noqa: B023
+    finally:
+        server.stop()

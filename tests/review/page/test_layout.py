@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.actions.pointer_input import PointerInput
+from selenium.webdriver.remote.webelement import WebElement
 
-from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
-from tests.review.conftest import Label, clean_table, clusters_table
-from tests.review.page.page_server import ServedSession, serve_clusters
+from tests.review.conftest import Label
+from tests.review.page.page_server import ServedSession, made, serve
 from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, SMALL_PHONE, ZOOMED, Screen, shown_on
-from tests.review.page.tab import Tab, wait_for
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
+from tests.review.page.tab import Tab, open_tab, wait_for
 
 LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenfabrik " + "with a very long name " * 6
-LABELS = (
+LABELS = made(
     Label("Q1", LONG, 1, 1, train=5, group="government building"),
     Label("Q2", "湖 بحيرة", 1, 1, train=4, group="lake"),
     Label("Q3", "unincorporated area", 1, 1, train=3, group="rail transportation", score=0.9),
@@ -49,10 +46,7 @@ return [...document.querySelectorAll("button, summary, select, input:not([type=c
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterator[ServedSession]:
-    folder: Path = tmp_path_factory.mktemp("layout")
-    write_table(folder / "clusters.parquet", CLUSTERS, clusters_table(LABELS), Provenance("test"))
-    write_table(folder / "clean.parquet", CLEAN, clean_table(LABELS), Provenance("test"))
-    with serve_clusters(folder / "clusters.parquet") as served:
+    with serve(tmp_path_factory.mktemp("layout"), LABELS) as served:
         browser.get(served.address)
         yield served
 
@@ -69,21 +63,13 @@ def screen(request: pytest.FixtureRequest) -> Screen:
 
 @pytest.fixture
 def tab(browser: Chrome, server: ServedSession, screen: Screen) -> Iterator[Tab]:
-    first = browser.current_window_handle
-    opened = Tab(browser, server.home)
-    with shown_on(browser, screen):  # this tab only
-        browser.get(server.home + "?label=Q1")
-        wait_for(lambda: bool(opened.texts(".row.current")), True)
+    with open_tab(browser, server.home) as opened, shown_on(browser, screen):  # this tab only
+        opened.go_to(server.home + "?label=Q1")
         yield opened
-    assert opened.close() == []
-    browser.switch_to.window(first)
 
 
 def tap(tab: Tab, element: WebElement) -> None:
     """Touch an element in its middle, which must be on the screen."""
-    from selenium.webdriver.common.actions.action_builder import ActionBuilder
-    from selenium.webdriver.common.actions.pointer_input import PointerInput
-
     assert tab.browser.execute_script(REACHED, element), element.get_attribute("outerHTML")
     finger = PointerInput("touch", "finger")  # type: ignore[no-untyped-call]
     actions = ActionBuilder(tab.browser, mouse=finger)
@@ -113,8 +99,6 @@ def test_decisions_by_touch(tab: Tab, screen: Screen) -> None:
 
 @pytest.mark.slow
 def test_decisions_by_keyboard_without_keys_of_one_character(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press(Keys.TAB)
     focused = "return document.activeElement.matches(arguments[0])"
     for _ in range(60):
@@ -159,8 +143,6 @@ def test_words_are_not_broken(tab: Tab) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", [PHONE], ids=str, indirect=True)
 def test_drawer_closes_once_something_is_chosen_in_it(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     drawer = tab.find("#clusters")
     choices: list[Callable[[], None]] = [
         lambda: tap(tab, tab.find("#clusters a[data-cluster]")),

@@ -14,10 +14,8 @@ from starlette.routing import Route
 
 from hgld.pages import requests
 from hgld.pages.templates import template_folder
-from hgld.review.actions import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE
-from hgld.review.session import ReviewSession
-from tests.review.page.clients import open_client
-from tests.review.page.page_server import ServedSession
+from hgld.review.session import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE, ReviewSession
+from tests.review.page.page_server import ServedSession, open_client
 from tests.review.sessions import label, open_session
 
 TEMPLATES = [path for name in ("pages", "review") for path in template_folder(name).glob("*.html")]

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from selenium.webdriver import Keys
 from starlette.testclient import TestClient
 
-from hgld.review.actions import LabelAction
-from hgld.review.page import lists as page_lists
 from hgld.review.page import render
-from hgld.review.session import ReviewSession
+from hgld.review.session import LabelAction, ReviewSession
 from tests.review.conftest import Label
-from tests.review.page.clients import open_client
-from tests.review.page.page_server import serve_clusters
-from tests.review.page.tab import Tab, open_tab, wait_for
-from tests.review.sessions import LABELS, decide, open_session
+from tests.review.page.page_server import ServedSession, made, serve
+from tests.review.page.tab import Tab, wait_for
+from tests.review.sessions import decide
 
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
-
+#: Refused forms.
+EXPECTED_ERRORS = ["400"]
 JSON = {"accept": "application/json"}
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
-        yield session
-
-
-@pytest.fixture
-def client(session: ReviewSession) -> TestClient:
-    return open_client(session)
 
 
 def listed(page: str) -> str:
@@ -100,7 +85,7 @@ def test_empty_list_decides_nothing(client: TestClient, session: ReviewSession) 
 
 
 def test_long_list_is_shown_in_parts(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_lists, "_MAX_LISTED", 2)
+    monkeypatch.setattr(render, "_MAX_LISTED", 2)
     address = "/?order=landmarks"
     parts = []
     for _ in range(3):
@@ -160,16 +145,15 @@ def test_views_are_links_with_their_numbers(client: TestClient, session: ReviewS
 
 
 @pytest.fixture
-def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
-    labels = [
+def server(tmp_path: Path) -> Iterator[ServedSession]:
+    labels = made(
         Label("Q1", "lake", 1, 1, train=5, group="lake"),
         Label("Q2", "glacial lake", 1, 1, train=1, group="lake"),
         Label("Q3", "Église", 2, 2, train=4, group="church"),
         Label("Q4", "chapel", 2, 2, train=2, group="church"),
-    ]
-    # Refused forms are expected.
-    with serve_clusters(tables(labels)) as server, open_tab(browser, server.address, ["400"]) as opened:
-        yield opened
+    )
+    with serve(tmp_path, labels) as served:
+        yield served
 
 
 def rows(tab: Tab) -> list[str]:
@@ -180,8 +164,6 @@ def rows(tab: Tab) -> list[str]:
 
 @pytest.mark.slow
 def test_queue_by_key(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press("f")
     wait_for(lambda: tab.find("#filters [name=q]").is_displayed(), True)
     tab.browser.execute_script("document.querySelector('#filters [value=undecided]').click()")
@@ -214,8 +196,6 @@ def test_queue_by_key(tab: Tab) -> None:
 
 @pytest.mark.slow
 def test_find_labels_by_key(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press("f", shift=True)
     tab.press("eglise", Keys.ENTER)
     wait_for(lambda: rows(tab), ["Q3"])

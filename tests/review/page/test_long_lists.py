@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver import Keys
 
 from tests.review.conftest import Label
-from tests.review.page.clients import open_client
-from tests.review.page.page_server import serve_clusters
-from tests.review.page.tab import Tab, open_tab, wait_for
+from tests.review.page.page_server import made, open_client
+from tests.review.page.tab import Tab, wait_for
 from tests.review.sessions import label, open_session
 
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
-
+LABELS = made(*(Label(f"Q{n}", f"label {n}", 1, n // 50, group="lake") for n in range(400)))
 BRIEF = '<li class="row brief"'
 
 
@@ -39,17 +35,8 @@ def test_page_with_a_cluster_of_2000_labels_is_below_1_mb(tmp_path: Path) -> Non
         assert len(client.get(f"/rows?{many}").json()["rows"]) == 100
 
 
-@pytest.fixture
-def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
-    labels = [Label(f"Q{n}", f"label {n}", 1, n // 50, group="lake") for n in range(400)]
-    with serve_clusters(tables(labels)) as server, open_tab(browser, server.address) as opened:
-        yield opened
-
-
 @pytest.mark.slow
 def test_rows_are_completed_where_one_looks_and_keys_work_on_all(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     def n_brief() -> int:
         return len(tab.browser.find_elements("css selector", ".row.brief"))
 

@@ -1,27 +1,22 @@
-"""The page in a browser, served by the real command."""
+"""The page in a browser."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver import Chrome, Keys
 
-from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, write_decisions
-from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
+from hgld.review.opinions import Opinions, with_opinions
+from hgld.taxonomy.decisions import Decision
 from tests.review.conftest import NOON, Label
-from tests.review.page.page_server import ServedSession, Server, serve_clusters
+from tests.review.page.page_server import ServedSession, made, serve
+from tests.review.page.screens import no_script
 from tests.review.page.tab import Tab, open_tab, wait_for
 
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
-
 NASTY = """<img src=x onerror="document.title='broken'"> 'a' "b" </template>"""
-LABELS = (
+LABELS = made(
     Label("Q1", "lake", 1, 1, train=5, group="lake"),
     Label("Q2", "glacial lake", 1, 1, train=4, group="lake"),
     Label("Q3", "pond", 1, 1, train=3, group="lake"),
@@ -30,28 +25,11 @@ LABELS = (
     Label("Q6", "church building", 2, 3, train=2, group="church"),
     Label("Q7", "chapel", 2, 3, train=1, group="church"),
 )
-
-
-@pytest.fixture
-def clusters(tables: Callable[..., Path]) -> Path:
-    return tables(LABELS)
-
-
-@pytest.fixture
-def server(clusters: Path) -> Iterator[ServedSession]:
-    with serve_clusters(clusters) as served:
-        yield served
-
-
-@pytest.fixture
-def tab(browser: Chrome, server: ServedSession) -> Iterator[Tab]:
-    with open_tab(browser, server.address, ["409", "ERR_CON"]) as opened:  # refused forms, and a stopped server
-        yield opened
+#: Refused forms, and a stopped server.
+EXPECTED_ERRORS = ["409", "ERR_CON"]
 
 
 def test_decide_undo_and_redo_by_key(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press(Keys.ENTER)
     tab.wait_for_decisions(Q1="✓ lake")
     assert tab.current == "Q2", "the next label is current"
@@ -85,8 +63,6 @@ def test_decide_undo_and_redo_by_key(tab: Tab) -> None:
 
 @pytest.mark.slow
 def test_group_search_forgives_a_typo_where_nothing_else_matches(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     shown = "#groups .groups > li:not([hidden]) button > span"
     tab.press("g")
     for typed, found in (
@@ -107,8 +83,6 @@ def test_group_search_forgives_a_typo_where_nothing_else_matches(tab: Tab) -> No
 
 
 def test_select_a_range_comment_and_undo_an_earlier_step(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, shift=True)
     assert tab.find("#selected").text == "3 selected"
     tab.press("d")
@@ -148,8 +122,6 @@ def test_decide_by_mouse_on_labels_in_other_scripts(tab: Tab) -> None:
 
 @pytest.mark.slow
 def test_change_clusters_and_groups_by_key(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press("x", "j", "x", "s")
     tab.press(Keys.TAB, "still waters", Keys.TAB, Keys.ENTER)
 
@@ -185,8 +157,6 @@ def test_undo_goes_to_what_it_undid(tab: Tab) -> None:
 
 @pytest.mark.slow
 def test_decided_label_is_not_overwritten_unseen_after_undo(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press("]")
     wait_for(lambda: tab.current, "Q6")
     tab.press(Keys.ENTER)
@@ -217,8 +187,6 @@ def test_decided_label_is_not_overwritten_unseen_after_undo(tab: Tab) -> None:
 
 @pytest.mark.slow
 def test_landmarks_and_guideline_are_read_in_front_of_the_labels(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     for key, title in (("l", "lake"), ("i", "How to put labels into groups")):
         tab.press(key)
         wait_for(lambda: tab.texts("dialog.reading[open] h1"), [title])
@@ -246,8 +214,6 @@ def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "left"), [("Keep the other tab's", "✕ drop"), ("Save this tab's", "✓ lake")])
 def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: ServedSession, way: str, left: str) -> None:
-    from selenium.webdriver import Keys
-
     # The page must not notice the other change before the key, as in the background.
     tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true })")
     server.post("decide", choose="drop", focus="0:Q1")
@@ -268,8 +234,7 @@ def test_page_works_without_script(browser: Chrome, server: ServedSession) -> No
             r'data-label="Q1"[^>]*data-decision="(\w*)"|<section id="card".*?<h2[^>]*>(.*?)<', page, re.DOTALL
         )
 
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
+    with no_script(browser):
         browser.get(server.address)
         browser.find_element("css selector", "form button").click()
         wait_for(shown, [("", ""), ("", "lake")])
@@ -277,50 +242,39 @@ def test_page_works_without_script(browser: Chrome, server: ServedSession) -> No
         wait_for(shown, [("drop", ""), ("", "glacial lake")])
         browser.find_element("css selector", "#undo button").click()
         wait_for(shown, [("", ""), ("", "lake")])
-    finally:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 @pytest.mark.slow
-def test_adjudication_counts_what_closes_and_lists_groups_to_settle(
-    browser: Chrome, clusters: Path, tmp_path: Path
-) -> None:
-    from selenium.webdriver import Keys
-
-    groups = read_taxonomy(annotation_file("taxonomy.csv"))
-    for name, other, new_name in (("ada", "lake", "loch"), ("ben", "river", "mere")):
-        rows = [Decision(key, key, "group", other, name, NOON) for key in ("Q1", "Q2", "Q6")]
-        write_decisions(tmp_path / f"{name}.csv", rows)
-        renamed = [replace(group, name=new_name) if group.key == "lake" else group for group in groups]
-        write_taxonomy(tmp_path / f"{name}.taxonomy.csv", renamed)
-    files = [str(tmp_path / "ada.csv"), str(tmp_path / "ben.csv"), "--out", str(tmp_path / "final.csv")]
-    server = Server(["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"])
-    try:
-        with open_tab(browser, server.address) as tab:
-            tab.press("u")
-            tab.press("1")
-            wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
-            tab.press("2")
-            status = "2 of 3 settled"
-            wait_for(lambda: status in tab.texts("#status")[0], True)
-            assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
-            tab.press("n")
-            open_now = "All labels are decided. Open: 1 unsure label, 1 group to settle."
-            assert tab.texts("#message") == [open_now]
-            assert tab.texts("#clusters a[data-cluster='1'] small") == ["1 of 2"]
-            assert tab.texts("#clusters .to-settle li") == ['lake: "loch" by ada, "mere" by ben']
-            server.post("rename-group", group="0:lake", name="lake")
-            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
-            assert tab.texts("#clusters .to-settle") == []
-            server.post("undo")
-            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label, 1 group to settle"])
-            server.post("merge-group", group="0:river", into="lake")
-            server.post("merge-group", group="5:lake", into="church")
-            wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
-            tab.press("[")
-            wait_for(lambda: tab.current, "Q1")
-            tab.press(Keys.BACKSPACE)  # both opinions are the same now
-            wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
-            assert tab.texts("#status .open") == []
-    finally:
-        server.stop()
+def test_adjudication_counts_what_closes_and_lists_groups_to_settle(browser: Chrome, tmp_path: Path) -> None:
+    keys = ("Q1", "Q2", "Q6")
+    opinions = [
+        Opinions(name, {key: Decision(key, key, "group", group, name, NOON) for key in keys})
+        for name, group in (("ada", "lake"), ("ben", "river"))
+    ]
+    labels, problems = with_opinions(LABELS, opinions, keys), {"lake": '"loch" by ada, "mere" by ben'}
+    with serve(tmp_path, labels, group_problems=problems) as server, open_tab(browser, server.address) as tab:
+        tab.press("u")
+        tab.press("1")
+        wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
+        tab.press("2")
+        status = "2 of 3 settled"
+        wait_for(lambda: status in tab.texts("#status")[0], True)
+        assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
+        tab.press("n")
+        open_now = "All labels are decided. Open: 1 unsure label, 1 group to settle."
+        assert tab.texts("#message") == [open_now]
+        assert tab.texts("#clusters a[data-cluster='1'] small") == ["1 of 2"]
+        assert tab.texts("#clusters .to-settle li") == ['lake: "loch" by ada, "mere" by ben']
+        server.post("rename-group", group="0:lake", name="lake")
+        wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
+        assert tab.texts("#clusters .to-settle") == []
+        server.post("undo")
+        wait_for(lambda: tab.texts("#status .open"), ["1 unsure label, 1 group to settle"])
+        server.post("merge-group", group="0:river", into="lake")
+        server.post("merge-group", group="5:lake", into="church")
+        wait_for(lambda: tab.texts("#status .open"), ["1 unsure label"])
+        tab.press("[")
+        wait_for(lambda: tab.current, "Q1")
+        tab.press(Keys.BACKSPACE)  # both opinions are the same now
+        wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
+        assert tab.texts("#status .open") == []

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from hgld.review.photographs import open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.review.conftest import Label, clean_table
-from tests.review.page.clients import HOME, REFERENCES, open_client
+from tests.review.page.page_server import HOME, REFERENCES, open_client
 from tests.review.photograph_files import jpeg, write_photographs
 from tests.review.sessions import label, open_session
 

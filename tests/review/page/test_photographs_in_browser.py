@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from selenium.webdriver import ActionChains, Chrome, Keys
 
-from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
-from tests.review.conftest import Label, clean_table, clusters_table
-from tests.review.page.page_server import ServedSession, serve_clusters
-from tests.review.page.tab import Tab, open_tab, wait_for
+from hgld.review.photographs import open_photographs
+from hgld.tables import CLEAN, Provenance, write_table
+from tests.axe import violations
+from tests.review.conftest import Label, clean_table
+from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
+from tests.review.page.screens import no_script
+from tests.review.page.tab import Tab, wait_for
 from tests.review.photograph_files import jpeg, write_photographs
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
 
 NASTY = """<img src=x onerror="document.title='broken'"> "b" 湖"""
 #: The landmarks of the label at place n are 1000 n and following.
@@ -29,17 +31,11 @@ COUNTS = {**dict.fromkeys(range(8), 10), 1000: 1, 1001: 1}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSession]:
     folder = tmp_path_factory.mktemp("review")
-    for name, spec, table in (("clusters", CLUSTERS, clusters_table), ("clean", CLEAN, clean_table)):
-        write_table(folder / f"{name}.parquet", spec, table(LABELS), Provenance("test"))
+    write_table(folder / "clean.parquet", CLEAN, clean_table(LABELS), Provenance("test"))
     images = write_photographs(folder / "gldv2", COUNTS, {"1001-0": jpeg()[:500]})
-    with serve_clusters(folder / "clusters.parquet", images) as served:
+    photographs = open_photographs(images, folder / "clean.parquet")
+    with serve(folder, made(*LABELS), references=replace(REFERENCES, photographs=photographs)) as served:
         yield served
-
-
-@pytest.fixture
-def tab(browser: Chrome, server: ServedSession) -> Iterator[Tab]:
-    with open_tab(browser, server.address) as opened:
-        yield opened
 
 
 def photographs(tab: Tab, within: str = "#photographs") -> list[tuple[str, bool]]:
@@ -63,8 +59,6 @@ def wait_for_photographs(tab: Tab, *ids: str) -> None:
 
 @pytest.mark.slow
 def test_photographs_follow_the_current_label(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     six = [f"{landmark}-0" for landmark in range(6)]
     wait_for_photographs(tab, *six)
     tab.press("j")
@@ -112,8 +106,6 @@ def test_the_next_label_is_fetched_ahead(tab: Tab) -> None:
 
 @pytest.mark.slow
 def test_photographs_are_enlarged_under_pointer_and_focus(tab: Tab) -> None:
-    from selenium.webdriver import ActionChains, Keys
-
     def preview() -> list[str]:
         return [text for text in tab.texts("#preview:not([hidden]) p") if text]
 
@@ -136,8 +128,6 @@ def test_photographs_are_enlarged_under_pointer_and_focus(tab: Tab) -> None:
 
 
 def test_dialog_goes_through_all_photographs_by_key(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     wait_for(lambda: len(photographs(tab)), 6)
     tab.press("p")
     wait_for(lambda: viewer(tab), ["1 of 80", "Q1 train 0"])
@@ -179,30 +169,19 @@ def test_dialog_by_mouse_and_with_a_damaged_photograph(tab: Tab) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_axe_violation(tab: Tab, scheme: str) -> None:
-    Axe = pytest.importorskip("selenium_axe_python").Axe  # noqa: N806
-
-    tab.browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    axe = Axe(tab.browser)
-    axe.inject()
-    for within, keys in (("#photographs", ""), ("#viewer", "p")):
-        wait_for(lambda: len(photographs(tab)), 6)
-        if keys:
-            tab.press(keys)
-            wait_for(lambda: viewer(tab), ["1 of 80", "Q1 train 0"])
-        violations = axe.run(context=f"'{within}'")["violations"]
-        assert [(violation["id"], violation["nodes"]) for violation in violations] == []
+def test_no_axe_violation(tab: Tab) -> None:
+    wait_for(lambda: len(photographs(tab)), 6)
+    assert violations(tab.browser) == []
+    tab.press("p")
+    wait_for(lambda: viewer(tab), ["1 of 80", "Q1 train 0"])
+    assert violations(tab.browser) == []
 
 
 @pytest.mark.slow
 def test_photographs_without_script(browser: Chrome, server: ServedSession) -> None:
     browser.get(server.address)
     wait_for(lambda: len(browser.find_elements("css selector", ".row.current")), 1)
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
+    with no_script(browser):
         browser.get(server.home)
         assert len(browser.find_elements("css selector", "#photographs img")) == 6
         link = browser.find_element("css selector", "#photographs .all")
@@ -217,5 +196,3 @@ def test_photographs_without_script(browser: Chrome, server: ServedSession) -> N
         browser.back()
         browser.find_element("link text", "Back to the labels").click()
         assert browser.find_element("css selector", "#card h2").text == "lake"
-    finally:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

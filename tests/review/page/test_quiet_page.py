@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.review.page.page_server import ServedSession
+from tests.review import sessions
 from tests.review.page.tab import Tab, wait_for
-from tests.review.sessions import label, open_session
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+from tests.review.sessions import label
 
 LABELS = [
     *(label(number, text) for number, text in enumerate(("lake", "glacial lake"), 1)),
     *(label(number, text, 2, "church") for number, text in enumerate(("church", "chapel"), 3)),
 ]
+GROUPS = sessions.GROUPS
 #: Notes in `spoken` what a live region says, and in `polls` the status of each request for changes.
 OBSERVE = """
 window.spoken = [];
@@ -34,18 +28,6 @@ new PerformanceObserver(list => {
   for (const entry of list.getEntries()) if (entry.name.includes("/changes")) polls.push(entry.responseStatus);
 }).observe({ type: "resource" });
 """
-
-
-@pytest.fixture
-def tab(browser: Chrome, tmp_path: Path) -> Iterator[Tab]:
-    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
-        server = ServedSession(session)
-        first = browser.current_window_handle
-        opened = Tab(browser, server.address)
-        yield opened
-        assert opened.close() == []
-        browser.switch_to.window(first)
-        server.stop()
 
 
 @pytest.mark.slow

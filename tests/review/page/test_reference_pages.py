@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.references import FactBook, References, find_inputs
+from hgld.review.labels import FactBook, find_inputs
+from hgld.review.page.render import References
 from hgld.review.session import ReviewSession
 from hgld.tables import CLASSES
 from tests.review.conftest import Label, clean_table
-from tests.review.page.clients import REFERENCES, open_client
-from tests.review.sessions import LABELS, open_session
+from tests.review.page.page_server import REFERENCES, open_client
 
 LAKE = {
     "item": "Q1",
@@ -32,12 +32,6 @@ def references(tmp_path: Path) -> References:
     guideline.write_text("# How\n\n| label | group |\n| --- | --- |\n| <b>tarn</b> | *lake* |\n", encoding="utf-8")
     clean = clean_table([Label("Q1", "lake", train=520, index=3)])
     return References(FactBook(clean, [pa.Table.from_pylist([LAKE], CLASSES.schema)]), guideline)
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[ReviewSession]:
-    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
-        yield session
 
 
 @pytest.fixture

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.support.wait import WebDriverWait
 
 from hgld.cli.served_page import announced_page
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+from tests.review.page.screens import no_script
 
 
 @dataclass
@@ -58,8 +59,6 @@ def opened_server(tables: Callable[..., Path], tmp_path: Path) -> Iterator[Opene
 def test_private_file_leads_the_browser_to_the_page_and_is_deleted(
     opened_server: OpenedServer, browser: Chrome, script: bool
 ) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
     wait = WebDriverWait(browser, 8, 0.02)
     first = opened_server.output.readline().strip()
     key = first.partition("?key=")[2]
@@ -69,8 +68,7 @@ def test_private_file_leads_the_browser_to_the_page_and_is_deleted(
     path = Path(url.removeprefix("file://"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert key in path.read_text()
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})
-    try:
+    with nullcontext() if script else no_script(browser):
         browser.get(url)
         if not script:
             wait.until(lambda _: "/open?key=" in browser.current_url)
@@ -90,9 +88,7 @@ def test_private_file_leads_the_browser_to_the_page_and_is_deleted(
         if script:
             browser.get(second)
             wait.until(lambda _: browser.find_elements("css selector", ".row"))
-    finally:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-        browser.get_log("browser")  # type: ignore[no-untyped-call]
+    browser.get_log("browser")  # type: ignore[no-untyped-call]
 
 
 def test_browser_in_windows_gets_the_address_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

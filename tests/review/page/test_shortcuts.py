@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver import Chrome, Keys
 
-from tests.review.conftest import LABELS, Label
-from tests.review.page.page_server import Server, serve_clusters
-from tests.review.page.tab import Tab, open_tab, wait_for
+from hgld.pages.templates import template_folder
+from tests.review import conftest
+from tests.review.conftest import Label
+from tests.review.page.page_server import made, serve
+from tests.review.page.tab import Tab, wait_for
 
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
-
-
-@pytest.fixture
-def clusters(tables: Callable[..., Path]) -> Path:
-    """Labels of which one stays undecided: the page leaves a list as soon as all its labels are decided."""
-    return tables((*LABELS, Label("Q5", "pond", 0, 3)))
+#: Labels of which one stays undecided: the page leaves a list as soon as all its labels are decided.
+LABELS = made(*conftest.LABELS, Label("Q5", "pond", 0, 3))
 
 
-@pytest.fixture
-def tab(browser: Chrome, clusters: Path) -> Iterator[Tab]:
-    with serve_clusters(clusters) as server, open_tab(browser, server.address, ["ERR_CON"]) as opened:
-        yield opened
-        browser.delete_cookie("hgld-keys")
+@pytest.fixture(autouse=True)
+def no_keys_are_left(browser: Chrome) -> Iterator[None]:
+    yield
+    browser.delete_cookie("hgld-keys")
 
 
 def change_key(tab: Tab, name: str, *keys: str) -> str:
@@ -39,9 +35,7 @@ def change_key(tab: Tab, name: str, *keys: str) -> str:
 
 
 @pytest.mark.slow
-def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, clusters: Path) -> None:
-    from selenium.webdriver import Keys
-
+def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") == "D"
     assert "“undo; the history can undo any step”" in change_key(tab, "drop", "z"), "Z has another meaning"
     tab.press(Keys.ESCAPE)
@@ -54,18 +48,13 @@ def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, clusters: Path
     tab.wait_for_decisions(Q1="✕ drop")
 
     # Another session has another port, and the same keys.
-    other = Server(["review", str(clusters), "--annotator", "ben"])
-    try:
+    with serve(tmp_path_factory.mktemp("other"), LABELS) as other:
         browser.get(other.address)
         wait_for(lambda: tab.texts("#actions [value=drop] kbd"), ["T"])
-    finally:
-        other.stop()
 
 
 @pytest.mark.slow
 def test_keys_of_one_character_are_switched_off_and_on(tab: Tab) -> None:
-    from selenium.webdriver import Keys
-
     tab.press("?")
     tab.click(".keys-settings input")
     assert tab.texts(".keys-note") == ["Keys of one character are off."]
@@ -84,3 +73,19 @@ def test_keys_of_one_character_are_switched_off_and_on(tab: Tab) -> None:
     tab.press(Keys.ESCAPE)
     tab.press("d")
     tab.wait_for_decisions(Q1="✓ lake", Q2="✕ drop")
+
+
+_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "review_page.md"
+_NAMES = {"arrowdown": "↓", "arrowup": "↑", "pagedown": "Page ↓", "pageup": "Page ↑"}
+
+
+def _shown(key: str) -> str:
+    return " ".join(_NAMES.get(part, part.capitalize()) for part in key.split("+"))
+
+
+def test_all_keys_are_documented() -> None:
+    script = (template_folder("review") / "script" / "keys.js").read_text(encoding="utf-8")
+    lists = re.findall(r"keys: \[((?:\"[^\"]+\"(?:, )?)+)\]", script)
+    keys = {_shown(key) for text in lists for key in re.findall(r'"([^"]+)"', text)} | {"1", "9"}
+    table = re.findall(r"^\| (`.+?) \| ", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {key for row in table for key in re.findall(r"`([^`]+)`", row)} == keys

@@ -13,10 +13,8 @@ from hgld.cli import app
 from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file
-from hgld.review.actions import LabelAction
-from hgld.review.labels import review_labels
-from hgld.review.references import find_inputs
-from hgld.review.session import ReviewSession
+from hgld.review.labels import find_inputs, review_labels
+from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import read_decisions, read_named_decisions

@@ -5,33 +5,26 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver import Chrome, Keys
 
+from tests.review import sessions
 from tests.review.conftest import Label
 from tests.review.page.faulty_proxy import FaultyProxy
 from tests.review.page.page_server import ServedSession, Server
 from tests.review.page.tab import Tab, wait_for
-from tests.review.sessions import label, open_session
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+from tests.review.sessions import label
 
 WATERS = ("lake", "glacial lake", "pond", "tarn", "mere")
 LABELS = [
     *(label(number, text, 1, "lake" if "lake" in text else None) for number, text in enumerate(WATERS, 1)),
     label(6, "church", 2, "church"),
 ]
+GROUPS = sessions.GROUPS
+#: Any: forms are refused or get no answer.
+EXPECTED_ERRORS = [""]
 UNSAVED = "#unsaved li span"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServedSession]:
-    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
-        served = ServedSession(session)
-        yield served
-        served.stop()
 
 
 @pytest.fixture
@@ -108,8 +101,7 @@ def test_queue_survives_faulty_answers(server: ServedSession, open_tab: Callable
 
 
 @pytest.mark.slow
-def test_queue_survives_an_exception_while_drawing(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
-    tab = open_tab(server.address)
+def test_queue_survives_an_exception_while_drawing(tab: Tab) -> None:
     tab.browser.execute_script("document.querySelector('#history').id = 'gone'")
     tab.press("d")
     wait_for(lambda: "Reload it; nothing is lost" in tab.texts("#error")[0], True)
@@ -177,9 +169,9 @@ def test_decisions_wait_for_a_server_that_was_killed(
 
 
 @pytest.mark.slow
-def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
+def test_group_that_was_undone_in_another_window(tab: Tab, server: ServedSession) -> None:
     server.post("propose-group", name="quay", root="human-made", guideline="Where boats land.")
-    tab = open_tab(server.address)
+    wait_for(lambda: len(tab.texts("li[data-name=quay]")), 1)
     # The page must not notice the other changes before the click, as in the background.
     tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
     server.post("undo")
@@ -199,12 +191,7 @@ def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab
 
 
 @pytest.mark.slow
-def test_conflict_is_not_answered_by_the_key_for_the_next_label(
-    server: ServedSession, open_tab: Callable[[str], Tab]
-) -> None:
-    from selenium.webdriver import Keys
-
-    tab = open_tab(server.address)
+def test_conflict_is_not_answered_by_the_key_for_the_next_label(tab: Tab, server: ServedSession) -> None:
     tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true })")
     server.post("decide", choose="drop", focus="0:Q1")
     tab.press(Keys.ENTER)
@@ -220,10 +207,7 @@ def test_conflict_is_not_answered_by_the_key_for_the_next_label(
 
 
 @pytest.mark.slow
-def test_label_is_decided_again_before_the_first_answer(
-    server: ServedSession, open_tab: Callable[[str], Tab]
-) -> None:
-    tab = open_tab(server.address)
+def test_label_is_decided_again_before_the_first_answer(tab: Tab) -> None:
     tab.browser.execute_script(
         "const send = window.fetch; window.fetch = async (...request) => {"
         " await new Promise(resolve => setTimeout(resolve, 300)); return send(...request); }"
@@ -236,10 +220,7 @@ def test_label_is_decided_again_before_the_first_answer(
     assert history(tab) == ["lake: unsure", "lake: drop"]
 
 
-def test_typed_text_is_kept(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
-    from selenium.webdriver import Keys
-
-    tab = open_tab(server.address)
+def test_typed_text_is_kept(tab: Tab, server: ServedSession) -> None:
 
     def comment() -> tuple[object, list[str]]:
         value = tab.browser.execute_script("return document.querySelector('.note [name=comment]').value")
@@ -276,10 +257,7 @@ def test_typed_text_is_kept(server: ServedSession, open_tab: Callable[[str], Tab
 
 
 @pytest.mark.slow
-def test_enter_in_the_name_of_a_new_cluster_splits(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
-    from selenium.webdriver import Keys
-
-    tab = open_tab(server.address)
+def test_enter_in_the_name_of_a_new_cluster_splits(tab: Tab) -> None:
     tab.press("x", "s")
     tab.press(Keys.TAB, "still waters", Keys.ENTER)
     wait_for(lambda: tab.texts("#clusters .title"), ["name 1", "name 2", "still waters"])
