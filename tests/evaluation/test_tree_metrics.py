@@ -62,9 +62,7 @@ def test_severity_of_the_mistakes_of_a_classifier(cases: dict[str, dict[str, Any
     heights = np.array(case["matrices"]["lca_height"])[leaves[expected["y"]][:, None], leaves[order]]
     levels = torch.from_numpy((case["height"] - heights).astype(np.uint8))
     at_k = [f"{metric}@{k}" for k in expected["ks"] for metric in ("avg_hdist", "min_hdist")]
-    values = metric_values(
-        levels, case["height"], ["mistake_severity", "hF", "WUP@1", *at_k], cutoffs=expected["ks"]
-    )
+    values = metric_values(levels, case["height"], ["mistake_severity", "hF", "WUP@1", *at_k], cutoffs=expected["ks"])
     assert np.nanmean(values["mistake_severity"]) == pytest.approx(expected["mistake_severity"], abs=1e-12)
     assert values["hF"].mean() == pytest.approx(expected["hF"]["leaf"]["without_root"]["hF_macro_mean_of_items"])
     assert values["WUP@1"].mean() == pytest.approx(expected["mean_wup_top1"], abs=1e-12)
