@@ -15,7 +15,7 @@ from hgld.cli.base import SharedCommand, app, writable_file
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, percent, wrapped_table
 from hgld.errors import ConfigurationError
-from hgld.evaluation.protocols import PROTOCOL_NAMES
+from hgld.evaluation.settings import PROTOCOLS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from hgld.compute.resampling import Interval
     from hgld.evaluation import Evaluation, EvaluationFiles
     from hgld.evaluation.results import RetrievalResult
+    from hgld.evaluation.settings import MetricSettings
     from hgld.rejection.rejected_queries import RejectionConfig
     from hgld.rejection.rejection_report import LevelFigures, RejectionReport
     from hgld.rejection.thresholds import Threshold
 
     ProtocolName = str
 else:
-    ProtocolName = Literal[PROTOCOL_NAMES]
+    ProtocolName = Literal[tuple(PROTOCOLS)]
 
 
-_metric_option = partial(typer.Option, rich_help_panel="Metrics")
 _ranking_option = partial(typer.Option, rich_help_panel="Ranking")
 _rejection_option = partial(typer.Option, rich_help_panel="Rejection")
 _output_option = partial(typer.Option, rich_help_panel="Output")
@@ -43,8 +43,33 @@ _EXCLUDED_QUERIES = (
 )
 
 
+def parse_level_weights(text: str) -> tuple[float, ...]:
+    """Return the numbers of ``--level-weights``.
+
+    Raises:
+        ConfigurationError: A part is no number.
+
+    >>> parse_level_weights("0.2,0.3,0.5")
+    (0.2, 0.3, 0.5)
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigurationError(
+            f'`level_weights` are "{text}"; expected numbers separated by commas, such as 0.2,0.3,0.5'
+        ) from None
+
+
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
-@options_of("hgld.evaluation.input_files:EvaluationFiles", "files")
+@options_of("hgld.evaluation.settings:EvaluationFiles", "files")
+@options_of(
+    "hgld.evaluation.settings:MetricSettings",
+    "metric_settings",
+    panel="Metrics",
+    metrics="--metric",
+    relevance_alpha="--alpha",
+    level_weights={"parser": parse_level_weights, "metavar": "<str>"},
+)
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -55,35 +80,7 @@ def evaluate(
             show_default="leave-one-out; retrieval with a gallery; gldv2-retrieval with predictions",
         ),
     ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        _metric_option(
-            "--metric",
-            help="Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
-            "is not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, SI@K, ASI, HP@K, AHP, AHP@K, "
-            "WUP@K, hF, mistake_severity, avg_hdist@K, min_hdist@K; "
-            "docs/reference/metrics.md defines them and their variants.",
-            show_default="those of the papers",
-        ),
-    ] = None,
-    relevance_alpha: Annotated[
-        float, _metric_option("--alpha", help="Exponent alpha of the relevance in H-AP (Eq. 20).")
-    ] = 1.0,
-    level_weights: Annotated[
-        str | None,
-        _metric_option(
-            help="Weights of the levels in wAP, coarsest first and separated by commas, such as 0.2,0.3,0.5; scaled "
-            "to add up to 1.",
-            show_default="equal",
-        ),
-    ] = None,
-    several_labels: Annotated[
-        Literal["mean", "best"],
-        _metric_option(
-            help="Relevance of images with several labels in H-AP and NDCG: the mean over the labels of the query "
-            "(Algorithm 1 of the thesis), or Eq. 20 for the best level that any labels share."
-        ),
-    ] = "mean",
+    metric_settings: MetricSettings,
     device: Annotated[str, _ranking_option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
     ties: Annotated[
@@ -180,7 +177,7 @@ def evaluate(
 
     if json and latex:
         raise ConfigurationError("--json and --latex exclude each other; choose one of them")
-    if worst and metrics and "H-AP" not in metrics:
+    if worst and metric_settings.metrics and "H-AP" not in metric_settings.metrics:
         raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
     if files.predictions and (worst or per_label or write_predictions):
         raise ConfigurationError("--worst, --per-label and --write-predictions need embeddings, and no --predictions")
@@ -193,10 +190,7 @@ def evaluate(
         elif options or unknown:
             raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
         config = EvaluationConfig(
-            metrics=tuple(metrics) if metrics else None,
-            relevance_alpha=relevance_alpha,
-            level_weights=parse_level_weights(level_weights) if level_weights is not None else None,
-            several_labels=several_labels,
+            **vars(metric_settings),
             ranking=RankingConfig(device=local_device(device), precision=precision, ties=ties),
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
@@ -211,7 +205,9 @@ def evaluate(
             )
     if processes.rank:  # the first process prints
         return
-    typer.echo(_results_text(evaluation, metrics, reports, intervals=intervals, json=json, latex=latex))
+    typer.echo(
+        _results_text(evaluation, metric_settings.metrics, reports, intervals=intervals, json=json, latex=latex)
+    )
     # The results are on the screen before writing files can fail.
     further = {}
     if rejection is not None:
@@ -235,7 +231,7 @@ def evaluate(
 
 def _results_text(
     evaluation: Evaluation,
-    metrics: list[str] | None,
+    metrics: Sequence[str] | None,
     reports: Sequence[RejectionReport] | None,
     *,
     intervals: bool,
@@ -294,23 +290,6 @@ def rejection_from_options(
         if path is not None:
             check_same_model(saved.record.model, path, reject)
     return RejectionConfig(options=chosen, detector=saved.detector, precision=precision, unknown=sets)
-
-
-def parse_level_weights(text: str) -> tuple[float, ...]:
-    """Return the numbers of ``--level-weights``.
-
-    Raises:
-        ConfigurationError: A part is no number.
-
-    >>> parse_level_weights("0.2,0.3,0.5")
-    (0.2, 0.3, 0.5)
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigurationError(
-            f'`level_weights` are "{text}"; expected numbers separated by commas, such as 0.2,0.3,0.5'
-        ) from None
 
 
 def format_evaluation(

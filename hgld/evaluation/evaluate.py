@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,10 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import Metric, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, Relevance, SeveralLabels
+from hgld.evaluation.relevance import LevelWeights, Relevance
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
+from hgld.evaluation.settings import MetricSettings, SeveralLabels
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.progress import Progress
@@ -62,21 +63,18 @@ def nearest_labels(
 
 
 @dataclass(frozen=True, eq=False)
-class EvaluationConfig:
+class EvaluationConfig(MetricSettings):
     """Choice of metrics and of how to rank.
 
+    Metrics are names, see :meth:`hgld.evaluation.metrics.Metric.from_name`; by default those of the task.
+    ``several_labels`` has no effect beside ``relevance`` or ``gain``, and concerns H-AP, H-R@k, H-P@k and NDCG: all
+    other metrics take the ``best`` level.
+
     Args:
-        metrics: Names of metrics, see :meth:`hgld.evaluation.metrics.Metric.from_name`; those of the task by
-            default.
-        relevance_alpha: Exponent alpha of Eq. 20.
         relevance: Relevance of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.evaluation.relevance`), one value
             per level, float (L + 1,), or one per query and level, float (n_query, L + 1). By default that of the
             judgements, or where they have none that of Eq. 20.
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
-        level_weights: Weights of the levels in wAP, coarsest first, positive; scaled to add up to 1. Equal if None.
-        several_labels: Relevance of images with several labels in H-AP, H-R@k, H-P@k and NDCG, unless ``relevance``
-            or ``gain`` is given: ``mean`` over the labels of the query (thesis, Algorithm 1), or that of the ``best``
-            level that any labels share. All other metrics take that level.
         ranking: How to rank.
         n_neighbours: Number of nearest gallery items to keep for each query in :attr:`RetrievalResult.nearest`.
         answer: How protocols that score an answer to each query (gldv2-recognition) find it: a function with the
@@ -85,23 +83,13 @@ class EvaluationConfig:
         progress: Progress bar over the queries of each task.
     """
 
-    metrics: tuple[str, ...] | None = None
-    relevance_alpha: float = 1.0
     relevance: Relevance | npt.ArrayLike | None = None
     gain: Relevance | npt.ArrayLike | None = None
-    level_weights: tuple[float, ...] | None = None
-    several_labels: SeveralLabels = "mean"
     ranking: RankingConfig = field(default_factory=RankingConfig)
     n_neighbours: int = 0
     answer: Callable[..., tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = nearest_labels
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        if self.several_labels not in get_args(SeveralLabels):
-            raise ConfigurationError(
-                f'`several_labels` is "{self.several_labels}"; expected {" or ".join(get_args(SeveralLabels))}'
-            )
 
     def weights(self, own_relevance: npt.NDArray[np.float64] | None, shape: tuple[int, int]) -> LevelWeights:
         """Return the weights of the levels of a task.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,9 @@ import numpy as np
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.input_files import EvaluationFiles
-from hgld.evaluation.protocols import get_protocol
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
 from hgld.gldv2.recognition import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.tables import Provenance, input_digests
@@ -204,7 +204,7 @@ def evaluate_files(
 
     Args:
         files: Input files.
-        protocol: Name of the protocol, one of :data:`hgld.evaluation.protocols.PROTOCOL_NAMES`; by default
+        protocol: Name of the protocol, one of :data:`hgld.evaluation.settings.PROTOCOLS`; by default
             ``leave-one-out`` for one set of images, ``retrieval`` for queries and a gallery, and ``gldv2-retrieval``
             for predictions.
         config: Metrics, and how to rank.
@@ -252,6 +252,18 @@ def choose_protocol(files: EvaluationFiles, name: str | None, config: Evaluation
         name = "gldv2-retrieval"
     protocol = get_protocol(name or ("retrieval" if files.embeddings is None else "leave-one-out"))
     protocol.check(files, config)
+    return protocol
+
+
+def get_protocol(name: str) -> EvaluationProtocol:
+    """Return a protocol by its name.
+
+    Raises:
+        ConfigurationError: There is no such protocol.
+    """
+    if name not in PROTOCOLS:
+        raise ConfigurationError(f"there is no protocol {name!r}; expected one of {', '.join(PROTOCOLS)}")
+    protocol: EvaluationProtocol = resolve_name(f"hgld.evaluation.protocols.{PROTOCOLS[name]}")
     return protocol
 
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import torch
 
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.settings import SeveralLabels
 from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
@@ -243,7 +244,6 @@ Self = TypeVar("Self", bound="RelevanceJudgements")
 #: Levels are uint8, and one value is reserved for items excluded from a ranking.
 MAX_LEVELS = 254
 #: How the labels of an image with several of them make up one relevance.
-SeveralLabels = Literal["mean", "best"]
 
 
 def check_level_count(n_levels: int) -> None:

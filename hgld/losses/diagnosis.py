@@ -23,8 +23,8 @@ from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap, calibrated_gap_bound, gap_bound
 from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.input_files import EvaluationFiles
 from hgld.evaluation.results import to_json_values
+from hgld.evaluation.settings import EvaluationFiles
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.kernels.steps import Sigmoid, Step, check_temperature, suprank_step
 from hgld.losses.surrogate_quality import ap_errors, operating_shares

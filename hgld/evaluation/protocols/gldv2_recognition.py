@@ -20,8 +20,8 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet, LandmarkAnswers
 from hgld.evaluation.global_average_precision import RECOGNITION_METRICS, RecognitionResult, rank_predictions
-from hgld.evaluation.input_files import EvaluationFiles
 from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.settings import EvaluationFiles
 from hgld.gldv2.recognition import (
     LandmarkPrediction,
     RecognitionSolution,

@@ -27,11 +27,12 @@ from hgld.evaluation import (
     evaluate_retrieval,
     evaluate_tasks,
 )
-from hgld.evaluation.protocols import PROTOCOL_NAMES, get_protocol
+from hgld.evaluation.evaluation_files import get_protocol
 from hgld.evaluation.protocols.dyml import benchmark_tasks, tasks_by_level
 from hgld.evaluation.protocols.labels import labelled_leave_one_out, labelled_retrieval
 from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at, revisited_tasks
 from hgld.evaluation.protocols.templates import normalised
+from hgld.evaluation.settings import PROTOCOLS
 from hgld.ragged import RaggedIndices
 from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
@@ -337,7 +338,7 @@ def test_single_process_gathers_its_own_value() -> None:
     assert Processes().gather("x") == ["x"]
 
 
-@pytest.mark.parametrize("name", PROTOCOL_NAMES)
+@pytest.mark.parametrize("name", PROTOCOLS)
 def test_protocols_have_their_name_and_declare_existing_inputs(name: str) -> None:
     protocol = get_protocol(name)
     assert protocol.name == name

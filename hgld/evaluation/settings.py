@@ -1,11 +1,25 @@
-"""Input files of an evaluation."""
+"""Settings of an evaluation: input files, names of protocols, metrics. They are options of ``hgld evaluate``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Literal, get_args
 
 from hgld.errors import ConfigurationError
+
+#: Where protocols are, below :mod:`hgld.evaluation.protocols`, as the command lists them without importing torch.
+PROTOCOLS = {
+    "leave-one-out": "labels:LEAVE_ONE_OUT",
+    "retrieval": "labels:RETRIEVAL",
+    "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
+    "gldv2-recognition": "gldv2_recognition:GLDV2_RECOGNITION",
+    "templates": "templates:TEMPLATES",
+    "dyml": "dyml:DYML",
+    "roxford": "revisited:ROXFORD",
+    "rparis": "revisited:RPARIS",
+}
+SeveralLabels = Literal["mean", "best"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +77,31 @@ class EvaluationFiles:
     def given(self) -> set[str]:
         """Return the names of the inputs that are given."""
         return {field.name for field in fields(self) if getattr(self, field.name) is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSettings:
+    """Metrics of an evaluation, and weights of levels in them.
+
+    Args:
+        metrics: Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that is
+            not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, SI@K, ASI, HP@K, AHP, AHP@K,
+            WUP@K, hF, mistake_severity, avg_hdist@K, min_hdist@K; docs/reference/metrics.md defines them and their
+            variants. Default: those of the papers.
+        relevance_alpha: Exponent alpha of the relevance in H-AP (Eq. 20).
+        level_weights: Weights of the levels in wAP, coarsest first and separated by commas, such as 0.2,0.3,0.5;
+            scaled to add up to 1. Default: equal.
+        several_labels: Relevance of images with several labels in H-AP and NDCG: the mean over the labels of the
+            query (Algorithm 1 of the thesis), or Eq. 20 for the best level that any labels share.
+    """
+
+    metrics: tuple[str, ...] | None = None
+    relevance_alpha: float = 1.0
+    level_weights: tuple[float, ...] | None = None
+    several_labels: SeveralLabels = "mean"
+
+    def __post_init__(self) -> None:
+        if self.several_labels not in get_args(SeveralLabels):
+            raise ConfigurationError(
+                f'`several_labels` is "{self.several_labels}"; expected {" or ".join(get_args(SeveralLabels))}'
+            )
