@@ -16,49 +16,67 @@ from hgld.cli.base import (
     Images,
     Taxonomy,
     app,
+    flag,
     friendly_errors,
+    option,
+    out_file,
     parse_images,
     print_summary,
     writable_figure,
     writable_file,
     writable_folder,
 )
+from hgld.cli.options import options_of
 from hgld.cli.render import aligned
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list
 
 if TYPE_CHECKING:
     from hgld.review.adjudication import AdjudicateSummary, OpenLabel
-    from hgld.review.agreement import Agreement, Disagreement, Estimate, GroupAgreement, SubsetAgreement
+    from hgld.review.agreement import (
+        Agreement,
+        AgreementConfig,
+        Disagreement,
+        Estimate,
+        GroupAgreement,
+        SubsetAgreement,
+    )
     from hgld.review.decision_export import DecisionsSummary
     from hgld.review.merged_taxonomy import GroupConflict
-    from hgld.review.sheets.export import ExportSummary
-    from hgld.review.sheets.import_sheet import ImportSummary
+    from hgld.review.sheets.export import ExportConfig, ExportSummary
+    from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary
 
 #: Number of disagreements that are printed.
 _MAX_DISAGREEMENTS = 30
+
+_Store = Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")]
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @app.command(rich_help_panel="Review")
 def review(
     clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster or hgld suggest.")],
-    annotator: Annotated[str, typer.Option(help="Name of the annotator.")],
+    annotator: Annotated[str, option("Name of the annotator.")],
     store: Annotated[
         Path | None,
-        typer.Option(
-            help="SQLite file of the decisions.",
+        option(
+            "SQLite file of the decisions.",
             callback=writable_file(),
-            show_default="review/ANNOTATOR.sqlite beside CLUSTERS",
+            default="review/ANNOTATOR.sqlite beside CLUSTERS",
         ),
     ] = None,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
     decisions: Annotated[
-        Path | None, typer.Option(help="CSV file of decisions to start from, for labels without one in --store.")
+        Path | None, option("CSV file of decisions to start from, for labels without one in --store.")
     ] = None,
     blind: Annotated[
-        bool, typer.Option("--blind", help="Hide suggestions, and record that decisions were made without them.")
+        bool, flag("--blind", "Hide suggestions, and record that decisions were made without them.")
     ] = False,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
@@ -78,44 +96,41 @@ def review(
     from hgld.review.page.serve import serve_review
     from hgld.taxonomy.decisions import check_annotator
 
-    with friendly_errors():
-        check_annotator(annotator)
-        path = store or clusters.parent / "review" / f"{annotator}.sqlite"
-        check_writable_file(path)
-        with announced_page(open_browser, path.parent) as on_address:
-            serve_review(
-                clusters,
-                path,
-                annotator,
-                ServerConfig(host, port),
-                on_address=on_address,
-                clean=clean,
-                classes=classes,
-                taxonomy=taxonomy,
-                decisions=decisions,
-                blind=blind,
-                images=images,
-                image_landmarks=[parse_images(text) for text in image_landmarks or ()],
-            )
-        typer.echo(f"{path}: everything is saved")
+    check_annotator(annotator)
+    path = store or clusters.parent / "review" / f"{annotator}.sqlite"
+    check_writable_file(path)
+    with announced_page(open_browser, path.parent) as on_address:
+        serve_review(
+            clusters,
+            path,
+            annotator,
+            ServerConfig(host, port),
+            on_address=on_address,
+            clean=clean,
+            classes=classes,
+            taxonomy=taxonomy,
+            decisions=decisions,
+            blind=blind,
+            images=images,
+            image_landmarks=[parse_images(text) for text in image_landmarks or ()],
+        )
+    typer.echo(f"{path}: everything is saved")
 
 
 @app.command(rich_help_panel="Review")
 def decisions(
-    store: Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.", callback=writable_file(".csv"))],
+    store: _Store,
+    out: Annotated[Path, out_file("CSV file to write.", ".csv")],
     taxonomy: Taxonomy = None,
-    clusters: Annotated[Path | None, typer.Option(help="Clusters that the page showed; for --clusters-out.")] = None,
+    clusters: Annotated[Path | None, option("Clusters that the page showed; for --clusters-out.")] = None,
     clusters_out: Annotated[
         Path | None,
-        typer.Option(
-            help="Table to write: --clusters with the splits, merges and names made on the page.",
+        option(
+            "Table to write: --clusters with the splits, merges and names made on the page.",
             callback=writable_file(".parquet"),
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace decisions in the output that never were in STORE.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Replace decisions in the output that never were in STORE.")] = False,
 ) -> None:
     """Write the decisions of the review page as CSV.
 
@@ -126,20 +141,17 @@ def decisions(
     """
     from hgld.review.decision_export import export_decisions
 
-    with friendly_errors():
-        summary = export_decisions(
-            store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out, force=force
-        )
-        print_summary(out, summary, format_decisions)
+    summary = export_decisions(
+        store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out, force=force
+    )
+    print_summary(out, summary, format_decisions)
 
 
 @app.command(rich_help_panel="Review")
 def copy_store(
-    store: Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="SQLite file to write.", callback=writable_file())],
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an output that is not an earlier copy of STORE.")
-    ] = False,
+    store: _Store,
+    out: Annotated[Path, out_file("SQLite file to write.")],
+    force: Annotated[bool, flag("--force", "Replace an output that is not an earlier copy of STORE.")] = False,
 ) -> None:
     """Copy the file of decisions of the review page, while the page may be open.
 
@@ -151,67 +163,61 @@ def copy_store(
     from hgld.review.state import current_decisions
     from hgld.review.store import copy_store as run
 
-    with friendly_errors():
-        owner, state = run(store, out, force=force)
-        print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), format_decisions)
+    owner, state = run(store, out, force=force)
+    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), format_decisions)
 
 
 @app.command(rich_help_panel="Review")
+@options_of(
+    "hgld.review.sheets.export:ExportConfig",
+    annotators={
+        "parser": _parse_names,
+        "metavar": "NAMES",
+        "help": "Names of the annotators, separated by commas.",
+    },
+)
 def export(
+    *,
     clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the sheets.", callback=writable_folder)],
-    annotators: Annotated[str, typer.Option(help="Names of the annotators, separated by commas.")],
+    out: Annotated[Path, option("Folder for the sheets.", "--out", "-o", callback=writable_folder)],
+    config: ExportConfig,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Keep the entries in existing sheets.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write new sheets and discard earlier entries.")] = False,
+    force: Annotated[bool, flag("--force", "Write new sheets and discard earlier entries.")] = False,
 ) -> None:
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
     """
-    from hgld.review.sheets.export import ExportConfig, export_sheets
+    from hgld.review.sheets.export import export_sheets
 
-    with friendly_errors():
-        names = tuple(name.strip() for name in annotators.split(",") if name.strip())
-        summary = export_sheets(
-            clusters,
-            out,
-            ExportConfig(names, merge=merge),
-            clean=clean,
-            classes=classes,
-            taxonomy=taxonomy,
-            force=force,
-        )
-        print_summary(out, summary, format_export)
+    summary = export_sheets(clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force)
+    print_summary(out, summary, format_export)
 
 
 @app.command(rich_help_panel="Review")
+@options_of("hgld.review.sheets.import_sheet:ImportConfig")
 def import_sheet(
+    *,
     sheet: Annotated[Path, typer.Argument(help="Sheet that was filled in: .xlsx or .csv.")],
-    annotator: Annotated[str, typer.Option(help="Name of the annotator who filled it in.")],
+    config: ImportConfig,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "CSV file of decisions to write.",
             "--out",
             "-o",
-            help="CSV file of decisions to write.",
             callback=writable_file(".csv"),
-            show_default="decisions/ANNOTATOR.csv beside the folder of SHEET",
+            default="decisions/ANNOTATOR.csv beside the folder of SHEET",
         ),
     ] = None,
     clusters: Annotated[
         Path | None,
-        typer.Option(
-            help="Clusters from which the sheet was made.", show_default="clusters.parquet beside the folder of SHEET"
-        ),
+        option("Clusters from which the sheet was made.", default="clusters.parquet beside the folder of SHEET"),
     ] = None,
     taxonomy: Taxonomy = None,
-    valid_rows_only: Annotated[
-        bool, typer.Option("--valid-rows-only", help="Import the valid rows of a sheet with problems.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Discard the decisions in the output.")] = False,
+    force: Annotated[bool, flag("--force", "Discard the decisions in the output.")] = False,
 ) -> None:
     """Check the entries in a review sheet and write them as decisions.
 
@@ -220,91 +226,78 @@ def import_sheet(
     Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
     """
     from hgld.io.files import check_writable_file
-    from hgld.review.sheets.import_sheet import ImportConfig, default_output
+    from hgld.review.sheets.import_sheet import default_output
     from hgld.review.sheets.import_sheet import import_sheet as run
 
-    with friendly_errors(merge="--merge"):
-        config = ImportConfig(annotator, valid_rows_only=valid_rows_only)
-        out = default_output(sheet, annotator) if out is None else out
-        check_writable_file(out)
+    out = default_output(sheet, config.annotator) if out is None else out
+    check_writable_file(out)
+    with friendly_errors(merge="--merge"):  # an option of hgld export
         summary = run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-        print_summary(out, summary, format_import)
+    print_summary(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
+@options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
 def agreement(
+    *,
     decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one per annotator.")],
     clusters: Annotated[
         Path | None,
-        typer.Option(help="Clusters from hgld cluster, to count landmarks as well as labels.", show_default="none"),
+        option("Clusters from hgld cluster, to count landmarks as well as labels.", default="none"),
     ] = None,
     taxonomy: Taxonomy = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="JSON file to write.", callback=writable_file(".json"), show_default="none"),
+        option("JSON file to write.", "--out", "-o", callback=writable_file(".json"), default="none"),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            help="Image file to write, of the groups that two annotators confused.",
+        option(
+            "Image file to write, of the groups that two annotators confused.",
             callback=writable_figure,
-            show_default="none",
+            default="none",
         ),
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Number of bootstrap samples for the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap samples.")] = 0,
+    config: AgreementConfig,
 ) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
     """
-    from hgld.review.agreement import AgreementConfig, agreement_files
+    from hgld.review.agreement import agreement_files
 
-    with friendly_errors():
-        result = agreement_files(
-            decisions,
-            AgreementConfig(n_resamples=resamples, seed=seed),
-            clusters=clusters,
-            taxonomy=taxonomy,
-            out=out,
-            figure=figure,
-        )
-        paths = [str(path) for path in (out, figure) if path is not None]
-        typer.echo("\n".join([format_agreement(result), *paths]))
+    result = agreement_files(decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure)
+    typer.echo("\n".join([format_agreement(result), *(str(path) for path in (out, figure) if path is not None)]))
 
 
 @app.command(rich_help_panel="Review")
 def adjudicate(
     first: Annotated[Path, typer.Argument(help="CSV file of decisions of one annotator.")],
     second: Annotated[Path, typer.Argument(help="CSV file of decisions of the other annotator.")],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="CSV file of final decisions to write.", callback=writable_file(".csv")),
-    ],
+    out: Annotated[Path, out_file("CSV file of final decisions to write.", ".csv")],
     rule: Annotated[
         str | None,
-        typer.Option(
-            metavar="RULE",
-            help="How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.",
+        option(
+            "How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.", metavar="RULE"
         ),
     ] = None,
     annotator: Annotated[
         str | None,
-        typer.Option(help="Name of the person who settles disagreements on the review page; replaces --rule."),
+        option("Name of the person who settles disagreements on the review page; replaces --rule."),
     ] = None,
     clusters: Annotated[
         Path | None,
-        typer.Option(
-            help="Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page.",
-            show_default="none",
+        option(
+            "Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page.",
+            default="none",
         ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(
-            help="SQLite file of the decisions on the page.",
+        option(
+            "SQLite file of the decisions on the page.",
             callback=writable_file(),
-            show_default="review/ANNOTATOR.final.sqlite",
+            default="review/ANNOTATOR.final.sqlite",
         ),
     ] = None,
     images: Images = None,
@@ -313,7 +306,7 @@ def adjudicate(
     open_browser: OpenBrowser = True,
     taxonomy: Taxonomy = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace decisions of other people in the output on the same labels.")
+        bool, flag("--force", "Replace decisions of other people in the output on the same labels.")
     ] = False,
 ) -> None:
     """Combine the decisions of two annotators into one per label, by a rule or on the review page.
@@ -331,36 +324,33 @@ def adjudicate(
     from hgld.review.page.serve import adjudicate_on_page
     from hgld.taxonomy.decisions import check_annotator
 
-    with friendly_errors():
-        if rule is not None and annotator is None:
-            config = AdjudicateConfig(rule)
-            summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-        elif annotator is not None and rule is None:
-            check_annotator(annotator)
-            if clusters is None:
-                raise ConfigurationError(
-                    "the page shows labels with their clusters; give their table with --clusters"
-                )
-            path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
-            check_writable_file(path)
-            with announced_page(open_browser, path.parent) as on_address:
-                summary = adjudicate_on_page(
-                    first,
-                    second,
-                    out,
-                    clusters,
-                    path,
-                    annotator,
-                    ServerConfig(port=port),
-                    on_address=on_address,
-                    taxonomy=taxonomy,
-                    images=images,
-                    image_landmarks=[parse_images(text) for text in image_landmarks or ()],
-                    force=force,
-                )
-        else:
-            raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
-        print_summary(out, summary, format_adjudicate)
+    if rule is not None and annotator is None:
+        config = AdjudicateConfig(rule)
+        summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+    elif annotator is not None and rule is None:
+        check_annotator(annotator)
+        if clusters is None:
+            raise ConfigurationError("the page shows labels with their clusters; give their table with --clusters")
+        path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
+        check_writable_file(path)
+        with announced_page(open_browser, path.parent) as on_address:
+            summary = adjudicate_on_page(
+                first,
+                second,
+                out,
+                clusters,
+                path,
+                annotator,
+                ServerConfig(port=port),
+                on_address=on_address,
+                taxonomy=taxonomy,
+                images=images,
+                image_landmarks=[parse_images(text) for text in image_landmarks or ()],
+                force=force,
+            )
+    else:
+        raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
+    print_summary(out, summary, format_adjudicate)
 
 
 def format_export(summary: ExportSummary) -> str:

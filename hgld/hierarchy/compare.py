@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import find_build_inputs
-from hgld.hierarchy.changes import Explanation, explain_changes, join_hierarchies, list_changes, write_changes
+from hgld.hierarchy.changes import Explanation, explain_changes, join_hierarchies, write_changes
 from hgld.hierarchy.checks import GROUP
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
@@ -111,8 +111,8 @@ def compare_files(
         before_tables: Folder with the tables that ``before`` was made from; its own folder by default.
         after_tables: The same for ``after``.
         picture: Image file for the flows between groups; none by default.
-        changes: CSV file for the landmarks added, lost or moved, with the columns of
-            :class:`hgld.hierarchy.changes.LandmarkChange`; none by default.
+        changes: CSV file for the landmarks added, lost or moved, with the columns listed in
+            :mod:`hgld.hierarchy.changes`; none by default.
 
     Raises:
         InputError, ConfigurationError: See :func:`hgld.hierarchy.load_hierarchy`.
@@ -120,7 +120,7 @@ def compare_files(
     first, second = load_hierarchy(before), load_hierarchy(after)
     comparison = compare(first, second, before_name=str(before), after_name=str(after))
     inputs = find_build_inputs(before, before_tables), find_build_inputs(after, after_tables)
-    explained, explanation = explain_changes(list_changes(first, second), (first, inputs[0]), (second, inputs[1]))
+    explained, explanation = explain_changes((first, inputs[0]), (second, inputs[1]))
     comparison = replace(comparison, explanation=explanation)
     if changes is not None:
         write_changes(changes, explained)

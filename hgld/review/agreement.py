@@ -51,9 +51,9 @@ class AgreementConfig:
     """Settings of the bootstrap intervals.
 
     Args:
-        n_resamples: Number of bootstrap samples.
+        n_resamples: Number of bootstrap samples for the intervals.
         confidence: Share of the samples within the interval, between 0 and 1.
-        seed: Seed of the random generator.
+        seed: Seed of the bootstrap samples.
 
     Raises:
         ConfigurationError: ``n_resamples`` is less than 1, or ``confidence`` is not between 0 and 1.

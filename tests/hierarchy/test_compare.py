@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.changes import LandmarkChange, list_changes, write_changes
+from hgld.hierarchy.build_inputs import BuildInputs
+from hgld.hierarchy.changes import explain_changes, write_changes
 from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
@@ -74,13 +75,13 @@ def test_disjoint_hierarchies_have_no_agreement() -> None:
 
 
 def test_texts_of_changes_are_no_formulas(tmp_path: Path) -> None:
-    change = LandmarkChange("train", 1, "lost", "=1+1", "", label_before="@SUM(A1)")
-    write_changes(tmp_path / "changes.csv", [change])
-    assert (tmp_path / "changes.csv").read_text().splitlines()[1] == "train,1,lost,'=1+1,,unknown,'@SUM(A1),,,,,"
+    write_changes(tmp_path / "changes.csv", pd.DataFrame([["train", 1, "=1+1", "", "@SUM(A1)", None]]))
+    assert (tmp_path / "changes.csv").read_text().splitlines()[1] == "train,1,'=1+1,,'@SUM(A1),"
 
 
 def test_changes_are_written_to_csv(tmp_path: Path) -> None:
-    write_changes(tmp_path / "changes.csv", list_changes(BEFORE, AFTER))
+    changes, _ = explain_changes((BEFORE, BuildInputs()), (AFTER, BuildInputs()))
+    write_changes(tmp_path / "changes.csv", changes)
     with (tmp_path / "changes.csv").open(encoding="utf-8", newline="") as stream:
         header, *rows = csv.reader(stream)
         assert header == [

@@ -147,8 +147,8 @@ class ImportConfig:
     """Settings of the import.
 
     Args:
-        annotator: Name of the annotator who filled in the sheet.
-        valid_rows_only: Take the valid rows of a sheet with invalid ones.
+        annotator: Name of the annotator who filled it in.
+        valid_rows_only: Import the valid rows of a sheet with problems.
 
     Raises:
         ConfigurationError: The name of the annotator cannot be a file name.
