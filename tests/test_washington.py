@@ -21,6 +21,7 @@ from hgld import evaluate_retrieval, load_hierarchy
 from hgld.cli import app
 from hgld.gldv2.tar_images import ImageReader
 from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.suggest import find_suggestion_files
 from hgld.labels.suggestion_quality import evaluate_suggestions
 from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
@@ -154,18 +155,14 @@ def load_cached() -> LoadEncoder:
 def test_suggestions_without_decisions_are_accurate_and_calibrated(
     folders: dict[str, Path], load_cached: LoadEncoder, tmp_path: Path, source: str
 ) -> None:
-    evaluation = evaluate_suggestions(
-        folders[source] / "clusters.parquet",
-        annotation_file("decisions/final.csv"),
-        tmp_path / "reliability.png",
-        embeddings=folders[source] / "embeddings.parquet",
-        load=load_cached,
-    )
-    for run in evaluation.runs:
+    files = find_suggestion_files(folders[source] / "clusters.parquet", folders[source] / "embeddings.parquet")
+    decisions = annotation_file("decisions/final.csv")
+    runs = evaluate_suggestions(files, decisions, tmp_path / "reliability.png", load=load_cached)
+    for run in runs:
         assert run.accuracy()["landmarks"][0] >= 0.95
         assert run.outcomes.calibration_error() < 0.1
     # Labels that no group fits have low scores, but for one.
-    outcomes = evaluation.runs[0].outcomes
+    outcomes = runs[0].outcomes
     *dropped, highest = np.sort(outcomes.score[outcomes.dropped])
     assert dropped[-1] < 0.6 < np.median(outcomes.score[outcomes.right])
     assert highest < 0.8

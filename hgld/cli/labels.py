@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hgld.labels.clusters import ClusterConfig, ClusterSummary
     from hgld.labels.embed import EmbedConfig, EmbedSummary
     from hgld.labels.suggest import SuggestSummary
-    from hgld.labels.suggestion_quality import SuggestionAgreement, SuggestionQuality
+    from hgld.labels.suggestion_quality import SuggestionAgreement
 
 _MOST_MISSES = 10
 
@@ -206,7 +206,7 @@ def suggest(
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
     """
-    from hgld.labels.suggest import suggest_file
+    from hgld.labels.suggest import find_suggestion_files, suggest_file
     from hgld.labels.suggestion_quality import evaluate_suggestions
 
     if no_vocabulary and vocabulary:
@@ -230,17 +230,9 @@ def suggest(
             print_summary(out, summary, format_suggestions)
         else:
             picture = out.with_suffix(".reliability.png")
-            quality = evaluate_suggestions(
-                clusters,
-                evaluate,
-                picture,
-                embeddings=embeddings,
-                classes=classes,
-                taxonomy=taxonomy,
-                vocabulary=vocabulary,
-                progress=progress,
-            )
-            typer.echo(format_suggestion_quality(quality))
+            files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
+            runs = evaluate_suggestions(files, evaluate, picture, progress=progress)
+            typer.echo(format_suggestion_quality(runs))
             print_figure(picture)
 
 
@@ -306,15 +298,15 @@ def format_suggestions(summary: SuggestSummary) -> str:
     )
 
 
-def format_suggestion_quality(quality: SuggestionQuality) -> str:
+def format_suggestion_quality(runs: Sequence[SuggestionAgreement]) -> str:
     """Return the numbers of decided labels, and the agreement of each run."""
-    run = quality.runs[0]
+    run = runs[0]
     in_group, dropped = (
         f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
         for labels in (~run.outcomes.dropped, run.outcomes.dropped)
     )
     head = f"{in_group} assigned to a group, {dropped} dropped"
-    return "\n\n".join([head, *map(_format_agreement, quality.runs)])
+    return "\n\n".join([head, *map(_format_agreement, runs)])
 
 
 def _format_agreement(agreement: SuggestionAgreement) -> str:

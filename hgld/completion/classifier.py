@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,21 +80,6 @@ class GroupVotes:
         return np.stack([self.shares(), self.similarity], axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class VoteCalibration:
-    """A logistic regression on the share of votes and the similarity of the nearest references."""
-
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    intercept: float
-
-    def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
-        """Return the probability that the first choice for each landmark is right: float64, shape (n,)."""
-        logits = (votes.quantities() - self.mean) / self.scale @ self.weights + self.intercept
-        return np.asarray(1 / (1 + np.exp(-logits)))
-
-
 class LandmarkClassifier:
     """Nearest-neighbour classifier of landmarks by their photographs, with references from labelled landmarks.
 
@@ -140,17 +125,15 @@ class LandmarkClassifier:
         A group with a single labelled landmark cannot be found this way, and counts as wrong, as it would be for
         others of its kind.
 
+        ``scores`` then returns the probability that the first choice of each landmark is right.
+
         Returns:
             Whether the first choice is right for each landmark, in the order of their numbers.
         """
         votes = self.vote(labelled)
         right = np.asarray(votes.choices()[:, 0] == self._inputs.groups[votes.landmark])
-        self._calibration = fit_calibration(votes, right)
+        self.scores = fit_calibration(votes, right)
         return right
-
-    def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
-        """Return the probability that the first choice of each landmark is right, once calibrated."""
-        return self._calibration.scores(votes)
 
 
 def _photograph_references(inputs: CompletionInputs, visible: NDArray[np.bool_]) -> References:
@@ -255,16 +238,21 @@ def _nearest_items(
     return similarity, item
 
 
-def fit_calibration(votes: GroupVotes, right: NDArray[np.bool_]) -> VoteCalibration:
-    """Fit a calibration to landmarks whose group was hidden from the votes."""
-    from sklearn.linear_model import LogisticRegression
+def fit_calibration(
+    votes: GroupVotes, right: NDArray[np.bool_]
+) -> Callable[[GroupVotes], NDArray[np.float64]]:
+    """Fit a logistic regression to landmarks whose group was hidden from the votes.
 
-    quantities = votes.quantities()
-    mean, deviation = quantities.mean(axis=0), quantities.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
+    Returns:
+        A function of votes: the probability that the first choice for each landmark is right, float64, shape (n,).
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     if right.all() or not right.any():
         # No regression separates one outcome from none; Laplace's rule of succession is the share to expect.
         share = (right.sum() + 1) / (len(right) + 2)
-        return VoteCalibration(mean, scale, np.zeros(len(mean)), float(np.log(share / (1 - share))))
-    model = LogisticRegression().fit((quantities - mean) / scale, right)
-    return VoteCalibration(mean, scale, model.coef_[0], float(model.intercept_[0]))
+        return lambda others: np.full(len(others.landmark), share)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(votes.quantities(), right)
+    return lambda others: np.asarray(model.predict_proba(others.quantities())[:, 1])

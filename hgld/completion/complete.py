@@ -38,12 +38,9 @@ _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5)
 
 @dataclass(frozen=True)
 class CompleteSummary:
-    """Counts of proposals.
+    """Numbers of landmarks without a group, of those with a proposal, and of their photographs.
 
     Args:
-        landmarks: Number of landmarks without a group.
-        proposed: Number of those with photographs, which have a proposal.
-        photographs: Number of their photographs.
         above: Number of proposals by the score that they reach, highest first.
         labelled: Number of labelled landmarks with photographs.
         calibrated_on: Number of those that the scores are calibrated on.

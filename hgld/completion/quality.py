@@ -95,7 +95,7 @@ def evaluate_completion(
     The labelled landmarks are hidden a tenth at a time; of more than ``config.calibration_landmarks`` a sample is.
 
     Args:
-        files: Files as for :func:`~hgld.completion.complete.complete_file`.
+        files: Files as for ``complete_file``.
         picture: Image file to write.
         config: Settings.
         progress: Reports compared photographs.

@@ -6,5 +6,6 @@ from .embed import EmbedConfig as EmbedConfig
 from .embed import embed_file as embed_file
 from .encoders import TextEncoder as TextEncoder
 from .encoders import load_encoder as load_encoder
+from .suggest import find_suggestion_files as find_suggestion_files
 from .suggest import suggest_file as suggest_file
 from .suggestion_quality import evaluate_suggestions as evaluate_suggestions

@@ -16,9 +16,9 @@ from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
+    SuggestionFiles,
     SuggestionInputs,
     find_rungs,
-    find_suggestion_files,
     read_suggestion_inputs,
     score_groups,
 )
@@ -107,57 +107,44 @@ class SuggestionAgreement:
         }
 
 
-@dataclass(frozen=True)
-class SuggestionQuality:
-    """Agreement of suggestions made before any decision, and from decisions on other labels."""
-
-    runs: Sequence[SuggestionAgreement]
-
-
 def evaluate_suggestions(
-    clusters: Path,
+    files: SuggestionFiles,
     decisions: Path,
     picture: Path,
     *,
-    embeddings: Path | None = None,
-    classes: Sequence[Path] | None = None,
-    taxonomy: Path | None = None,
-    vocabulary: Sequence[Path] | None = None,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
-) -> SuggestionQuality:
+) -> list[SuggestionAgreement]:
     """Compare suggestions with decisions, and draw a reliability diagram of their scores.
 
     Args:
-        clusters: ``clusters`` table.
+        files: Files that suggestions are made from.
         decisions: File of decisions; those that are ``unsure`` are ignored.
         picture: Image file to write.
-        embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
-        classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
-        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
-        vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
+
+    Returns:
+        Agreement of suggestions made before any decision, and of those made from decisions on other labels.
 
     Raises:
         InputError: A file is missing or invalid, a label has no embedding, or no label is decided for a group.
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
         SourceError: The weights of the encoder cannot be downloaded.
     """
-    files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     all_decisions = read_surviving_decisions(decisions, inputs.groups)
     index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
     truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
     if not any(row is not None and row.group for row in truth):
-        raise InputError(f"{decisions}: decides on none of the labels of {clusters} for a group")
+        raise InputError(f"{decisions}: decides on none of the labels of {files.clusters} for a group")
     scored = {
         "before any decision": score_labels(inputs),
         f"{N_FOLDS}-fold cross-validation": cross_validate(inputs, all_decisions, truth),
     }
     runs = [measure_agreement(title, inputs, run, truth) for title, run in scored.items()]
     draw_reliability(picture, [run.outcomes for run in runs])
-    return SuggestionQuality(runs)
+    return runs
 
 
 def score_labels(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -> ScoredLabels:

@@ -126,14 +126,7 @@ def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Map
 
 
 class ItemFact(NamedTuple):
-    """An item after entity redirects.
-
-    Args:
-        item: Id of the item.
-        revision: Last revision.
-        instance_of: Best-rank values of P31.
-        main_topic: First best-rank value of P301; None without one.
-    """
+    """An item after entity redirects, with its best-rank values of P31, and the first one of P301."""
 
     item: ItemId
     revision: Revision
@@ -142,13 +135,7 @@ class ItemFact(NamedTuple):
 
 
 class RevisionFact(NamedTuple):
-    """What a response tells about an id or a title.
-
-    Args:
-        item: Id of the item, after redirects; None if there is no such item.
-        revision: Its last revision.
-        title: Title on Commons of the item, or the title without an item; None for an id without a title.
-    """
+    """The item of an id or a title, after redirects, with its title on Commons; None for what does not exist."""
 
     item: str | None
     revision: int | None
@@ -161,7 +148,7 @@ class PageFact(NamedTuple):
     Args:
         status: ``found``, else the landmark's status.
         title: Title of that page.
-        item: Id of the item that the page names; None without one.
+        item: Item that the page names.
         redirected: Whether a hard redirect was followed.
         soft_redirect: Whether the page is a soft redirect, by its template or by its categories.
     """

@@ -28,7 +28,6 @@ class FactCollector:
     is written to the journal when it arrives.
 
     Attributes:
-        source: Source of the facts.
         failed_classes: Number of classes that could not be fetched.
         class_redirects: By id of an item that statements name, the class to which it redirects.
 
@@ -39,8 +38,8 @@ class FactCollector:
         known: By title, results that need no facts, with their time (milliseconds since 1970).
         statuses: Stops the run when a status is unlikely frequent.
         progress: Receives the number of resolved landmarks.
-        client: Client of the source, closed when the collector is done; None for one that sends no requests.
-        journal: Journal for new batches; None to keep none.
+        client: Client of the source, closed when the collector is done.
+        journal: Journal for new batches.
         clock: Returns the time of the facts that are received (seconds since 1970); None for the current time.
     """
 
@@ -70,14 +69,10 @@ class FactCollector:
         self.class_redirects: dict[str, str] = {}
 
     def collect(self, workers: int, class_depth: int) -> dict[str, ClassFact]:
-        """Fetch everything that is missing.
-
-        Args:
-            workers: Number of requests in flight.
-            class_depth: Number of steps of "subclass of" above the classes of landmarks.
+        """Fetch everything that is missing, with this number of requests in flight.
 
         Returns:
-            Classes of landmarks and their ancestors, by item id; with the superclasses after redirects.
+            Classes of landmarks and their ancestors up to a depth, by item id; with the superclasses after redirects.
 
         Raises:
             SourceError: The server seems to be down.

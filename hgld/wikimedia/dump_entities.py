@@ -33,20 +33,10 @@ _LONGEST_REDIRECT = 1000
 
 
 class DumpItem(NamedTuple):
-    """An item, by the numbers of items: 42 for Q42.
+    """An item, with items as numbers (42 for Q42) and categories as titles with the prefix ``Category:``.
 
-    Args:
-        item: The item.
-        redirect: The item to which it redirects; the other fields say nothing then.
-        revision: Last revision.
-        category: Category of Commons that is its sitelink, with the prefix ``Category:``.
-        commons_categories: Best-rank values of P373, as titles with the prefix.
-        instance_of: Best-rank values of P31.
-        subclass_of: Best-rank values of P279.
-        main_topic: First best-rank value of P301.
-        label: Label in the first of the languages that has one.
-        language: That language.
-        description: Description in the first of the languages that has one.
+    The columns of :data:`hgld.wikimedia.dump_part.ITEM_SCHEMA` describe the fields; those of an item that redirects
+    to another are empty.
     """
 
     item: int
@@ -63,13 +53,9 @@ class DumpItem(NamedTuple):
 
 
 class ReadLine(NamedTuple):
-    """What a line says.
+    """The item in a line (None for other entities), and when it was last edited (ISO 8601, or empty).
 
-    Args:
-        item: The item; None for properties, lexemes and other entities.
-        is_linked: Whether the item has a category, superclasses, or is a redirect; others are named by statements at
-            most.
-        modified: When the entity was last edited, in ISO 8601; an empty string if it is not said.
+    A linked item has a category or superclasses, or is a redirect; others are named by statements at most.
     """
 
     item: DumpItem | None

@@ -40,14 +40,7 @@ _LONGEST_BLOCK = 2**20
 
 @dataclass(frozen=True)
 class DumpRange:
-    """A range of bytes of a file; if it is compressed, of its compressed bytes.
-
-    Args:
-        path: Path of the file.
-        size: Size of the file in bytes.
-        start: First byte of the range.
-        end: Byte after the last one.
-    """
+    """The bytes of a file of ``size`` bytes from ``start`` on and before ``end``, compressed if the file is."""
 
     path: Path
     size: int

@@ -43,18 +43,11 @@ ITEM_SCHEMA = pa.schema(
 ROWS_PER_GROUP = 20_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class PartRecord:
-    """What was read in a range.
+    """What was read in a range of a file, from byte ``start`` to the byte before ``end``.
 
     Args:
-        file: Name of the file.
-        size: Its size in bytes.
-        start: First byte of the range.
-        end: Byte after the last one.
-        languages: Languages of labels, in order of preference.
-        lines: Number of lines of entities.
-        items: Number of items among them.
         opened: Number of lines that begin a JSON array.
         closed: Number of lines that end one.
         began: Where the first text, member or block of the range begins; None without one.
@@ -78,14 +71,7 @@ class PartRecord:
 
 @dataclass(frozen=True)
 class DumpPart:
-    """A range of a dump, and where what is kept of it is written.
-
-    Args:
-        number: Number of the range within the dump, from 0.
-        range: The range of bytes.
-        languages: Languages of labels and descriptions, in order of preference.
-        folder: Folder of all parts.
-    """
+    """A range of a dump by its number, and the folder where what is kept of it is written."""
 
     number: int
     range: DumpRange
@@ -118,40 +104,30 @@ class DumpPart:
 
     def make(self) -> None:
         """Read the range, and write the files; raise InputError if it is damaged or not of a dump of Wikidata."""
-        lines = items = opened = closed = 0
-        modified = ""
+        record = PartRecord(**self._identity)
         with _item_writer(self.linked) as write_linked, _item_writer(self.unlinked) as write_unlinked:
             blocks = RangeLines(self.range)
             for block in blocks:
                 for raw in block:
                     line = raw.strip(b", \t\r")
                     if not line.startswith(b"{"):
-                        opened += line == b"["
-                        closed += line == b"]"
+                        record.opened += line == b"["
+                        record.closed += line == b"]"
                         if line not in (b"", b"[", b"]"):
-                            raise self._invalid(lines, line, "it does not begin with {")
+                            raise self._invalid(record.lines, line, "it does not begin with {")
                         continue
-                    lines += 1
+                    record.lines += 1
                     if not line.endswith(b"}"):
-                        raise self._invalid(lines, line, "it does not end with }")
+                        raise self._invalid(record.lines, line, "it does not end with }")
                     try:
                         entity = read_line(line, self.languages)
                     except ValueError as error:
-                        raise self._invalid(lines, line, str(error)) from None
-                    modified = max(modified, entity.modified)
+                        raise self._invalid(record.lines, line, str(error)) from None
+                    record.modified = max(record.modified, entity.modified)
                     if entity.item is not None:
-                        items += 1
+                        record.items += 1
                         (write_linked if entity.is_linked else write_unlinked)(entity.item)
-        record = PartRecord(
-            **self._identity,
-            lines=lines,
-            items=items,
-            opened=opened,
-            closed=closed,
-            began=blocks.began,
-            reached=blocks.reached,
-            modified=modified,
-        )
+        record.began, record.reached = blocks.began, blocks.reached
         with atomic_write(self.record) as draft:
             draft.write_text(json.dumps(asdict(record)), encoding="utf-8")
 

@@ -33,7 +33,7 @@ class FileFact(NamedTuple):
     Args:
         status: ``ok``, or why there is no thumbnail, as in the table ``photographs``.
         page: Address of its page.
-        author: Author, as text; None if the page does not say.
+        author: Author, as text.
         licence: Short name of the licence, such as ``CC BY-SA 3.0``.
         licence_url: Address of the licence.
         uploaded_at: When this version of the file was uploaded, in ISO 8601.

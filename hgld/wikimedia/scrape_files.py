@@ -30,13 +30,7 @@ _ROWS_PER_BATCH = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LandmarkCategory:
-    """One row of ``*_label_to_category.csv``.
-
-    Args:
-        landmark_id: Id of the landmark.
-        category: URL of the category as in the file.
-        title: Normalised title of the category.
-    """
+    """One row of ``*_label_to_category.csv``, and the normalised title of its category."""
 
     landmark_id: int
     category: str

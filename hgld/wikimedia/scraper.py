@@ -90,13 +90,9 @@ def _check_landmark_settings(split: str, class_depth: int, allow_frequent: Seque
 
 @dataclass(frozen=True)
 class SnapshotChanges:
-    """Numbers of landmarks by what became of them since the earlier scrape; those that failed are not counted.
+    """Numbers of landmarks by what became of their results, revisions included, since the earlier scrape.
 
-    Args:
-        unchanged: Landmarks whose result is the same, revision included.
-        changed: Landmarks with another result.
-        new: Landmarks whose category the earlier scrape does not have or failed at.
-        gone: Landmarks of the earlier scrape whose category is no longer in the list.
+    Those that fail now are not counted, those that failed then are new, and those gone are no longer in the list.
     """
 
     unchanged: int
@@ -107,18 +103,13 @@ class SnapshotChanges:
 
 @dataclass(frozen=True)
 class ScrapeSummary:
-    """Contents of the tables and cost of the run.
+    """Numbers of landmarks, also by status and by route, and of classes with their ancestors; cost of the run.
 
     Args:
-        landmarks: Number of landmarks.
-        statuses: Number of landmarks by status.
-        routes: Number of landmarks by route.
-        classes: Number of classes, ancestors included.
         taken_over: Number of landmarks whose rows were in the output before.
         changes: What became of the landmarks of an earlier scrape; None without `update`.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
-        retries: Number of repetitions.
         seconds: Duration of the run.
         dump_date: Date of the dump; None if servers were asked.
     """

@@ -18,13 +18,7 @@ S = TypeVar("S")
 
 
 class InstanceOfValue(NamedTuple):
-    """One "instance of" value, as in the column ``instance_of`` of the table ``scraped``.
-
-    Args:
-        item: Id of the class; None where the source does not show it.
-        label: Label of the class, or its id if it has none.
-        language: Language of the label; None where unknown.
-    """
+    """One "instance of" value, as in the table ``scraped``; a class without a label has its id as label."""
 
     item: str | None
     label: str
@@ -38,7 +32,7 @@ class Resolution(NamedTuple):
         status: Whether values were found, or why not: :data:`~hgld.tables.column_values.SCRAPE_STATUS_MEANINGS`.
         resolved_title: Title after all redirects.
         item: Id of the landmark's item.
-        route: Steps from the category to the item, joined by ``+``; see :func:`route_of`.
+        route: Steps from the category to the item, as :func:`route_of` joins them.
         revision: Revision of the item.
         instance_of: Values of the item, without repetitions.
     """

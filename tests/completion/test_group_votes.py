@@ -110,11 +110,11 @@ def test_scores_are_the_probability_of_being_right() -> None:
     share, similarity = random.uniform(0.5, 1, 20_000), random.uniform(size=20_000)
     probability = 1 / (1 + np.exp(-(6 * share + similarity - 5)))
     votes = made_up_votes(share, similarity)
-    scores = fit_calibration(votes, random.uniform(size=20_000) < probability).scores(votes)
+    scores = fit_calibration(votes, random.uniform(size=20_000) < probability)(votes)
     assert np.abs(scores - probability).max() < 0.03
 
 
 @pytest.mark.parametrize(("right", "score"), [(True, 21 / 22), (False, 1 / 22)])
 def test_one_outcome_gives_one_score(right: bool, score: float) -> None:
     votes = made_up_votes(np.linspace(0.5, 1, 20), np.full(20, 0.7))
-    np.testing.assert_allclose(fit_calibration(votes, np.full(20, right)).scores(votes), score)
+    np.testing.assert_allclose(fit_calibration(votes, np.full(20, right))(votes), score)

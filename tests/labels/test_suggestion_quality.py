@@ -13,7 +13,6 @@ from hgld.labels.suggestion_quality import (
     Miss,
     Rung,
     ScoredLabels,
-    SuggestionQuality,
     cross_validate,
     measure_agreement,
     score_labels,
@@ -54,7 +53,7 @@ def test_agreement_by_hand() -> None:
         Rung("ending", 1, 0.0, 0.5),
         Rung("similar", 1, 0.0, 0.3),
     ]
-    text = format_suggestion_quality(SuggestionQuality([agreement]))
+    text = format_suggestion_quality([agreement])
     assert text.startswith(
         "3 labels of 19 landmarks assigned to a group, 1 labels of 1 landmarks dropped\n\nby hand:"
     )
