@@ -238,9 +238,7 @@ def _nearest_items(
     return similarity, item
 
 
-def fit_calibration(
-    votes: GroupVotes, right: NDArray[np.bool_]
-) -> Callable[[GroupVotes], NDArray[np.float64]]:
+def fit_calibration(votes: GroupVotes, right: NDArray[np.bool_]) -> Callable[[GroupVotes], NDArray[np.float64]]:
     """Fit a logistic regression to landmarks whose group was hidden from the votes.
 
     Returns:

@@ -95,7 +95,8 @@ def _places(hierarchy: Hierarchy) -> pd.DataFrame:
         "group": hierarchy.names_by_row(GROUP),
         "root": hierarchy.names_by_row(ROOT),
     }
-    return pd.DataFrame(columns)
+    places: pd.DataFrame = pd.DataFrame(columns)
+    return places
 
 
 def write_changes(path: Path, changes: pd.DataFrame) -> None:
@@ -143,7 +144,7 @@ def explain_changes(
         joined = joined.merge(labels[[*_KEY, "label"]].rename(columns={"label": f"label_{name}"}), "left", _KEY)
         # The first group of landmarks with the label, if any has a group.
         groups = labels.groupby(labels["label"].str[0])["group"].first().fillna("")
-        sides.append(_Side(inputs, groups.to_dict()))
+        sides.append(_Side(inputs, {str(label): str(group) for label, group in groups.items()}))
     first, second = sides
     changed = joined[joined["change"] != ""].astype(object)
     changed = changed.where(changed.notna(), None)
@@ -155,13 +156,13 @@ def explain_changes(
         level = "root" if row["change"] == "root" else "group"
         record = {name: row[name] for name in (*_KEY, "change")}
         record |= {side: row[f"{level}_{side}"] or "" for side in _SIDES}
-        labels = row["label_before"], row["label_after"]
+        own = row["label_before"], row["label_after"]
         cause_of_label = _cause_of_label(first, second, scraped[0].get(key), scraped[1].get(key))
-        record["cause"] = _cause(row["change"], record["after"], labels, first, second, cause_of_label)
+        record["cause"] = _cause(row["change"], record["after"], own, first, second, cause_of_label)
         for number, side in enumerate(_SIDES):
             gone, item = removed[number].get(key), scraped[number].get(key, {})
             text = f"({gone['reason']})" if gone is not None else ""
-            record[f"label_{side}"] = labels[number][1] if labels[number] is not None else text
+            record[f"label_{side}"] = own[number][1] if own[number] is not None else text
             record |= {f"{name}_{side}": item.get(name) for name in ("item", "revision")}
         records.append(record)
     changes = pd.DataFrame(records, columns=_COLUMNS, dtype=object)
