@@ -18,8 +18,7 @@ from hgld.errors import InputError
 from hgld.io.csv_files import escape_formula, locate_invalid_byte, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link
-from hgld.review.sheets.entries import COLUMNS, Entries, Entry, SheetRow, check_header
-from hgld.review.sheets.spreadsheet import read_bytes
+from hgld.review.sheets.entries import COLUMNS, Entries, Entry, SheetRow, check_header, read_bytes
 
 _DELIMITERS = (",", ";", "\t")
 #: A first line with which Excel is told the separator.

@@ -14,6 +14,8 @@ from pathlib import Path
 from hgld.errors import InputError, counted, indented_list
 from hgld.review.labels import MAX_UNITS, N_EXAMPLES, fit_for_cell
 
+#: A workbook of 5,700 labels has 0.7 MB and unpacks to 10 MB; formats on a million empty rows unpack to 120 MB.
+MAX_FILE_BYTES = 64 * 2**20
 ENTRY_COLUMNS = ("group", "decision", "comment")
 COLUMNS = (
     *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
@@ -216,3 +218,21 @@ def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
     if problems:
         raise InputError(f"{counted(len(problems), 'contradiction')} between entries:\n{indented_list(problems)}")
     return merged
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a sheet, of any format.
+
+    Raises:
+        InputError: The file is missing, empty, a folder, or larger than any sheet.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: a folder; give one of the sheets in it")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    size = path.stat().st_size
+    if not size:
+        raise InputError(f"{path}: the file is empty")
+    if size > MAX_FILE_BYTES:
+        raise InputError(f"{path}: {size >> 20:,} MB; a review sheet has at most {MAX_FILE_BYTES >> 20} MB")
+    return path.read_bytes()

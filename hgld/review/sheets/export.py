@@ -13,8 +13,6 @@ from hgld.io.locks import exclusive_lock
 from hgld.review.labels import find_inputs, review_labels
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
-from hgld.review.sheets.workbook import read_workbook, write_workbook
-from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import Provenance
 from hgld.taxonomy.decisions import check_annotator
 from hgld.taxonomy.groups import Group
@@ -117,6 +115,8 @@ def export_sheets(
         InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict
             each other.
     """
+    from hgld.review.sheets.workbook import write_workbook  # openpyxl is not needed for the help of the command
+
     if config.merge and force:
         raise ConfigurationError("`merge` keeps entries and `force` discards them; give only one of them")
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
@@ -188,6 +188,8 @@ def _require_closed(workbook: Path) -> None:
 
 
 def _read_existing(workbook: Path, labels: Collection[str]) -> _ExistingSheets:
+    from hgld.review.sheets.workbook import read_workbook
+
     sheet = workbook.with_suffix(".csv")
     csv_rows = read_csv_sheet(sheet) if sheet.exists() else None
     in_csv = None if csv_rows is None else read_entries(sheet, csv_rows)
@@ -230,6 +232,8 @@ def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
 
 def _warn_about_entries(workbook: Path, current: Entries, removed: Entries, groups: Sequence[Group]) -> None:
     """Warn of entries that do not match the labels or the taxonomy any more; they are kept as they are."""
+    from hgld.review.sheets.worksheets import SET_ASIDE
+
     names = {group.name for group in groups}
     unknown = [
         f'{entry.label_id} ("{entry.label}"): {entry.group}'

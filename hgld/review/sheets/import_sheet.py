@@ -22,7 +22,6 @@ from hgld.review.opinions import landmarks_by_label, made_by_others, require_not
 from hgld.review.session import MAX_COMMENT
 from hgld.review.sheets.csv_sheet import is_text, read_csv_sheet
 from hgld.review.sheets.entries import Entry, RowProblem, SheetRow, collect_entries
-from hgld.review.sheets.workbook import read_workbook
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import (
     DECISIONS,
@@ -293,6 +292,8 @@ def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
 
 def _read_sheet(sheet: Path) -> tuple[list[SheetRow], str | None]:
     """Return the rows of a sheet, and the annotator for whom it was exported if the file says so."""
+    from hgld.review.sheets.workbook import read_workbook  # openpyxl is not needed for the help of the command
+
     if is_text(sheet):
         return read_csv_sheet(sheet), None
     saved = read_workbook(sheet)

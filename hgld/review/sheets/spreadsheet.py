@@ -21,9 +21,8 @@ from openpyxl import load_workbook
 from openpyxl.worksheet.cell_range import CellRange
 
 from hgld.errors import InputError
+from hgld.review.sheets.entries import read_bytes
 
-#: A workbook of 5,700 labels has 0.7 MB and unpacks to 10 MB; formats on a million empty rows unpack to 120 MB.
-MAX_FILE_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 256 * 2**20
 MAX_MEMBERS = 10_000
 #: Beginnings and ends of elements in an XML file; a sheet of 5,700 labels has 500,000.
@@ -60,24 +59,6 @@ class SheetCells:
     rows: dict[int, list[str]] = field(default_factory=dict)
     formulas: list[tuple[CellRange, str]] = field(default_factory=list)
     merged: list[CellRange] = field(default_factory=list)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a sheet, of any format.
-
-    Raises:
-        InputError: The file is missing, empty, a folder, or larger than any sheet.
-    """
-    if path.is_dir():
-        raise InputError(f"{path}: a folder; give one of the sheets in it")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    size = path.stat().st_size
-    if not size:
-        raise InputError(f"{path}: the file is empty")
-    if size > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {size >> 20:,} MB; a review sheet has at most {MAX_FILE_BYTES >> 20} MB")
-    return path.read_bytes()
 
 
 def read_spreadsheet(path: Path, names: Collection[str]) -> dict[str, SheetCells]:

@@ -107,7 +107,7 @@ def test_entries_saved_while_the_sheets_are_written_are_kept(
 
     tables(LABELS[:3])
     with monkeypatch.context() as patch:
-        patch.setattr("hgld.review.sheets.export.write_workbook", write_while_ada_saves)
+        patch.setattr("hgld.review.sheets.workbook.write_workbook", write_while_ada_saves)
         with pytest.raises(
             ConflictError, match=r"ada\.xlsx: changed while its new version was written; run the same"
         ):
