@@ -26,8 +26,7 @@ from hgld.io.settings import Settings, to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.training.run import is_finished, train
-from hgld.training.run_folder import RunFolder
-from hgld.training.run_identity import require_same_run, result_affecting
+from hgld.training.run_folder import RunFolder, require_same_run, result_affecting
 from hgld.training.training_images import data_digests
 
 

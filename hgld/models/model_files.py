@@ -32,11 +32,10 @@ from hgld.datasets.transforms import ImageSettings
 from hgld.errors import InputError
 from hgld.io.files import atomic_write, read_json, sha256_of
 from hgld.io.settings import Settings
-from hgld.models.backbones import timm_image_settings
+from hgld.models.backbones import timm_image_settings, tower_image_settings, tower_of_configuration
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import FEATURES, ModelSettings
-from hgld.models.open_clip_towers import tower_image_settings, tower_of_configuration
 from hgld.version import __version__
 
 CHECKPOINT_FORMAT = "hgld.checkpoint/1"

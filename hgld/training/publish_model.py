@@ -18,8 +18,7 @@ from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_card import CardFacts, ModelEvaluation, model_card
 from hgld.models.model_files import CARD, CONFIG, TRAINING, WEIGHTS, is_written_by_hgld, read_checkpoint, write_model
 from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
-from hgld.training.run_folder import RunFolder
-from hgld.training.run_identity import result_affecting
+from hgld.training.run_folder import RunFolder, result_affecting
 from hgld.version import __version__
 
 #: Files that the hub adds to a new repository.

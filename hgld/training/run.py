@@ -28,8 +28,7 @@ from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
 from hgld.training.loggers import require_loggers
 from hgld.training.random_state import seed_generators
-from hgld.training.run_folder import RunFolder
-from hgld.training.run_identity import require_same_run
+from hgld.training.run_folder import RunFolder, require_same_run
 from hgld.training.trainer import Trainer
 from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.training_settings import TrainingSettings

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -34,12 +34,52 @@ from hgld.models.model_files import save_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate
 from hgld.training.optimisation import Optimisers, TrainingLength, freeze_parameters, require_trainable
-from hgld.training.precision import autocast, backbone_dtype, divergence_message, format_loss, out_of_memory_message
 from hgld.training.random_state import random_state, set_random_state
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 from hgld.training.validation import evaluate_model
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context of the model's forward pass."""
+    dtype = _DTYPES.get(settings.mixed_precision)
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+
+
+def backbone_dtype(settings: TrainingSettings) -> torch.dtype:
+    """Return the type of images that the backbone computes with in training steps."""
+    return _DTYPES.get(settings.mixed_precision, torch.float32)
+
+
+def divergence_message(step: int, finding: str) -> str:
+    """Return the error message of a step whose numbers are not finite, such as "the loss is nan"."""
+    return (
+        f"at step {step}, {finding}; lower the learning rates, set clip_norm, or try another mixed_precision. The "
+        "last checkpoint is intact"
+    )
+
+
+def format_loss(loss: float, parts: Mapping[str, torch.Tensor]) -> str:
+    """Return the value of a loss and of its parts for a message.
+
+    >>> format_loss(float("nan"), {"sup_hap": torch.tensor(0.5)})
+    'the loss is nan (sup_hap 0.5)'
+    """
+    values = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
+    return f"the loss is {loss}{f' ({values})' if values else ''}"
+
+
+def out_of_memory_message(settings: TrainingSettings, n_processes: int) -> str:
+    """Return the error message of a batch that does not fit into the memory of a GPU."""
+    return (
+        f"the GPU is out of memory: batch_size {settings.batch_size} in {n_processes} processes, chunk_size "
+        f"{settings.chunk_size or 'not set'}, mixed_precision {settings.mixed_precision}. Set chunk_size (the same "
+        "gradients with less memory), mixed_precision: bf16, or a smaller batch_size"
+    )
+
 
 log = logging.getLogger(__name__)
 
