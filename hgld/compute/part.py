@@ -43,7 +43,7 @@ class Part:
         """
         match = re.fullmatch(r"(\d+)/([1-9]\d*)", text.strip())
         if match is None:
-            raise ConfigurationError(f'`part` is "{text}"; expected a number of several, such as 3/16')
+            raise ConfigurationError(f'`part` is "{text}"; expected a part and the number of parts, such as 3/16')
         return cls(int(match[1]), int(match[2]))
 
     def of(self, items: Sequence[T]) -> Sequence[T]:

@@ -52,7 +52,7 @@ class ScoringConfig:
     """How scores of queries with a gallery are computed.
 
     Args:
-        block_size: Number of queries scored at once; by default as many as fit into half a gigabyte (on a GPU: 8),
+        block_size: Number of queries scored at once; by default as many as fit into half a gigabyte (8 GB on a GPU),
             512 at most. It decides how much memory is used, and changes metrics only by the rounding of scores.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: Precision of scores: ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits

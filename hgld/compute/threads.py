@@ -1,4 +1,4 @@
-"""Threads: independent work in parallel, and scikit-learn limited to one."""
+"""Threads: independent work in parallel, and scikit-learn limited to one thread."""
 
 from __future__ import annotations
 

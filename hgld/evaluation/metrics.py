@@ -1,8 +1,8 @@
 """Metrics of rankings, one value per query: binary ones at each semantic level, and hierarchical ones.
 
 Each is a function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics` and returns float64, shape (n,),
-one value per ranking in [0, 1]; NaN where a ranking has no item that the metric could count as positive. Means
-exclude NaN. The name of a metric fixes its denominator:
+one value per ranking, in [0, 1], or in levels for distances; NaN where a ranking has no item that the metric could
+count as positive. Means exclude NaN. The name of a metric fixes its denominator:
 
 =============  =====================================================================================
 ``AP``         sum of the precisions at the ranks of positives, divided by their number R (Eq. 34)

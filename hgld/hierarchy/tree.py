@@ -454,38 +454,6 @@ class Hierarchy:
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
-    def to_networkx(self, *, landmarks: bool = False) -> Any:
-        """Return the tree as a ``networkx.DiGraph`` with edges from coarse to fine.
-
-        Nodes are ``(level, name)``, with the attributes level, level_name, name and n_landmarks; the parent of the
-        roots is ``(0, "all")``.
-
-        Args:
-            landmarks: Add a node for every landmark.
-
-        Raises:
-            ConfigurationError: networkx is not installed.
-        """
-        try:
-            import networkx as nx
-        except ImportError as error:
-            raise ConfigurationError(
-                "networkx is not installed; type pip install '.[networkx]' in a clone of hgld"
-            ) from error
-        graph = nx.DiGraph()
-        graph.add_node((0, "all"), level=0, level_name="all", name="all", n_landmarks=len(self))
-        for level in range(1, self.n_levels + landmarks):
-            column = self.column(level)
-            names = self.names(level)
-            first_rows = np.unique(self.labels[:, column], return_index=True)[1]
-            parents = self.names_by_row(level - 1, first_rows) if level > 1 else ["all"] * len(names)
-            counts = np.bincount(self.labels[:, column]).tolist()
-            for name, parent, count in zip(names, parents, counts, strict=True):
-                level_name = self.level_names[column]
-                graph.add_node((level, name), level=level, level_name=level_name, name=name, n_landmarks=count)
-                graph.add_edge((level - 1, parent), (level, name))
-        return graph
-
     # Lookup
 
     def _landmark_name(self, row: int) -> str:

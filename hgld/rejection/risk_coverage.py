@@ -69,16 +69,6 @@ class RiskCoverage:
         """Area above that of the best order (E-AURC of the same paper): 0 for a score that orders perfectly."""
         return self.area - self.best_area
 
-    def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Return the risk where at most a share of the images is accepted.
-
-        Returns:
-            float64, shape (k,): the risk at the highest threshold that accepts no more; NaN where even the lowest
-            accepts more.
-        """
-        position = np.searchsorted(self.coverage, np.asarray(coverage, np.float64), side="right") - 1
-        return np.where(position >= 0, self.risk[np.maximum(position, 0)], np.nan)
-
 
 def risk_coverage(scores: npt.ArrayLike, right: npt.ArrayLike) -> RiskCoverage:
     """Return risk and coverage of answers at each threshold of their scores.

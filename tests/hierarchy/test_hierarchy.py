@@ -246,21 +246,6 @@ def test_hierarchy_is_immutable(some: Hierarchy) -> None:
         some.level_names = ()  # type: ignore[misc]
 
 
-def test_networkx_graph_has_the_same_tree() -> None:
-    nx = pytest.importorskip("networkx")
-    tree = Hierarchy.from_pandas(frame(*SOME, extra=True))
-    graph = tree.to_networkx(landmarks=True)
-    assert nx.is_arborescence(graph)
-    assert nx.lowest_common_ancestor(graph, (5, "train/5"), (5, "index/1")) == (2, "all natural")
-    assert graph.nodes[4, "water"] == {
-        "level": 4,
-        "level_name": "hierarchical_label",
-        "name": "water",
-        "n_landmarks": 2,
-    }
-    assert [name for level, name in tree.to_networkx() if level == 5] == []
-
-
 # Checking
 
 

@@ -168,7 +168,7 @@ def test_command_embeds_parts_and_merges_them(folder: Path, tmp_path: Path) -> N
 
     assert run("--part", "1/1", "--merge")[0] == 1
     assert "error: choose one of --part, --merge and --force" in run("--part", "1/1", "--force")[1]
-    assert 'error: --part is "1"; expected a number of several, such as 3/16' in run("--part", "1")[1]
+    assert 'error: --part is "1"; expected a part and the number of parts, such as 3/16' in run("--part", "1")[1]
     assert "run all of them (--part), then merge" in run("--merge")[1]
     code, text = run("--part", "2/2")
     assert code == 0, text

@@ -39,11 +39,6 @@ def test_curve_and_areas_are_those_of_the_definitions(answers: list[tuple[float,
     assert curve.excess_area >= -1e-12
 
 
-def test_risk_at_a_coverage_accepts_no_more() -> None:
-    curve = risk_coverage([1, 1, 2, 3], [True, False, True, False])
-    np.testing.assert_allclose(curve.risk_at([0, 0.49, 0.5, 0.74, 0.75, 1]), [np.nan, np.nan, 0.5, 0.5, 1 / 3, 0.5])
-
-
 def test_intervals_equal_resampling_images_one_draw_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     scores, right = rng.normal(size=80).round(1), rng.random(80) < 0.5

@@ -25,9 +25,15 @@ from hgld.cli import app
 from hgld.datasets.transforms import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
-from hgld.models.model_card import CardFacts, model_card
 from hgld.models.model_files import write_model
-from hgld.training.publish_model import PushConfig, push_model, read_evaluations, training_record
+from hgld.training.publish_model import (
+    CardFacts,
+    PushConfig,
+    model_card,
+    push_model,
+    read_evaluations,
+    training_record,
+)
 from hgld.training.run import train
 from hgld.training.training_settings import RandomSplitSettings
 from tests.hub_server import Hub, hub_server

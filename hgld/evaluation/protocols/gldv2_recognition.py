@@ -98,6 +98,12 @@ def answer_test_images(
     labels = inputs.gallery_labels()
     if isinstance(labels.labelling, LabelSets):
         raise InputError("the gallery has several labels per image; recognition needs the landmark id of each image")
+    texts = [name for name in labels.names[0].values() if not name.isdecimal()] if labels.names else []
+    if texts:
+        raise InputError(
+            f'the labels of the gallery are no landmark ids, such as "{texts[0]}" of the level '
+            f"{labels.level_names[0]}; recognition needs the landmark id of each image"
+        )
     in_gallery = np.zeros(len(inputs.gallery), bool)
     if inputs.gallery.ids is not None:
         in_gallery = np.isin(inputs.gallery.ids, np.array(test_ids, np.str_))

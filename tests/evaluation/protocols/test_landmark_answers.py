@@ -196,6 +196,12 @@ def test_files_that_do_not_fit_are_refused(files: EvaluationFiles, tmp_path: Pat
     pd.DataFrame({"id": ["test5", "test6"], "landmark_id": 1}).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(HgldError, match="no image is left that has a landmark and is no test image"):
         evaluate(replace(files, gallery_embeddings=tmp_path / "tests.npy", labels=tmp_path / "t.csv"))
+    names = pd.read_csv(files.labels)  # type: ignore[arg-type]
+    pd.DataFrame({"id": names["id"], "church": [f"c{own}" for own in names["landmark_id"]]}).to_csv(
+        tmp_path / "names.csv", index=False
+    )
+    with pytest.raises(HgldError, match='no landmark ids, such as "c.*" of the level church; recognition needs'):
+        evaluate(replace(files, labels=tmp_path / "names.csv"))
     np.save(tmp_path / "bare.npy", np.ones((2, 5), np.float32))
     with pytest.raises(HgldError, match="has no ids, and test images are known by theirs"):
         evaluate(replace(files, query_embeddings=tmp_path / "bare.npy"))
