@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
@@ -195,3 +196,36 @@ def test_wrong_scores_are_one_line(measure: Callable[..., Any]) -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="1 or more resamples"):
         detection_intervals([1.0], [1.0], n_resamples=0)
+
+
+@pytest.mark.slow  # importing the package takes seconds
+def test_pytorch_ood_agrees_and_so_has_the_convention_of_fpr95_unknown() -> None:
+    from pytorch_ood.metrics import OODMetrics
+
+    rng = np.random.default_rng(0)
+    known, unknown = rng.normal(size=300).round(1), rng.normal(1.5, 2, size=120).round(1)
+    labels = torch.tensor([1] * len(known) + [-1] * len(unknown))
+    theirs = OODMetrics().update(torch.from_numpy(np.concatenate([known, unknown])), labels).compute()
+    metrics = detection_metrics(known, unknown)
+    names = {
+        "AUROC": "auroc",
+        "FPR95TPR": "fpr95_unknown",
+        "AUPR-IN": "aupr_known_trapezoid",
+        "AUPR-OUT": "aupr_unknown_trapezoid",
+    }
+    assert {name: metrics[ours] for name, ours in names.items()} == pytest.approx(
+        {name: float(theirs[name]) for name in names}, abs=1e-12
+    )
+
+
+def test_perfect_reversed_and_constant_scores() -> None:
+    zero = {"fpr95_known", "fpr95_unknown"}
+    perfect = detection_metrics([0, 1, 2], [3, 4])
+    assert perfect == {name: 0.0 if name in zero else 1.0 for name in DETECTION_METRICS}
+    worst = detection_metrics([3, 4], [0, 1, 2])
+    assert worst["auroc"] == 0
+    assert worst["fpr95_known"] == worst["fpr95_unknown"] == 1
+    assert worst["detection_accuracy"] == 0.5
+    constant = detection_metrics(np.ones(3, np.float32), [1, 1, 1])
+    assert constant["auroc"] == constant["aupr_known"] == constant["detection_accuracy"] == 0.5
+    assert (constant["auroc_strict"], constant["fpr95_known"], constant["fpr95_unknown"]) == (0, 0, 1)

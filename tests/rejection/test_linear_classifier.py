@@ -16,10 +16,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from hgld.errors import InputError
 from hgld.rejection import linear_classifier
 from hgld.rejection.linear_classifier import (
+    LinearClassifier,
     fit_linear_classifier,
     gaussian_classifier,
     load_classifier,
     row_blocks,
+    save_classifier,
 )
 
 
@@ -114,3 +116,12 @@ def test_invalid_inputs_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_classifier, "_MAX_WEIGHTS", 19)
     with pytest.raises(InputError, match="of 4 classes in 5 dimensions .* choose the `classifier` lda"):
         fit_linear_classifier(embeddings, classes)
+
+
+def test_files_keep_classifiers(tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    saved = LinearClassifier(torch.randn(4, 3).T, torch.randn(3))
+    save_classifier(saved, path)
+    loaded = load_classifier(path)
+    assert torch.equal(loaded.weight, saved.weight)
+    assert torch.equal(loaded.bias, saved.bias)

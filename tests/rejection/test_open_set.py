@@ -112,3 +112,10 @@ def test_wrong_inputs_get_one_clear_line(arguments: dict[str, Any], message: str
     }
     with pytest.raises(InputError, match=message):
         open_set_answers(**(defaults | arguments))
+
+
+def test_answers_can_be_joined() -> None:
+    known, far = (answers().take(np.arange(4) == row) for row in (0, 3))
+    both = known.joined(far)
+    assert both.scores.tolist() == answers().scores[[0, 3]].tolist()
+    assert both.known[:, 0].tolist() == [True, False]

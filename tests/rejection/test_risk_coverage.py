@@ -73,3 +73,25 @@ def test_wrong_answers_are_one_line() -> None:
         risk_coverage([], np.empty(0, bool))
     with pytest.raises(InputError, match="`scores` has 1 NaN of 2"):
         risk_coverage([math.nan, 0.0], [True, True])
+
+
+@given(ANSWERS)
+def test_order_and_scale_do_not_count(answers: list[tuple[float, bool]]) -> None:
+    scores, right = map(np.array, zip(*answers, strict=True))
+    order = np.random.default_rng(len(answers)).permutation(len(answers))
+    ranks = np.unique(scores, return_inverse=True)[1]
+    curve, other = risk_coverage(scores, right), risk_coverage(3.0 * ranks[order] - 1, right[order])
+    np.testing.assert_array_equal(curve.risk, other.risk)
+    np.testing.assert_array_equal(curve.coverage, other.coverage)
+
+
+def test_equal_scores_have_the_risk_of_accepting_all() -> None:
+    curve = risk_coverage(np.zeros(4), [True, True, True, False])
+    assert curve.area == curve.risk[0] == 0.25
+    assert curve.excess_area == pytest.approx(0.25 - 0.25 / 4)
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_answers_that_are_all_alike(value: bool) -> None:
+    curve = risk_coverage([1.0, 2.0, 3.0], [value] * 3)
+    assert curve.area == curve.best_area == 1 - value

@@ -188,3 +188,9 @@ def test_confidence_holds_where_precision_does_not_depend_on_the_score(n: int) -
     chosen = calibrate(n, lambda scores: np.full(len(scores), 0.899))
     assert np.mean(chosen[False] > 0) > 0.97
     assert np.mean(chosen[True] > 0) < 0.02
+
+
+def test_infinite_scores_are_thresholds_like_others() -> None:
+    threshold = threshold_for_precision([-math.inf, 0.0, math.inf], [True, False, False], 1.0)
+    assert threshold.value == -math.inf
+    assert threshold.accepts([-math.inf, -1e300]).tolist() == [True, False]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.review.merged_taxonomy import changed_groups, merge_taxonomies, write_changed_taxonomy
+from hgld.review.merged_taxonomy import GroupConflict, changed_groups, merge_taxonomies, write_changed_taxonomy
 from hgld.review.state import apply_group_values, surviving_group
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
@@ -204,3 +204,9 @@ def test_taxonomy_beside_decisions_is_written_only_if_groups_changed(tmp_path: P
         assert changed_groups(decisions) == groups
     write_taxonomy(taxonomy_beside(decisions), [QUAY])
     assert read_taxonomy(tmp_path / "ada.taxonomy.csv") == [QUAY]
+
+
+def test_conflict_keeps_the_original_name() -> None:
+    groups = {"ada": [renamed(PARKS, "green parks")], "ben": [renamed(PARKS, "parkland")]}
+    (conflict,) = merge_taxonomies(BASE, groups).conflicts
+    assert conflict == GroupConflict("parks", "parks", '"green parks" by ada, "parkland" by ben')

@@ -262,3 +262,29 @@ def test_pace_ignores_pauses(tmp_path: Path) -> None:
             session.store.append([change])
         assert seconds_per_label(list(session.state.steps.values())) == 5
         assert seconds_per_label(list(session.state.steps.values())[:3]) is None
+
+
+def test_decisions_record_whether_they_were_made_blind(tmp_path: Path) -> None:
+    def blind(session: ReviewSession) -> dict[str, bool | None]:
+        return {row.label_id: row.blind for row in session.decisions()}
+
+    path = tmp_path / "a.sqlite"
+    with open_session(path) as session:
+        decide(session, LabelAction("drop"), "Q1", "Q2")
+        assert blind(session) == {"Q1": False, "Q2": False}
+    with open_session(path, blind=True) as session:
+        decide(session, LabelAction("drop"), "Q2", "Q3", "Q4")
+        assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}, (
+            "Q2 stays as it was first decided"
+        )
+        decide(session, LabelAction("unsure"), "Q1")
+        assert blind(session)["Q1"] is True
+    with open_session(path) as session:
+        decide(session, LabelAction("comment", comment="large"), "Q3")
+        decide(session, LabelAction("group", "lake"), "Q4")
+        assert blind(session) == {"Q1": True, "Q2": False, "Q3": True, "Q4": False}
+        for _ in range(3):  # the group, the comment, and "unsure"
+            session.undo(session.state.next_undo or 0)
+        assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}
+        session.import_decisions([replace(session.decisions()[0], label_id="Q5", label="label 5", blind=None)])
+        assert blind(session)["Q5"] is None

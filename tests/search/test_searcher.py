@@ -9,7 +9,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_votes import TEMPERATURE
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
-from tests.search.galleries import obvious_neighbours, obvious_vote, toy_gallery
+from tests.search.galleries import LEVELS, obvious_neighbours, obvious_vote, toy_gallery
 
 
 @given(n=st.integers(1, 15), k=st.integers(1, 20), seed=st.integers(0, 50))
@@ -74,3 +74,14 @@ def test_bad_galleries_are_refused() -> None:
         Gallery.from_arrays(np.eye(2), ["a", "b"], [["x"], ["y"]], ["group", "kind"])
     with pytest.raises(ConfigurationError, match="`temperature` is 0"):
         Searcher(toy_gallery(), temperature=0)
+
+
+def test_results_share_nested_levels_with_the_answer() -> None:
+    answers = Searcher(toy_gallery(60, 3)).search(np.eye(3), 20)
+    for row in range(3):
+        answer = [level.name for level in answers.answer(row)]
+        assert [level.level for level in answers.answer(row)] == list(LEVELS)
+        for position, _, level in answers.results(row):
+            names = answers.gallery.names_of(position)
+            assert list(names[len(LEVELS) - level :]) == answer[len(LEVELS) - level :]
+            assert level == len(LEVELS) or names[len(LEVELS) - level - 1] != answer[len(LEVELS) - level - 1]

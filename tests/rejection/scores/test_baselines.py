@@ -266,3 +266,10 @@ def test_poor_indexes_have_finite_scores(name: str, change: str) -> None:
     images = queries() | {"embeddings": np.random.default_rng(3).normal(size=(30, index["embeddings"].shape[1]))}
     del images["logits"]
     assert np.isfinite(build_detector(name).fit(**index).score(**images)).all()
+
+
+def test_odin_without_a_perturbation_is_msp_at_a_temperature(head: LinearClassifier, head_file: str) -> None:
+    test = torch.randn(20, 9, generator=torch.Generator().manual_seed(8))
+    odin = build_detector("odin", {"temperature": 5, "perturbation": 0, "classifier": head_file}).fit(test)
+    expected = -(head.logits(test) / 5).softmax(dim=1).amax(dim=1)
+    np.testing.assert_allclose(odin.score(test), expected, rtol=1e-6)
