@@ -11,16 +11,15 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 
-def violations(browser: Chrome, *, dark: bool = True) -> list[str]:
+def violations(browser: Chrome) -> list[str]:
     """Return what axe-core finds on a page: all its rules in a light scheme, contrast also in a dark one."""
     from selenium_axe_python.axe import Axe
 
     Axe(browser).inject()  # type: ignore[no-untyped-call]
     found = _run_axe(browser, {"rules": {"target-size": {"enabled": True}}})
-    if dark:
-        _prefer(browser, "dark")
-        found += _run_axe(browser, {"runOnly": ["color-contrast"]})
-        _prefer(browser, "light")
+    _prefer(browser, "dark")
+    found += _run_axe(browser, {"runOnly": ["color-contrast"]})
+    _prefer(browser, "light")
     return found
 
 

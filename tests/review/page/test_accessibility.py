@@ -17,10 +17,8 @@ from tests.review.conftest import NOON, Label, clean_table
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
 from tests.review.page.screens import (
     BROKEN_WORDS,
-    DESKTOP,
     PHONE,
     SCREENS,
-    SMALL_PHONE,
     ZOOMED,
     Screen,
     no_script,
@@ -102,13 +100,13 @@ def test_page_on_a_phone(browser: Chrome, server: ServedSession, screen: Screen)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screen", [DESKTOP, SMALL_PHONE], ids=str, indirect=True)
+@pytest.mark.parametrize("screen", WITH_OPEN_SHEET, ids=str, indirect=True)
 def test_page_with_whatever_is_open(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     found = {}
     for name, script in OPEN.items():
         browser.get(server.home)
         browser.execute_script(_HELPERS + script)
-        found[name] = violations(browser, dark=name == "nothing")  # test_text_contrast knows all pairs of colours
+        found[name] = violations(browser)
     assert found == {name: [] for name in OPEN}
 
 
