@@ -125,15 +125,17 @@ class LandmarkClassifier:
         A group with a single labelled landmark cannot be found this way, and counts as wrong, as it would be for
         others of its kind.
 
-        ``scores`` then returns the probability that the first choice of each landmark is right.
-
         Returns:
             Whether the first choice is right for each landmark, in the order of their numbers.
         """
         votes = self.vote(labelled)
         right = np.asarray(votes.choices()[:, 0] == self._inputs.groups[votes.landmark])
-        self.scores = fit_calibration(votes, right)
+        self._calibration = fit_calibration(votes, right)
         return right
+
+    def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
+        """Return the probability that the first choice of each landmark is right, once calibrated."""
+        return self._calibration(votes)
 
 
 def _photograph_references(inputs: CompletionInputs, visible: NDArray[np.bool_]) -> References:

@@ -128,7 +128,7 @@ def propose(
     progress = progress or NoProgress()
     progress.start(inputs.count_photographs(sample) + inputs.count_photographs(classified))
     classifier = LandmarkClassifier(inputs, config, progress=progress, load=load)
-    known = classifier.calibrate(sample)
+    right = classifier.calibrate(sample)
     votes = classifier.vote(classified) if len(classified) else None
     scores = classifier.scores(votes) if votes is not None else np.zeros(0)
     table = _completed_table(inputs, classifier.references, votes, scores)
@@ -138,8 +138,8 @@ def propose(
         photographs=int(votes.photographs.sum()) if votes is not None else 0,
         above={threshold: int(np.sum(scores >= threshold)) for threshold in _THRESHOLDS},
         labelled=len(labelled),
-        calibrated_on=len(known),
-        accuracy=float(known.mean()),
+        calibrated_on=len(right),
+        accuracy=float(right.mean()),
     )
 
 

@@ -92,7 +92,8 @@ def evaluate_completion(
 ) -> CompletionQuality:
     """Measure proposals for landmarks whose group is known, and draw their accuracy over their coverage.
 
-    The labelled landmarks are hidden a tenth at a time; of more than ``config.calibration_landmarks`` a sample is.
+    The labelled landmarks are hidden a tenth at a time, or a sample of them, if there are more than
+    ``config.calibration_landmarks``.
 
     Args:
         files: Files as for ``complete_file``.

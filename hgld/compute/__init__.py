@@ -1,1 +1,1 @@
-"""Processes, threads, memory and the machine that hgld runs on."""
+"""Computing in blocks and in parallel: scores, neighbours, resampling, compiled loops, processes and threads."""

@@ -21,7 +21,7 @@ T = TypeVar("T")
 #: Tasks of a step start within seconds, but reading programs from a shared file system may take minutes.
 JOIN_TIMEOUT = timedelta(minutes=5)
 
-#: Batch scripts may export one of them for other programs.
+#: Only both together are torchrun's: a batch script may export one of them for other programs.
 _TORCHRUN_VARIABLES = {"RANK", "WORLD_SIZE"}
 
 

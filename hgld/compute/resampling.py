@@ -67,7 +67,7 @@ def resampled_counts(
 
 
 def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
-    """Divide resamples of n items into blocks that fit into memory, and return the number of each block's."""
+    """Divide resamples of n items into blocks that fit into memory, and yield the number of resamples of each."""
     rows = max(_BLOCK_SIZE // max(n_items, 1), 1)
     for start in range(0, n_resamples, rows):
         yield min(rows, n_resamples - start)

@@ -136,7 +136,7 @@ class Scorer:
             self._gallery = gallery.to(self._device)
 
     def shares(self, n_items: int) -> list[range]:
-        """Return the starts of blocks of the gallery, divided among threads; blocks do not depend on threads."""
+        """Return the starts of blocks of the items, divided among threads; blocks do not depend on threads."""
         n_threads, n_parts = thread_count(self._device), -(-n_items // self._width)
         bounds = (n_parts * thread // n_threads * self._width for thread in range(n_threads + 1))
         return [range(*pair, self._width) for pair in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Rank retrieval tasks and take metrics: the one place where embeddings become numbers."""
+"""Evaluate retrieval tasks: rank, then take the metrics."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     per_query = pd.DataFrame(
         {name: columns[name] for name in [*names, *positives_columns(n_levels)]}, index=pd.Index(ids, name="query")
     )
-    if not config.processes.rank:  # levels with relevances of their own need not occur
+    if not config.processes.rank:  # where levels have relevances of their own, some may have no items
         n_needed = n_levels if judgements.relevance is None else 1
         warn_without_positives(task.name, per_query, range(1, n_needed + 1))
     result = RetrievalResult(

@@ -262,8 +262,8 @@ def hierarchical_precision_at_k(
 ) -> torch.Tensor:
     """HP@k: similarity of the first k items, divided by the largest possible one (Deng et al., CVPR 2011).
 
-    Not H-P@k of the paper's Eq. 31, which :func:`~hgld.evaluation.metrics.h_precision_at_k` is. NaN where nothing is
-    similar or fewer than k items are ranked.
+    Not to be confused with H-P@k (paper, Eq. 31), see :func:`h_precision_at_k`. NaN where nothing is similar or fewer
+    than k items are ranked.
     """
     ranks = _OFFSET[similarity] * k
     obtained = statistics.hits_at[..., cutoff_index(statistics, k)].sum(1) + ranks
@@ -312,8 +312,8 @@ def wu_palmer_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor:
 def hierarchical_f(levels: torch.Tensor, statistics: RankingStatistics) -> torch.Tensor:
     """Hierarchical F-measure of the first item's class (Kiritchenko et al., 2006); NaN where nothing is similar.
 
-    The ancestors of both classes, they included and the root not, have l nodes in common out of L each: hierarchical
-    precision, recall and F-measure are all l / L.
+    The ancestors of both classes, including the classes and without the root, have l nodes in common out of L each:
+    hierarchical precision, recall and F-measure are all l / L.
     """
     shared = levels[:, 0].to(torch.float64) / statistics.n_levels
     return torch.where(_has_similar(statistics), shared, torch.nan)

@@ -294,7 +294,7 @@ def level_sums(
         inverse: float64, at least N values; 1 / k for the ranks k = 1, 2, ...
         discount: Likewise; 1 / log2(1 + k).
         cutoffs: int64, ascending, shape (n_cutoff,).
-        width: Number of ranks in a block, on which only rounding depends; :data:`WIDTH` is the fastest.
+        width: Number of ranks in a block, on which only rounding depends; ``_COMPILED_WIDTH`` is the fastest.
         positives: int64, shape (n, L); number of items of level 1, ..., L or finer, which may follow rank N.
         precision: float64, shape (n, L, L), overwritten as all that follow, which have the shapes and meanings of the
             fields of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.

@@ -243,7 +243,6 @@ def _by_block(weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: 
 Self = TypeVar("Self", bound="RelevanceJudgements")
 #: Levels are uint8, and one value is reserved for items excluded from a ranking.
 MAX_LEVELS = 254
-#: How the labels of an image with several of them make up one relevance.
 
 
 def check_level_count(n_levels: int) -> None:

@@ -50,8 +50,8 @@ class RetrievalTask:
             :func:`~hgld.evaluation.metrics.default_metrics` by default.
         fixed_metrics: Whether the protocol has these metrics and no others.
         metric_names: Names of metrics in the result, where they differ.
-        query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and there
-            is not among the queries.
+        query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and
+            there is none of all queries together.
         index_labels: Labels of the gallery that rejection scores are fitted on, where they are not
             ``gallery_labels``: int64, shape (n_gallery, L).
         landmark_split: Split of the landmark ids in a hierarchy of several splits, where the protocol says it.

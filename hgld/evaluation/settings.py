@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from hgld.errors import ConfigurationError
 
-#: Where protocols are, below :mod:`hgld.evaluation.protocols`, as the command lists them without importing torch.
+#: Module and object of each protocol below :mod:`hgld.evaluation.protocols`, as text: commands list them without torch.
 PROTOCOLS = {
     "leave-one-out": "labels:LEAVE_ONE_OUT",
     "retrieval": "labels:RETRIEVAL",

@@ -84,7 +84,6 @@ def revisited_average_precision(ranks: Integers, n_positive: int) -> float:
     Returns:
         Value from 0 to 1; NaN for a query without positives.
 
-
     >>> revisited_average_precision(np.array([0, 3]), 2)
     0.7083333333333333
     """
@@ -105,7 +104,6 @@ def revisited_precision_at(ranks: Integers, k: int) -> float:
 
     Returns:
         Value from 0 to 1; NaN for a query without positives.
-
 
     >>> revisited_precision_at(np.array([0, 3]), 10)
     0.5
