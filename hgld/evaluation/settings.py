@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from hgld.errors import ConfigurationError
 
-#: Module and object of each protocol below :mod:`hgld.evaluation.protocols`, as text: commands list them without torch.
+#: Module and object of each protocol below :mod:`hgld.evaluation.protocols`, named without importing torch.
 PROTOCOLS = {
     "leave-one-out": "labels:LEAVE_ONE_OUT",
     "retrieval": "labels:RETRIEVAL",
