@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hgld.completion.config import CompleteConfig
     from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
-    from hgld.hierarchy.changes import Explanation
+    from hgld.hierarchy.changes import Explanation, LandmarkChange
     from hgld.hierarchy.compare import Comparison
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
@@ -404,14 +404,14 @@ def _format_explanation(explanation: Explanation) -> list[str]:
     lines = []
     if explanation.causes:
         columns = ["cause", "moved", "other root", "added", "lost"]
-        lines += aligned(columns, [list(counts.values()) for counts in explanation.causes])
+        lines += aligned(columns, [astuple(counts) for counts in explanation.causes])
     for counts in explanation.causes:
-        causes = counts["cause"].split("+")
+        causes = counts.cause.split("+")
         meaning = " and ".join(CAUSES[cause] for cause in causes) + " (together, or each by itself)" * (
             len(causes) > 1
         )
-        lines.append(f"{counts['cause']}: {meaning}")
-        lines += [_format_change(change) for change in explanation.examples if change["cause"] == counts["cause"]]
+        lines.append(f"{counts.cause}: {meaning}")
+        lines += [_format_change(change) for change in explanation.examples if change.cause == counts.cause]
     if explanation.same_place:
         lines.append(f"{explanation.same_place:,} landmarks have another label in the same group")
     if explanation.causes:
@@ -419,17 +419,17 @@ def _format_explanation(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _format_change(change: Mapping[str, Any]) -> str:
+def _format_change(change: LandmarkChange) -> str:
     def both(name: str, unknown: str) -> str:
-        before, after = (change[f"{name}_{side}"] or unknown for side in ("before", "after"))
+        before, after = (getattr(change, f"{name}_{side}") or unknown for side in ("before", "after"))
         return f"{before}" if before == after else f"{before} → {after}"
 
-    facts = [f"{change['change']}: {' → '.join(filter(None, (change['before'], change['after'])))}"]
-    if change["label_before"] or change["label_after"]:
+    facts = [f"{change.change}: {' → '.join(filter(None, (change.before, change.after)))}"]
+    if change.label_before or change.label_after:
         facts.append(f"label {both('label', 'none')}")
-    if change["item_before"] or change["item_after"]:
+    if change.item_before or change.item_after:
         facts.append(f"{both('item', 'no item')}, revision {both('revision', 'none')}")
-    return f"  {change['split']} {change['landmark_id']} {'; '.join(facts)}"
+    return f"  {change.split} {change.landmark_id} {'; '.join(facts)}"
 
 
 def format_stats(stats: HierarchyStats) -> str:

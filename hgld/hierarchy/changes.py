@@ -3,21 +3,12 @@
 The place of a landmark follows from its label, which comes from Wikidata, and the decision on that label. If both
 have changed, each is tried alone: the new label in the earlier hierarchy, and the earlier label in the new one. The
 one that leads to the new place without the other is the cause; if both do so, or neither, both are.
-
-Changes are a data frame, sorted by split and id, of these columns (what is unknown is None or empty):
-
-- ``split`` and ``landmark_id``;
-- ``change``: ``moved`` to another group, ``root`` if only the group's root is another, ``added`` or ``lost``;
-- ``before`` and ``after``: group in either hierarchy, or root; empty where it does not have the landmark;
-- ``cause``: one of :data:`CAUSES`, or two joined by ``+`` if both were needed or either would have done;
-- ``label_before`` and ``label_after``: label of the landmark, or in parentheses why ``clean`` removed it;
-- ``item_before``, ``item_after``, ``revision_before`` and ``revision_after``: its item on Wikidata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,11 +35,51 @@ CAUSES: Mapping[str, str] = {
 }
 _KEY = ["split", "landmark_id"]
 _SIDES = ("before", "after")
-_COLUMNS = [
-    *(*_KEY, "change", *_SIDES, "cause"),
-    *(f"{name}_{side}" for name in ("label", "item", "revision") for side in _SIDES),
-]
 _EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class LandmarkChange:
+    """A landmark that was added, lost or moved.
+
+    Args:
+        split: Split of the landmark.
+        landmark_id: Its id within the split.
+        change: ``moved`` to another group, ``root`` if only the group's root is another, ``added`` or ``lost``.
+        before: Group in the first hierarchy, or root; empty if the landmark is not in it.
+        after: The same in the second hierarchy.
+        cause: One of :data:`CAUSES`, or two joined by ``+`` if both were needed or either would have done.
+        label_before: Label of the landmark, or in parentheses why ``clean`` removed it; empty if unknown.
+        label_after: The same in the second hierarchy.
+        item_before: Its item on Wikidata; None if unknown.
+        item_after: The same in the second hierarchy.
+        revision_before: Revision of the item; None if unknown.
+        revision_after: The same in the second hierarchy.
+    """
+
+    split: str
+    landmark_id: int
+    change: str
+    before: str
+    after: str
+    cause: str
+    label_before: str
+    label_after: str
+    item_before: str | None
+    item_after: str | None
+    revision_before: int | None
+    revision_after: int | None
+
+
+@dataclass(frozen=True)
+class CauseCounts:
+    """Numbers of landmarks that changed for one cause, by kind of change."""
+
+    cause: str
+    moved: int
+    root: int
+    added: int
+    lost: int
 
 
 @dataclass(frozen=True)
@@ -56,15 +87,14 @@ class Explanation:
     """The causes of all changes.
 
     Args:
-        causes: The cause and the numbers of landmarks by kind of change, for each cause that occurs, the most
-            frequent first.
+        causes: Counts of each cause that occurs, the most frequent first.
         examples: The first changes of each cause.
         same_place: Number of landmarks with another label, but in the same group; None if labels are unknown.
         missing: What could not be found, in words.
     """
 
-    causes: Sequence[Mapping[str, Any]]
-    examples: Sequence[Mapping[str, Any]]
+    causes: tuple[CauseCounts, ...]
+    examples: tuple[LandmarkChange, ...]
     same_place: int | None
     missing: tuple[str, ...]
 
@@ -135,7 +165,11 @@ class _Side(NamedTuple):
 def explain_changes(
     before: tuple[Hierarchy, BuildInputs], after: tuple[Hierarchy, BuildInputs]
 ) -> tuple[pd.DataFrame, Explanation]:
-    """Return the changes between two hierarchies with their causes, and a summary."""
+    """Return the changes between two hierarchies with their causes, and a summary.
+
+    Returns:
+        Frame with a row for each :class:`LandmarkChange`, sorted by split and id, and the summary.
+    """
     joined = join_hierarchies(before[0], after[0])
     by_class = before[1].clean is not None and after[1].clean is not None
     sides = []
@@ -165,7 +199,7 @@ def explain_changes(
             record[f"label_{side}"] = own[number][1] if own[number] is not None else text
             record |= {f"{name}_{side}": item.get(name) for name in ("item", "revision")}
         records.append(record)
-    changes = pd.DataFrame(records, columns=_COLUMNS, dtype=object)
+    changes = pd.DataFrame(records, columns=[field.name for field in fields(LandmarkChange)], dtype=object)
     same_place = None
     if by_class:
         relabelled = joined["label_before"].notna() & (joined["label_before"] != joined["label_after"])
@@ -241,5 +275,8 @@ def _summary(changes: pd.DataFrame, same_place: int | None, missing: tuple[str, 
     examples = changes.groupby("cause").head(_EXAMPLES)
     examples = examples.sort_values("cause", key=lambda causes: causes.map(counts.index.get_loc), kind="stable")
     return Explanation(
-        counts.reset_index(names="cause").to_dict("records"), examples.to_dict("records"), same_place, missing
+        tuple(CauseCounts(*row) for row in counts.itertuples()),
+        tuple(LandmarkChange(*row) for row in examples.to_numpy()),
+        same_place,
+        missing,
     )

@@ -111,8 +111,8 @@ def compare_files(
         before_tables: Folder with the tables that ``before`` was made from; its own folder by default.
         after_tables: The same for ``after``.
         picture: Image file for the flows between groups; none by default.
-        changes: CSV file for the landmarks added, lost or moved, with the columns listed in
-            :mod:`hgld.hierarchy.changes`; none by default.
+        changes: CSV file for the landmarks added, lost or moved, with the fields of
+            :class:`hgld.hierarchy.changes.LandmarkChange` as columns; none by default.
 
     Raises:
         InputError, ConfigurationError: See :func:`hgld.hierarchy.load_hierarchy`.

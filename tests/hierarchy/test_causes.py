@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import pandas as pd
@@ -157,13 +158,13 @@ def test_every_cause(versions: tuple[Path, Path], tmp_path: Path) -> None:
     assert explanation is not None
     assert explanation.same_place == 1
     assert not explanation.missing
-    assert [list(counts.values()) for counts in explanation.causes] == [
-        ["wikidata", 2, 0, 1, 1],
-        ["list", 1, 0, 1, 1],
-        ["decisions", 1, 0, 1, 0],
-        ["wikidata+decisions", 2, 0, 0, 0],
-        ["cleaning", 0, 0, 0, 1],
-        ["taxonomy", 0, 1, 0, 0],
+    assert [astuple(counts) for counts in explanation.causes] == [
+        ("wikidata", 2, 0, 1, 1),
+        ("list", 1, 0, 1, 1),
+        ("decisions", 1, 0, 1, 0),
+        ("wikidata+decisions", 2, 0, 0, 0),
+        ("cleaning", 0, 0, 0, 1),
+        ("taxonomy", 0, 1, 0, 0),
     ]
 
 
@@ -348,4 +349,4 @@ def test_causes_are_those_of_building_with_either_change_alone(
     assert dict(zip(changes["landmark_id"], changes["cause"], strict=True)) == {
         number: slow_cause(number, labels, decided) for number in changes["landmark_id"]
     }
-    assert sum(row["moved"] + row["root"] + row["added"] + row["lost"] for row in summary.causes) == len(changes)
+    assert sum(row.moved + row.root + row.added + row.lost for row in summary.causes) == len(changes)
