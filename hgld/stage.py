@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
-from hgld.tables import Provenance, TableSpec, input_digests, is_up_to_date, write_table
+from hgld.tables import Provenance, TableSpec, input_digests, is_neutral, is_up_to_date, write_table
 
 #: What a stage says of its work.
 Summary = TypeVar("Summary")
@@ -79,8 +80,10 @@ class Stage:
             return None
         with exclusive_lock([*outputs.values()][-1]):
             tables, summary = compute()
+            files = ([paths] if isinstance(paths, Path) else paths or () for paths in inputs.values())
+            neutral = any(map(is_neutral, chain.from_iterable(files)))
             for path, spec, table in zip(outputs.values(), self.outputs, tables, strict=True):
-                write_table(path, spec, table, provenance)
+                write_table(path, spec, table, provenance, neutral=neutral)
         return summary
 
     def _check_files(self, outputs: Mapping[str, Path], inputs: Mapping[str, Files]) -> None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -135,10 +135,8 @@ def build(
 
 @app.command(rich_help_panel="Hierarchy")
 def why(
-    landmark_id: Annotated[int, typer.Argument(help="Id of the landmark.")],
-    split: Annotated[
-        Literal["train", "index"] | None, typer.Option(help="Split of the landmark.", show_default="both")
-    ] = None,
+    landmark_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the landmark.")],
+    split: Annotated[str | None, typer.Option(help="Split of the landmark.", show_default="all")] = None,
     hierarchy: Annotated[Path, typer.Option(help="Hierarchy; other tables are searched for beside it.")] = Path(
         "hierarchy.parquet"
     ),

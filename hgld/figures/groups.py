@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, ROOT_COLOURS, save, without_glyph_warnings
+from hgld.figures.style import FAINT, INK, LIGHT, root_colours, save, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,8 +54,9 @@ def draw_groups(path: Path, groups: Sequence[GroupSize]) -> None:
     _draw_ranks(axes, groups)
     _draw_lorenz(axes.inset_axes((0.62, 0.40, 0.30, 0.56)), groups)
     roots = _roots(groups)
+    colours = root_colours(roots)
     for panel, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
-        _draw_largest(panel, [group for group in groups if group.root == root], root)
+        _draw_largest(panel, [group for group in groups if group.root == root], root, colours[root])
     save(figure, path)
 
 
@@ -63,13 +64,14 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupSize]) -> None:
     """Draw each group's share of the landmarks as a bar, and of the images as a point."""
     shares = _percentages([group.landmarks for group in groups])
     places = np.arange(len(groups))
+    colours = root_colours(group.root for group in groups)
     for root in _roots(groups):
         in_root = np.array([group.root == root for group in groups])
         axes.bar(
             places[in_root],
             shares[in_root],
             width=0.78,
-            color=ROOT_COLOURS.get(root, FAINT),
+            color=colours[root],
             label=f"landmarks, {root}",
         )
     if (images := _image_counts(groups)) is not None:
@@ -110,11 +112,11 @@ def _draw_lorenz(axes: Axes, groups: Sequence[GroupSize]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_largest(axes: Axes, groups: Sequence[GroupSize], root: str) -> None:
+def _draw_largest(axes: Axes, groups: Sequence[GroupSize], root: str, colour: str) -> None:
     largest = groups[:_N_LARGEST]
     total = sum(group.landmarks for group in groups)
     places = range(len(largest))
-    axes.barh(places, [group.landmarks for group in largest], color=ROOT_COLOURS.get(root, FAINT))
+    axes.barh(places, [group.landmarks for group in largest], color=colour)
     for place, group in zip(places, largest, strict=True):
         text = f" {group.landmarks:,}"
         if group.images is not None:

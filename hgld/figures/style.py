@@ -31,8 +31,8 @@ DARK = (
 #: Colours of ``LIGHT`` that are dark enough for thin lines on white.
 LINES = tuple(colour for colour in LIGHT if colour not in ("#7dd024", "#dfadcc"))
 INK, FAINT = "#1b1f24", "#6a737d"
-#: Colours of the roots in figures that compare them.
-ROOT_COLOURS = {"natural": "#2f8f4e", "human-made": "#3147c8"}
+#: Colours of the roots of H-GLDv2 in figures that compare them.
+_ROOT_COLOURS = {"natural": "#2f8f4e", "human-made": "#3147c8"}
 
 #: Colours of the levels that two images share, from the finest to the coarsest, and of nothing shared: for lines on
 #: white, and for backgrounds of dark text. Levels between are interpolated. Blue to yellow, because many readers
@@ -49,6 +49,12 @@ _formats: ContextVar[tuple[str, ...]] = ContextVar("_formats", default=())
 
 DPI = 150
 _WIDTH = 9.6  # inches
+
+
+def root_colours(roots: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each root, the same ones for the same roots."""
+    names = sorted(set(roots))
+    return {name: _ROOT_COLOURS.get(name, LIGHT[number % len(LIGHT)]) for number, name in enumerate(names)}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import FAINT, INK, ROOT_COLOURS, save, without_glyph_warnings
+from hgld.figures.style import INK, root_colours, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ def draw_tree(path: Path, roots: Sequence[Node]) -> None:
     left = _GAP
     total_width = _WIDTH - _GAP * (len(roots) + 1)
     total = sum(root.landmarks for root in roots)
+    colours = root_colours(root.name for root in roots)
     with without_glyph_warnings():  # texts are measured before they are drawn
         for root in roots:
             width = total_width * root.landmarks / total
             heading = f"{root.name}  {root.landmarks:,} landmarks, {len(root.children)} groups"
             _write(axes, heading, (left, 0, width, _HEADING), 12.0, 7.0, color=INK, fontweight="bold")
-            _draw_root(axes, root, (left, _HEADING, width, _HEIGHT - _HEADING - _GAP))
+            _draw_root(axes, root, (left, _HEADING, width, _HEIGHT - _HEADING - _GAP), colours[root.name])
             left += width + _GAP
     save(figure, path)
 
@@ -126,12 +127,12 @@ def _worst_ratio(row: Sequence[float], side: float) -> float:
     return max(max(area / depth**2, depth**2 / area) for area in row)
 
 
-def _draw_root(axes: Axes, root: Node, box: Box) -> None:
+def _draw_root(axes: Axes, root: Node, box: Box, root_colour: str) -> None:
     from matplotlib.patches import Rectangle
 
     groups = squarify([group.landmarks for group in root.children], box)
     for n, (group, (left, top, width, height)) in enumerate(zip(root.children, groups, strict=True)):
-        colour = shade(ROOT_COLOURS.get(root.name, FAINT), n)
+        colour = shade(root_colour, n)
         axes.add_artist(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
         has_labels = any(label.name != group.name for label in group.children)
         heading = min(0.24, 0.4 * height)
@@ -224,9 +225,10 @@ def write_tree_page(path: Path, roots: Sequence[Node]) -> None:
     total = sum(root.landmarks for root in roots)
     tiles: list[str] = []
     left, width_of_all = _PAGE_GAP, _PAGE_WIDTH - _PAGE_GAP * (len(roots) + 1)
+    colours = root_colours(root.name for root in roots)
     for root in roots:
         width = width_of_all * root.landmarks / total
-        tiles += _root(root, (left, 0.0, width, _PAGE_HEIGHT - _PAGE_GAP))
+        tiles += _root(root, (left, 0.0, width, _PAGE_HEIGHT - _PAGE_GAP), colours[root.name])
         left += width + _PAGE_GAP
     page = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=f"{total:,} landmarks in {sum(len(root.children) for root in roots):,} groups",
@@ -238,14 +240,14 @@ def write_tree_page(path: Path, roots: Sequence[Node]) -> None:
         draft.write_text(page, encoding="utf-8")
 
 
-def _root(root: Node, box: Box) -> Iterator[str]:
+def _root(root: Node, box: Box, root_colour: str) -> Iterator[str]:
     left, top, width, height = box
     yield '<g class="root">'
     yield _name(f"{root.name}: {root.landmarks:,} landmarks", (left, top, width, _PAGE_HEADING), bold=True)
     area = (left, top + _PAGE_HEADING, width, height - _PAGE_HEADING)
     groups = squarify([group.landmarks for group in root.children], area)
     for n, (group, group_box) in enumerate(zip(root.children, groups, strict=True)):
-        yield from _group((root.name,), group, group_box, shade(ROOT_COLOURS.get(root.name, FAINT), n))
+        yield from _group((root.name,), group, group_box, shade(root_colour, n))
     yield "</g>"
 
 

@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.official import write_official
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import preview
@@ -188,6 +189,7 @@ def build_file(
             proposals=None
             if completed is None
             else read_proposals(completed, config.completed_above, {group.name for group in groups}),
+            neutral=tables.is_neutral(clean),
         )
         return [hierarchy.to_arrow()], summary
 
@@ -228,8 +230,11 @@ def build(
     superclasses: Mapping[str, Sequence[str]] | None = None,
     class_labels: Mapping[str, str] | None = None,
     proposals: Sequence[Proposal] | None = None,
+    neutral: bool = False,
 ) -> tuple[Hierarchy, BuildSummary]:
     """Assign every landmark to the group of its first label that has one.
+
+    The levels have the names that they have in the taxonomy, if ``neutral``; else those of H-GLDv2.
 
     A landmark without such a label is excluded, as undecided if any of its labels is undecided, else as dropped.
     Excluded landmarks that ``clean`` had already removed are not counted.
@@ -251,7 +256,7 @@ def build(
     groups = [group for group in groups if group.name in used]
     levels = subclass_levels(groups, superclasses or {}, class_labels or {}, config.extra_levels)
     hierarchy = Hierarchy.from_arrow(
-        _hierarchy_table(rows, groups, levels, config, with_source=completed is not None)
+        _hierarchy_table(rows, groups, levels, config, with_source=completed is not None, neutral=neutral)
     )
     groups_per_root = Counter(group.root for group in groups)
     summary = BuildSummary(
@@ -364,18 +369,29 @@ def _hierarchy_table(
     config: BuildConfig,
     *,
     with_source: bool,
+    neutral: bool,
 ) -> pa.Table:
-    roots = {group.name: group.root for group in groups}
-    columns: dict[str, list[object]] = {
+    paths = {group.name: group.path for group in groups}
+    columns: dict[str, list[Any]] = {
         "split": [row.candidate.split for row in rows],
         "landmark_id": [row.candidate.landmark_id for row in rows],
         "category": [row.candidate.category for row in rows],
         "supercategory": [row.label for row in rows],
-        "hierarchical_label": [row.groups[0] for row in rows],
-        "natural_or_human_made": [roots[row.groups[0]] for row in rows],
     }
-    if config.extra_levels:
-        columns["extra_levels"] = [levels[row.groups[0]] for row in rows]
+    extra = [levels[row.groups[0]] for row in rows]
+    chains = [paths[row.groups[0]] for row in rows]
+    if neutral:
+        group, *above = groups[0].levels
+        names = [group, *(f"extra_level_{n}" for n in range(1, config.extra_levels + 1)), *above]
+        for position, name in enumerate(names):
+            columns[name] = [
+                (chain[0], *more, *chain[1:])[position] for chain, more in zip(chains, extra, strict=True)
+            ]
+    else:
+        columns[GROUP] = [chain[0] for chain in chains]
+        columns[ROOT] = [chain[-1] for chain in chains]
+        if len(groups[0].levels) > 2 or config.extra_levels:
+            columns["extra_levels"] = [(*more, *chain[1:-1]) for chain, more in zip(chains, extra, strict=True)]
     if config.multi:
         columns["hierarchical_labels"] = [row.groups for row in rows]
     if with_source:

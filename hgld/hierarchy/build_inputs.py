@@ -151,6 +151,7 @@ def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, 
     """Return the rows of some landmarks."""
     if table is None:
         return {}
-    some = table.filter(pc.is_in(table["landmark_id"], pa.array({number for _, number in keys}, pa.int64())))
+    ids = table["landmark_id"]
+    some = table.filter(pc.is_in(ids, pa.array([number for _, number in keys], ids.type)))
     wanted = set(keys)
     return {key: row for row in some.to_pylist() if (key := (row["split"], row["landmark_id"])) in wanted}

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from hgld.hierarchy.build_inputs import BuildInputs, rows_of
-from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.csv_files import escape_formula
 from hgld.io.files import atomic_write
@@ -58,7 +57,7 @@ class LandmarkChange:
     """
 
     split: str
-    landmark_id: int
+    landmark_id: int | str
     change: str
     before: str
     after: str
@@ -122,8 +121,8 @@ def _places(hierarchy: Hierarchy) -> pd.DataFrame:
         "split": hierarchy.splits,
         "landmark_id": hierarchy.landmark_ids,
         "row": np.arange(len(hierarchy)),
-        "group": hierarchy.names_by_row(GROUP),
-        "root": hierarchy.names_by_row(ROOT),
+        "group": hierarchy.names_by_row(hierarchy.group_level),
+        "root": hierarchy.names_by_row(hierarchy.root_level),
     }
     places: pd.DataFrame = pd.DataFrame(columns)
     return places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,6 @@ from hgld import tables
 from hgld.errors import InputError, indented_list
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
-_REQUIRED = ("split", "landmark_id", GROUP, ROOT)
 _TYPES = {field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)}
 
 #: Returns the name of a row for error messages, given its number.
@@ -24,6 +24,15 @@ DescribeRow = Callable[[int], str]
 _MAX_PARENTS = 5
 
 
+def level_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that are levels, finest first: those of H-GLDv2, or all that have another meaning in none.
+
+    >>> level_columns(["split", "landmark_id", "supercategory", "genus", "family", "order"])
+    ('genus', 'family', 'order')
+    """
+    return tuple(name for name in names if name not in _TYPES) if GROUP not in names else (GROUP, ROOT)
+
+
 def check_columns(table: pa.Table) -> pa.Table:
     """Return the table cast to the types of the table ``hierarchy``.
 
@@ -31,12 +40,15 @@ def check_columns(table: pa.Table) -> pa.Table:
         InputError: There are no rows, or a column is missing, unknown, has missing values or another type.
     """
     names = table.column_names
-    problems = [f"no column {name}" for name in _REQUIRED if name not in names]
-    problems += [f"unknown column {name}" for name in names if name not in _TYPES]
+    levels = level_columns(names)
+    problems = [f"no column {name}" for name in ("split", "landmark_id", *levels) if name not in names]
+    if not levels:
+        problems.append(f"no column {GROUP}, and no other level")
+    problems += [f"unknown column {name}" for name in names if name not in _TYPES and name not in levels]
     problems += [
         f"{name} is missing in {table[name].null_count:,} of {len(table):,} rows"
         for name in names
-        if table[name].null_count
+        if table[name].null_count and not (name == "category" and GROUP not in names)
     ]
     if "label_source" in names and (
         unknown := set(table["label_source"].to_pylist()) - {*tables.LABEL_SOURCES, None}
@@ -44,15 +56,18 @@ def check_columns(table: pa.Table) -> pa.Table:
         problems.append(f"unknown label_source {', '.join(map(str, sorted(unknown, key=str)))}")
     if problems or not len(table):
         raise InputError(f"not a hierarchy:\n{indented_list(problems or ['no rows'])}")
+    types = {**_TYPES, **dict.fromkeys(levels, pa.string())}
+    if GROUP not in names and not pa.types.is_integer(table.schema.field("landmark_id").type):
+        types["landmark_id"] = pa.string()
     try:
-        return table.cast(pa.schema([(name, _TYPES[name]) for name in names]))
+        return table.cast(pa.schema([(name, types[name]) for name in names]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(f"not a hierarchy: {error}") from error
 
 
 def check_unique_landmarks(
     splits: npt.NDArray[np.str_],
-    landmark_ids: npt.NDArray[np.int64],
+    landmark_ids: npt.NDArray[Any],
     rows: npt.NDArray[np.int64],
     describe_row: DescribeRow,
 ) -> None:
@@ -153,7 +168,8 @@ def group_lists(
         return None
     lists = np.empty(len(rows), object)
     lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
-    groups = pc.utf8_trim_whitespace(table[GROUP]).to_pylist()
+    group = level_columns(table.column_names)[0]
+    groups = pc.utf8_trim_whitespace(table[group]).to_pylist()
     problems = [
         f'{describe_row(row)}: {names} for "{group}"'
         for row, (names, group) in enumerate(zip(lists, groups, strict=True))
@@ -161,7 +177,6 @@ def group_lists(
     ]
     if problems:
         raise InputError(
-            "hierarchical_labels must begin with the hierarchical_label and contain no name twice:\n"
-            + indented_list(problems)
+            f"hierarchical_labels must begin with the {group} and contain no name twice:\n" + indented_list(problems)
         )
     return lists[rows]

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import find_build_inputs
 from hgld.hierarchy.changes import Explanation, explain_changes, join_hierarchies, write_changes
-from hgld.hierarchy.checks import GROUP
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
-from hgld.tables import SPLITS
+from hgld.tables import in_order
 
 
 @dataclass(frozen=True)
@@ -141,6 +140,7 @@ def compare(
         added, lost, moved = (int(counts.get(kind, 0)) for kind in ("added", "lost", "moved"))
         other_root = int((rows["root_before"] != rows["root_after"]).sum()) - added - lost
         splits.append(SplitChange(str(split), len(rows) - added, len(rows) - lost, added, lost, moved, other_root))
+    order = in_order(change.split for change in splits)
     both = joined[~joined["change"].isin(["added", "lost"])]
     rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in ("before", "after"))
     agreement = {
@@ -153,7 +153,7 @@ def compare(
     return Comparison(
         before=before_name,
         after=after_name,
-        splits=tuple(sorted(splits, key=lambda change: SPLITS.index(change.split))),
+        splits=tuple(sorted(splits, key=lambda change: order.index(change.split))),
         common=len(both),
         flows=_flows(before, after, both),
         agreement=agreement,
@@ -195,7 +195,8 @@ def partition_agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> 
 
 def _flows(before: Hierarchy, after: Hierarchy, both: pd.DataFrame) -> tuple[GroupFlow, ...]:
     source_sizes, target_sizes = both["group_before"].value_counts(), both["group_after"].value_counts()
-    removed, new = {*before.names(GROUP)} - {*after.names(GROUP)}, {*after.names(GROUP)} - {*before.names(GROUP)}
+    groups = [set(hierarchy.names(hierarchy.group_level)) for hierarchy in (before, after)]
+    removed, new = groups[0] - groups[1], groups[1] - groups[0]
     moved = both.loc[both["change"] == "moved", ["group_before", "group_after"]].value_counts()
     flows = [
         GroupFlow(

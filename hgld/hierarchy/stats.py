@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError
 from hgld.figures.groups import GroupSize, draw_groups
 from hgld.figures.tree import build_nodes, draw_tree, write_tree_page
-from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
-from hgld.tables import SPLITS
 from hgld.tables.image_landmarks import read_image_landmarks, split_and_path
 
 
@@ -91,7 +89,7 @@ def stats_file(
     """
     loaded = load_hierarchy(hierarchy)
     counts = {}
-    existing = [split for split in SPLITS if split in loaded.splits]
+    existing = loaded.split_names
     for item in images:
         split, path = split_and_path(item, existing)
         if split in counts:
@@ -116,13 +114,14 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
         rows = np.flatnonzero(hierarchy.splits == split)
         images_per_landmark[rows] = [counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()]
         elsewhere += sum(counts.values()) - int(images_per_landmark[rows].sum())
-    names, codes = hierarchy.names(GROUP), hierarchy.labels[:, hierarchy.column(GROUP)]
+    level = hierarchy.group_level
+    names, codes = hierarchy.names(level), hierarchy.labels[:, hierarchy.column(level)]
     n_landmarks = np.bincount(codes, minlength=len(names))
     n_images = np.bincount(codes, weights=images_per_landmark, minlength=len(names)).astype(np.int64)
     groups = [
         GroupCount(
             group=name,
-            root=hierarchy.ancestors(name, GROUP)[-1],
+            root=(name, *hierarchy.ancestors(name, level))[-1],
             landmarks=int(n_landmarks[code]),
             images=int(n_images[code]) if images else None,
         )
@@ -135,10 +134,10 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
     sources = hierarchy.label_sources
     from_photographs = Counter([] if sources is None else hierarchy.splits[sources == "photographs"].tolist())
     return HierarchyStats(
-        landmarks=_sum_by_split_and_root(hierarchy, ones, SPLITS),
+        landmarks=_sum_by_split_and_root(hierarchy, ones, hierarchy.split_names),
         images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
         images_elsewhere=elsewhere,
-        from_photographs={split: count for split in SPLITS if (count := from_photographs[split])},
+        from_photographs={split: count for split in hierarchy.split_names if (count := from_photographs[split])},
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
         imbalance=imbalances,
     )
@@ -186,7 +185,8 @@ def count_images(path: Path) -> dict[int, int]:
 def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks."""
     table = hierarchy.to_arrow()
-    levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
+    named = (hierarchy.root_level, hierarchy.group_level, "supercategory", "label")
+    levels = [name for name in dict.fromkeys(named) if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
     draw_tree(path, roots)
@@ -197,7 +197,7 @@ def _sum_by_split_and_root(
     hierarchy: Hierarchy, weights: NDArray[np.int64], splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
     """Sum the weights of landmarks by split and root, for the splits that occur."""
-    names, codes = hierarchy.names(ROOT), hierarchy.labels[:, hierarchy.column(ROOT)]
+    names, codes = hierarchy.names(1), hierarchy.labels[:, -1]
     return {
         split: {name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)}
         for split in splits

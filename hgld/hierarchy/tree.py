@@ -24,9 +24,11 @@ from hgld.hierarchy.checks import (
     encode_names,
     flatten_lists,
     group_lists,
+    level_columns,
 )
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
 from hgld.hierarchy.label_sets import LabelSets
+from hgld.tables.parquet import with_neutral_names, without_neutral_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,23 +38,26 @@ log = logging.getLogger(__name__)
 #: A level by its number (1: coarsest) or by its name.
 Level = int | str
 
-_FINEST = "landmark"
+_FINEST, _FINEST_NEUTRAL = "landmark", "entity"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy:
-    """N landmarks and the levels above them; immutable, sorted by (split, landmark_id).
+    """N landmarks or other entities and the levels above them; immutable, sorted by (split, landmark_id).
+
+    H-GLDv2 has the levels landmark, hierarchical_label and natural_or_human_made. Other lists have the level entity
+    and the columns of their table with no other meaning (:data:`hgld.tables.schemas.NEUTRAL_COLUMNS`), finest first.
 
     Create one with :func:`load_hierarchy`, :meth:`from_arrow` or :meth:`from_pandas`, which validate it.
 
     Args:
         splits: str, shape (N,); split of each landmark.
-        landmark_ids: int64, shape (N,); unique within a split.
+        landmark_ids: int64, or str for a list with such ids, shape (N,); unique within a split.
         labels: int64, shape (N, L), finest level first; column 0 numbers the landmarks by row, the others hold
             indices into :meth:`names` of their level.
         level_names: Names of the L levels, finest first.
         nodes: Sorted names of every level but the finest, finest level first.
-        categories: str objects, shape (N,); URLs of Commons categories, None if unknown.
+        categories: str objects, shape (N,); URLs of Commons categories or Wikidata items, None if unknown.
         supercategories: str objects, shape (N,); the labels that are assigned to groups, None if unknown.
         hierarchical_labels: Tuples of str as objects, shape (N,); all groups of each landmark, the one in ``labels``
             first; None if only that one is known.
@@ -73,7 +78,7 @@ class Hierarchy:
     """
 
     splits: npt.NDArray[np.str_]
-    landmark_ids: npt.NDArray[np.int64]
+    landmark_ids: npt.NDArray[Any]
     labels: LabelMatrix
     level_names: tuple[str, ...]
     nodes: tuple[tuple[str, ...], ...]
@@ -103,7 +108,7 @@ class Hierarchy:
                 several parents (such as a group with two roots), rows have different numbers of extra levels, or the
                 first of the hierarchical_labels is not the hierarchical_label.
         """
-        table = check_columns(table)
+        table = check_columns(without_neutral_names(table) if "id" in table.column_names else table)
 
         def describe(row: int) -> str:
             name = row_name(row) if row_name else f"row {row}"
@@ -113,11 +118,15 @@ class Hierarchy:
         rows = order.to_numpy()
         splits = table["split"].take(order).to_numpy().astype(np.str_)
         landmark_ids = table["landmark_id"].take(order).to_numpy()
+        if landmark_ids.dtype == object:
+            landmark_ids = landmark_ids.astype(np.str_)
         check_unique_landmarks(splits, landmark_ids, rows, describe)
 
         extra, n_extra = flatten_lists(table, "extra_levels", describe)
-        level_names = (_FINEST, GROUP, *(f"extra_level_{n}" for n in range(1, n_extra + 1)), ROOT)
-        columns = [table[GROUP], *(extra[n::n_extra] for n in range(n_extra)), table[ROOT]]
+        group, *above = level_columns(table.column_names)
+        between = [f"extra_level_{n}" for n in range(1, n_extra + 1)]
+        level_names = (_FINEST if group == GROUP else _FINEST_NEUTRAL, group, *between, *above)
+        columns = [table[group], *(extra[n::n_extra] for n in range(n_extra)), *(table[name] for name in above)]
         encoded = [
             encode_names(column, name, describe) for name, column in zip(level_names[1:], columns, strict=True)
         ]
@@ -145,6 +154,21 @@ class Hierarchy:
     def n_levels(self) -> int:
         """Number of levels, L."""
         return len(self.level_names)
+
+    @property
+    def split_names(self) -> list[str]:
+        """Names of the splits: those of GLDv2 first, then the others in alphabetical order."""
+        return tables.in_order(self.splits.tolist())
+
+    @property
+    def group_level(self) -> str:
+        """Name of the level that labels are assigned to."""
+        return self.level_names[1]
+
+    @property
+    def root_level(self) -> str:
+        """Name of the coarsest level."""
+        return self.level_names[-1]
 
     def __len__(self) -> int:
         return len(self.landmark_ids)
@@ -206,9 +230,10 @@ class Hierarchy:
         """
         column = self.column(level)
         if column == 0:
-            split, _, number = name.rpartition("/")
-            if split in self.splits and number.isdecimal():
-                rows, exists = self._find([int(number)], split)
+            split, _, number = name.partition("/")
+            is_text = self.landmark_ids.dtype.kind == "U"
+            if split in self.splits and (is_text or number.isdecimal()):
+                rows, exists = self._find([number if is_text else int(number)], split)
                 if exists[0]:
                     return int(rows[0])
         elif name in self.nodes[column - 1]:
@@ -285,9 +310,10 @@ class Hierarchy:
             Label sets of n images; empty for landmarks that are not in the hierarchy.
         """
         assert self.hierarchical_labels is not None
-        column = self.column(GROUP)
+        column = self.column(self.group_level)
         _, first = np.unique(self.labels[:, column], return_index=True)
-        above = dict(zip(self.names_by_row(GROUP, first), self.labels[first, column:].tolist(), strict=True))
+        groups = self.names_by_row(self.group_level, first)
+        above = dict(zip(groups, self.labels[first, column:].tolist(), strict=True))
         rows, known = self._find(landmark_ids, split)
         used = np.unique(rows[known]).tolist()
         if unknown := {group for row in used for group in self.hierarchical_labels[row]} - above.keys():
@@ -341,7 +367,7 @@ class Hierarchy:
             ConfigurationError: There is no such group, root, split or label source, or no landmark is left.
         """
         keep = np.ones(len(self), bool)
-        for names, level in ((groups, GROUP), (roots, ROOT)):
+        for names, level in ((groups, self.group_level), (roots, self.root_level)):
             if names is not None:
                 codes = [self.code(name, level) for name in _as_names(names)]
                 keep &= np.isin(self.labels[:, self.column(level)], codes)
@@ -357,8 +383,8 @@ class Hierarchy:
                 )
             sources = np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
             keep &= np.isin(sources, _as_names(label_sources))
-        group = self.labels[:, self.column(GROUP)]
-        keep &= np.bincount(group[keep], minlength=len(self.names(GROUP)))[group] >= min_landmarks
+        group = self.labels[:, self.column(self.group_level)]
+        keep &= np.bincount(group[keep], minlength=len(self.names(self.group_level)))[group] >= min_landmarks
         if not keep.any():
             raise ConfigurationError("no landmark is left; filter less strictly")
         return Hierarchy.from_arrow(self.to_arrow().filter(pa.array(keep)))
@@ -377,14 +403,14 @@ class Hierarchy:
             ConfigurationError: Super-categories are unknown, there is no such group, it has no such super-category,
                 one is in two parts, or a new name is that of another group.
         """
-        in_group = self.labels[:, self.column(GROUP)] == self.code(group, GROUP)
+        in_group = self.labels[:, self.column(self.group_level)] == self.code(group, self.group_level)
         if self.supercategories is None:
             raise ConfigurationError(
                 "the super-categories of this hierarchy are unknown, so its groups cannot be split"
             )
         new_groups: dict[str, str] = {}
         for name, supercategories in parts.items():
-            if name != group and name in self.names(GROUP):
+            if name != group and name in self.names(self.group_level):
                 raise ConfigurationError(f'there is a group "{name}" already')
             for supercategory in _as_names(supercategories):
                 if supercategory in new_groups:
@@ -392,7 +418,7 @@ class Hierarchy:
                 new_groups[supercategory] = name
         if unknown := set(new_groups).difference(self.supercategories[in_group].tolist()):
             raise ConfigurationError(f'"{group}" has no super-category {", ".join(sorted(unknown))}')
-        names = self.names_by_row(GROUP)
+        names = self.names_by_row(self.group_level)
         for row in np.flatnonzero(in_group):
             names[row] = new_groups.get(self.supercategories[row], group)
         return self._with_groups(names, rename_further=lambda further: further)
@@ -404,29 +430,29 @@ class Hierarchy:
             ConfigurationError: There is no such group, the groups have different ancestors, or the new name is that
                 of another group.
         """
-        ancestors = {group: self.ancestors(group, GROUP) for group in _as_names(groups)}
+        ancestors = {group: self.ancestors(group, self.group_level) for group in _as_names(groups)}
         if len(set(ancestors.values())) > 1:
             parents = "; ".join(f'"{group}" is below {" / ".join(names)}' for group, names in ancestors.items())
             raise ConfigurationError(f"the groups have different ancestors: {parents}")
-        if name not in ancestors and name in self.names(GROUP):
+        if name not in ancestors and name in self.names(self.group_level):
             raise ConfigurationError(f'there is a group "{name}" already; merge it too')
 
         def rename(group: str) -> str:
             return name if group in ancestors else group
 
-        return self._with_groups(list(map(rename, self.names_by_row(GROUP))), rename_further=rename)
+        return self._with_groups(list(map(rename, self.names_by_row(self.group_level))), rename_further=rename)
 
     def _with_groups(self, names: list[str], *, rename_further: Callable[[str], str]) -> Hierarchy:
         """Return a copy with another group for each landmark, and with its further groups renamed."""
         table = self.to_arrow()
-        table = table.set_column(table.column_names.index(GROUP), GROUP, pa.array(names))
+        table = table.set_column(table.column_names.index(self.group_level), self.group_level, pa.array(names))
         if self.hierarchical_labels is not None:
             lists = [
                 list(dict.fromkeys([name, *map(rename_further, groups[1:])]))
                 for name, groups in zip(names, self.hierarchical_labels, strict=True)
             ]
-            column = table.column_names.index("hierarchical_labels")
-            table = table.set_column(column, "hierarchical_labels", pa.array(lists))
+            further = "hierarchical_labels" if "hierarchical_labels" in table.column_names else "groups"
+            table = table.set_column(table.column_names.index(further), further, pa.array(lists))
         return Hierarchy.from_arrow(table)
 
     # Export
@@ -438,16 +464,20 @@ class Hierarchy:
             columns["category"] = pa.array(self.categories, pa.string())
         if self.supercategories is not None:
             columns["supercategory"] = pa.array(self.supercategories, pa.string())
-        columns[GROUP] = pa.array(self.names_by_row(GROUP))
-        columns[ROOT] = pa.array(self.names_by_row(ROOT))
+        levels = {name: pa.array(self.names_by_row(name)) for name in self.level_names[1:]}
         list_type = tables.HIERARCHY.optional.field("extra_levels").type
-        if extra := [self.names_by_row(level) for level in self.level_names[2:-1]]:
-            columns["extra_levels"] = pa.array(zip(*extra, strict=True), list_type)
+        if self.group_level == GROUP:
+            columns |= {name: levels.pop(name) for name in (GROUP, ROOT)}
+            if levels:
+                lists = zip(*(names.to_pylist() for names in levels.values()), strict=True)
+                columns["extra_levels"] = pa.array(lists, list_type)
+                levels = {}
         if self.hierarchical_labels is not None:
             columns["hierarchical_labels"] = pa.array(self.hierarchical_labels.tolist(), list_type)
         if self.label_sources is not None:
             columns["label_source"] = pa.array(self.label_sources, pa.string())
-        return pa.table(columns)
+        table = pa.table({**columns, **levels})
+        return table if self.group_level == GROUP else with_neutral_names(table, tables.HIERARCHY)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return :meth:`to_arrow` as a data frame, one row per landmark."""
@@ -467,8 +497,9 @@ class Hierarchy:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the row of each landmark, and whether it exists (if not, its row is meaningless)."""
         ids = np.asarray(landmark_ids)
-        if ids.ndim != 1 or not (np.issubdtype(ids.dtype, np.integer) or not ids.size):
-            raise ValueError(f"landmark_ids is {ids.dtype} {ids.shape}; expected whole numbers (n,)")
+        kind, expected = (np.str_, "texts") if self.landmark_ids.dtype.kind == "U" else (np.integer, "whole numbers")
+        if ids.ndim != 1 or not (np.issubdtype(ids.dtype, kind) or not ids.size):
+            raise ValueError(f"landmark_ids is {ids.dtype} {ids.shape}; expected {expected} (n,)")
         if split is None:
             if self.splits[0] != self.splits[-1]:
                 raise ConfigurationError("the hierarchy has several splits; name the one of the landmark ids")

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
+from hgld.hierarchy.checks import ROOT, level_columns
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
@@ -87,14 +89,14 @@ class Trace:
     """The facts about one landmark in the order of the stages, as pairs of a name and a text."""
 
     split: str
-    landmark_id: int
+    landmark_id: int | str
     steps: Sequence[tuple[str, str]]
 
 
 _Row = Mapping[str, Any]
 
 
-def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = None) -> list[Trace]:
+def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | None = None) -> list[Trace]:
     """Trace a landmark through the stages.
 
     Returns:
@@ -161,11 +163,12 @@ def _steps(
     return steps + [("note", text) for text in _changed_inputs(sources)]
 
 
-def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int) -> list[dict[str, Any]]:
+def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> list[dict[str, Any]]:
     if path is None:
         return []
     table = tables.read_table(path, spec)
-    rows: list[dict[str, Any]] = table.filter(pc.equal(table["landmark_id"], landmark_id)).to_pylist()
+    ids = table["landmark_id"].cast(pa.string())
+    rows: list[dict[str, Any]] = table.filter(pc.equal(ids, str(landmark_id))).to_pylist()
     return rows
 
 
@@ -259,11 +262,12 @@ def _source(sources: TraceSources, proposal: _Row | None) -> str:
 
 
 def _place(built: _Row) -> list[tuple[str, str]]:
-    steps = [("group", built["hierarchical_label"])]
+    group, *above = level_columns([*built])
+    steps = [("group", built[group])]
     if further := built.get("hierarchical_labels", [])[1:]:
         steps.append(("further groups", ", ".join(further)))
     steps += [(f"extra level {n}", name) for n, name in enumerate(built.get("extra_levels", []), 1)]
-    return [*steps, ("root", built["natural_or_human_made"])]
+    return [*steps, *(("root" if name == ROOT else name, built[name]) for name in above)]
 
 
 def _reason_absent(sources: TraceSources, removed: _Row | None, clean: _Row | None, decision: Decision | None) -> str:

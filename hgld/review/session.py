@@ -35,7 +35,7 @@ from hgld.review.state import (
 )
 from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
-from hgld.taxonomy.groups import ROOTS, Group, survivors
+from hgld.taxonomy.groups import Group, parents_of, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Returned instead of a decision for a label that has no such candidate.
@@ -428,12 +428,18 @@ class ReviewSession:
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
-        """Add a group. Its key is made from its name, unless another group has that key."""
-        if root not in ROOTS:
-            raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
+        """Add a group below ``root``, or in deeper trees below the name of the level next to that of groups.
+
+        Its key is made from its name, unless another group has that key.
+        """
+        parents = parents_of(self.taxonomy)
+        if root not in parents:
+            raise InvalidActionError(f"choose a {self.taxonomy[0].levels[1]}: {' or '.join(parents)}")
         empty = "describe in one line what belongs to the group"
         guideline = clean_name(guideline, MAX_GUIDELINE, what="guideline", if_empty=empty)
-        group = {"name": clean_name(name, MAX_GROUP_NAME), "root": root, "guideline": guideline}
+        group: dict[str, Any] = {"name": clean_name(name, MAX_GROUP_NAME), "root": root, "guideline": guideline}
+        if above := parents[root]:
+            group |= {"root": above[-1], "between": [root, *above[:-1]]}
         taken = {key.casefold() for key in self.group_values()}
         taken |= {key.casefold() for key in self.groups()}
         base = normalise_label(group["name"])
@@ -565,8 +571,9 @@ class ReviewSession:
         return self.store.append(changes)
 
 
-def _group_value(group: Group, name: str) -> dict[str, str]:
-    return {"name": name, "root": group.root, "guideline": group.guideline}
+def _group_value(group: Group, name: str) -> dict[str, Any]:
+    value = {"name": name, "root": group.root, "guideline": group.guideline}
+    return {**value, "between": list(group.between)} if group.between else value
 
 
 def _decision_value(

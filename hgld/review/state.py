@@ -226,9 +226,11 @@ def group_values(state: ReviewState, taxonomy: Iterable[Group]) -> dict[str, Any
 def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> dict[str, Group]:
     """Return the groups by key after renames, proposals and merges."""
     groups = {group.key: group for group in taxonomy}
+    new = replace(taxonomy[0], items=(), merged=()) if taxonomy else Group("", "", "")
     for key, value in values.items():
         if "merged_into" not in value:
-            groups[key] = replace(groups[key], **value) if key in groups else Group(**value, key=key)
+            between = {"between": tuple(value["between"])} if "between" in value else {}
+            groups[key] = replace(groups.get(key, new), **{**value, **between, "key": key})
     for key in [key for key, value in values.items() if "merged_into" in value]:
         merged, survivor = groups.pop(key, None), groups.get(surviving_group(values, key))
         if survivor is not None:

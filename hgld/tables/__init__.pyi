@@ -1,5 +1,6 @@
 from .parquet import classes_path as classes_path
 from .parquet import find_scraped_tables as find_scraped_tables
+from .parquet import is_neutral as is_neutral
 from .parquet import read_table as read_table
 from .parquet import repeated_keys as repeated_keys
 from .parquet import write_table as write_table
@@ -29,3 +30,4 @@ from .schemas import STUDY as STUDY
 from .schemas import SUGGESTIONS as SUGGESTIONS
 from .schemas import TABLES as TABLES
 from .schemas import TableSpec as TableSpec
+from .schemas import in_order as in_order

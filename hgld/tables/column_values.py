@@ -28,6 +28,7 @@ ScrapeStatus = Literal[
     "redirect_loop",
     "redirect_unresolved",
     "error",
+    "no_value",
 ]
 SCRAPE_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     "ok": "At least one value was found.",
@@ -40,6 +41,11 @@ SCRAPE_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     "redirect_loop": "The redirects form a loop.",
     "redirect_unresolved": "The chain of redirects is longer than is followed, or its end is no category.",
     "error": "The servers kept failing; running the command again retries the row.",
+}
+#: The same for lists of other entities, whose values may be of any property.
+ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
+    "no_value" if status == "no_instance_of" else status: meaning.replace('"instance of"', "the property")
+    for status, meaning in SCRAPE_STATUS_MEANINGS.items()
 }
 
 ScrapeSource = Literal["api", "html", "dump"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -12,11 +14,16 @@ import pyarrow.parquet as pq
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, require_suffix
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
-from hgld.tables.schemas import TableSpec, unlisted_values, values_of
+from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
 
 
 def write_table(
-    path: Path, spec: TableSpec, rows: pa.Table | Iterable[pa.RecordBatch], provenance: Provenance
+    path: Path,
+    spec: TableSpec,
+    rows: pa.Table | Iterable[pa.RecordBatch],
+    provenance: Provenance,
+    *,
+    neutral: bool = False,
 ) -> None:
     """Write a table atomically, after validation against its schema.
 
@@ -26,6 +33,7 @@ def write_table(
         rows: Rows as a table; or as batches, each a row group of the file, which need not fit into memory together
             and have the required columns only.
         provenance: Command, parameters and inputs of the stage.
+        neutral: Give columns the names for entities of any list, see :mod:`hgld.tables.schemas`.
 
     Raises:
         ConfigurationError: The suffix of the file is not ``.parquet``.
@@ -33,20 +41,21 @@ def write_table(
             written.
     """
     require_suffix(path, ".parquet")
-    schema, parts = spec.schema, rows
-    if isinstance(rows, pa.Table):
-        _check_columns(rows, spec, path)
-        # Types come from the rows, where embeddings have a length; nullability comes from the spec.
-        schema = pa.schema([field.with_type(rows.field(field.name).type) for field in _layout(rows.schema, spec)])
-        parts = [rows]
+    parts = iter([rows] if isinstance(rows, pa.Table) else map(pa.Table.from_batches, ([batch] for batch in rows)))
+    if neutral:
+        parts = (with_neutral_names(part, spec) for part in parts)
+    first = next(parts, spec.schema.empty_table())
+    spec = spec.of_columns(first.column_names)
+    _check_columns(first, spec, path)
+    # Types come from the rows, where embeddings have a length; nullability comes from the spec.
+    schema = pa.schema([field.with_type(first.field(field.name).type) for field in _layout(first.schema, spec)])
     schema = with_provenance(schema, spec.schema_id, provenance)
-    keys = [schema.empty_table().select(spec.key)]
+    keys = []
     with atomic_write(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for part in parts:
-                table = part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
-                _check_columns(table, spec, path)
-                checked = pa.Table.from_arrays(table.columns, schema=schema)
+            for part in chain([first], parts):
+                _check_columns(part, spec, path)
+                checked = pa.Table.from_arrays(part.columns, schema=schema)
                 keys.append(checked.select(spec.key))
                 writer.write_table(checked)
         _check_key(pa.concat_tables(keys), spec, path)
@@ -65,8 +74,38 @@ def read_table(path: Path, spec: TableSpec) -> pa.Table:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
         raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}')
     table = pq.read_table(path)
-    _check_columns(table, spec, path)
-    _check_key(table, spec, path)
+    layout = spec.of_columns(table.column_names)
+    _check_columns(table, layout, path)
+    _check_key(table, layout, path)
+    return table if layout is spec else without_neutral_names(table)
+
+
+def is_neutral(path: Path) -> bool:
+    """Return whether a file is a table whose columns have the names for entities of any list."""
+    if path.suffix != ".parquet":
+        return False
+    spec = TABLES.get(read_metadata(path).get(TABLE_KEY, b"").decode().partition("/")[0])
+    return spec is not None and spec.of_columns(pq.read_schema(path).names) is not spec
+
+
+def with_neutral_names(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return a table with the column names for entities of any list, see :mod:`hgld.tables.schemas`."""
+    if spec.neutral is spec:
+        return rows
+    if "landmarks_index" in rows.column_names:
+        counts = pc.add(rows["landmarks_train"], rows["landmarks_index"])
+        rows = rows.set_column(rows.column_names.index("landmarks_train"), "landmarks_train", counts)
+    kept = [name for name in rows.column_names if NEUTRAL_COLUMNS.get(name, spec) is not None]
+    return rows.select(kept).rename_columns([getattr(NEUTRAL_COLUMNS.get(name), "name", name) for name in kept])
+
+
+def without_neutral_names(table: pa.Table) -> pa.Table:
+    """Return a table with the column names for landmarks, which stages use."""
+    names = {field.name: name for name, field in NEUTRAL_COLUMNS.items() if field is not None}
+    table = table.rename_columns([names.get(name, name) for name in table.column_names])
+    if "landmarks_train" in table.column_names:
+        position = table.column_names.index("landmarks_train") + 1
+        table = table.add_column(position, "landmarks_index", pa.array(np.zeros(len(table), np.int64)))
     return table
 
 
@@ -101,7 +140,8 @@ def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
         for expected in layout:
             actual = rows.schema.field(expected.name).type
             nulls = rows.column(expected.name).null_count
-            if not _same_type(actual, expected.type):
+            is_integer_id = expected.name == "id" and spec.key == ("split", "id") and actual == pa.int64()
+            if not (_same_type(actual, expected.type) or is_integer_id):
                 problems.append(f'"{expected.name}" is {actual}, expected {expected.type}')
             elif nulls and not expected.nullable:
                 problems.append(f'"{expected.name}" is null in {nulls:,} of {rows.num_rows:,} rows')

@@ -1,16 +1,23 @@
-"""Schemas of all tables that hgld writes."""
+"""Schemas of all tables that hgld writes.
+
+Tables of landmarks have the columns of the published ones, such as ``landmark_id`` and ``natural_or_human_made``. In
+files of other lists, of species or paintings, these columns have the names of :data:`NEUTRAL_COLUMNS`, splits and ids
+may be any, and the levels are columns of their own. :func:`hgld.tables.read_table` returns both with the names for
+landmarks, so that stages need not tell them apart.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from hgld.tables.column_values import (
+    ENTITY_STATUS_MEANINGS,
     LABEL_SOURCE_MEANINGS,
     MISSING_GROUP_REASON_MEANINGS,
     PHOTOGRAPH_STATUS_MEANINGS,
@@ -24,6 +31,17 @@ from hgld.tables.column_values import (
 
 #: Splits of GLDv2; each numbers its landmarks by itself.
 SPLITS: tuple[str, ...] = tuple(SPLIT_MEANINGS)
+
+
+def in_order(splits: Iterable[str]) -> list[str]:
+    """Return the splits that occur: those of GLDv2 first, then the others by name.
+
+    >>> in_order(["west", "index", "train", "train"])
+    ['train', 'index', 'west']
+    """
+    return sorted(set(splits), key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
+
+
 #: Where the group of a landmark comes from: a decision on what it is an instance of, or its photographs.
 LABEL_SOURCES: tuple[str, ...] = tuple(LABEL_SOURCE_MEANINGS)
 
@@ -99,6 +117,30 @@ class TableSpec:
     def optional(self) -> pa.Schema:
         """Schema of the optional columns."""
         return pa.schema(self.optional_columns)
+
+    @cached_property
+    def neutral(self) -> TableSpec:
+        """Layout for entities of any list, with :data:`NEUTRAL_COLUMNS`; this one if it has no landmarks."""
+        names = {field.name for field in self.columns}
+        if names.isdisjoint({"landmark_id", "landmarks_train"}):
+            return self
+
+        def renamed(columns: Sequence[pa.Field]) -> list[pa.Field]:
+            fields = (NEUTRAL_COLUMNS.get(field.name, field) for field in columns)
+            return [field for field in fields if field is not None]
+
+        return replace(
+            self,
+            columns=renamed(self.columns),
+            key=tuple("id" if name == "landmark_id" else name for name in self.key),
+            optional_columns=renamed(self.optional_columns),
+            free_columns=(_TEXT,) if "hierarchical_label" in names else self.free_columns,
+        )
+
+    def of_columns(self, names: Sequence[str]) -> TableSpec:
+        """Return this layout, or the neutral one if columns are named as there."""
+        is_neutral = self.neutral is not self and not {"id", "count"}.isdisjoint(names)
+        return self.neutral if is_neutral else self
 
     @property
     def schema_id(self) -> str:
@@ -186,6 +228,21 @@ _LABEL = [
     column("landmarks_train", _INTEGER, "Number of landmarks of the split train that have the label."),
     column("landmarks_index", _INTEGER, "Number of landmarks of the split index that have the label."),
 ]
+#: By name of a column in tables of landmarks, the column in tables of other lists; None if these have none.
+NEUTRAL_COLUMNS: Mapping[str, pa.Field | None] = {
+    "split": column("split", _TEXT, "Split of the entity."),
+    "landmark_id": column("id", _TEXT, "Id of the entity in its split, text or a whole number."),
+    "category": column("page", _TEXT, "Address of the entity's item or category.", nullable=True),
+    "status": column("status", _TEXT, "Whether values were found, or why not.", values=ENTITY_STATUS_MEANINGS),
+    "instance_of": column("values", INSTANCE_OF, "Values of the property: item, label, language of the label."),
+    "supercategory": column("label", _TEXT, "Label of the entity."),
+    "landmarks_train": column("count", _INTEGER, "Number of entities that have the label."),
+    "landmarks_index": None,
+    "hierarchical_label": None,
+    "natural_or_human_made": None,
+    "extra_levels": None,
+    "hierarchical_labels": column("groups", TEXTS, "All groups of the entity; the finest level has the first."),
+}
 #: Result and cost of a run.
 _RUN_COLUMNS = [
     column("split", _INTEGER, "Seed of the random split; null for the splits of the manifest.", nullable=True),

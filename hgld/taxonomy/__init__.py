@@ -1,12 +1,11 @@
 """Groups and their roots, the vocabulary, decisions on labels, and the identity of labels."""
 
 from hgld.taxonomy.decisions import DECISIONS, Decision, DecisionIndex, read_decisions, write_decisions
-from hgld.taxonomy.groups import ROOTS, Group, VocabularyTerm, read_taxonomy, read_vocabulary, write_taxonomy
+from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary, write_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
 
 __all__ = [
     "DECISIONS",
-    "ROOTS",
     "Decision",
     "DecisionIndex",
     "Group",

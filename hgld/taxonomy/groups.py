@@ -4,6 +4,9 @@ A group has a key that never changes and a name that may. The key of a group is 
 suggestions and events refer to the key, so they stay valid when the group is renamed, and two annotators mean the
 same group whatever each of them calls it. Names are for people, and are what a built hierarchy holds.
 
+A taxonomy has any number of levels. Its file has a column for each, the groups first and the coarsest last: those
+from ``group`` to ``root``, as in H-GLDv2's, or else all but ``items``, ``guideline``, ``key`` and ``merged``.
+
 A taxonomy file needs the column ``key`` only for groups whose key differs from their name, and the column ``merged``
 only for groups that others were merged into. Changed groups travel with decisions in a taxonomy beside them:
 ``ada.taxonomy.csv`` beside ``ada.csv``.
@@ -12,8 +15,9 @@ only for groups that others were merged into. Changed groups travel with decisio
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +26,10 @@ from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
-#: The coarsest level of the hierarchy.
-ROOTS = ("natural", "human-made")
-_REQUIRED = ("group", "root", "guideline")
-_COLUMNS = ("group", "root", "items", "guideline")
+_LEVELS = ("group", "root")
+_FURTHER_COLUMNS = ("items", "guideline", "key", "merged")
+#: Columns of the table ``hierarchy`` that are no levels.
+_RESERVED = frozenset(("split", "id", "page", "label", "groups", "label_source", "landmark_id", "category", "entity"))
 _VOCABULARY_COLUMNS = ("term", "group", "items")
 
 
@@ -35,12 +39,14 @@ class Group:
 
     Args:
         name: Name of the group.
-        root: One of ``ROOTS``.
+        root: Name above it at the coarsest level; its own name if the groups are that level.
         guideline: One line about what belongs to the group and what does not.
         items: Ids of Wikidata classes whose subclasses belong to the group, unless a narrower class belongs to
             another.
         key: Key of the group; its name if empty.
         merged: Keys of groups that were merged into the group; decisions for them are decisions for the group.
+        between: Names above it at the levels between group and root, finest first.
+        levels: Names of all levels of the taxonomy, finest first.
 
     >>> Group("still water", "natural", "Lakes.", key="lake").key, Group("lake", "natural", "Lakes.").key
     ('lake', 'lake')
@@ -52,9 +58,16 @@ class Group:
     items: tuple[str, ...] = ()
     key: str = ""
     merged: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+    levels: tuple[str, ...] = _LEVELS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Its own name and those above it, one for each level."""
+        return (self.name, *self.between, self.root)[: len(self.levels)]
 
 
 class VocabularyTerm(NamedTuple):
@@ -69,6 +82,15 @@ class VocabularyTerm(NamedTuple):
     text: str
     group: str | None
     items: tuple[str, ...] = ()
+
+
+def parents_of(groups: Iterable[Group]) -> dict[str, tuple[str, ...]]:
+    """Return the names directly above groups, in the order of their first groups, each with the names above it.
+
+    >>> parents_of([Group("lake", "natural", "Standing water."), Group("church", "human-made", "For services.")])
+    {'natural': (), 'human-made': ()}
+    """
+    return {group.path[1]: group.path[2:] for group in groups if len(group.path) > 1}
 
 
 def survivors(groups: Iterable[Group]) -> dict[str, str]:
@@ -99,38 +121,53 @@ def find_taxonomy(taxonomy: Path | None, decisions: Path | None = None) -> Path:
 
 
 def read_taxonomy(path: Path) -> list[Group]:
-    """Read and validate a taxonomy: a CSV file in UTF-8 with the columns group (the name), root and guideline.
+    """Read and validate a taxonomy: a CSV file in UTF-8 with a column per level, groups first, and guideline.
 
     An optional column ``items`` holds the ids of each group's Wikidata classes, separated by spaces, an optional
     column ``key`` the key of each group that has another name by now, an optional column ``merged`` the keys of the
-    groups that were merged into it, one per line.
+    groups that were merged into it, one per line. In trees of other levels, a row without a name at the first ones is
+    a group at the first level where it has one, for labels that are not known more exactly; the finer levels repeat
+    its name.
 
     Returns:
         Groups in the order of the file.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it has no group or no guideline, a
-            root that is not in ``ROOTS``, an invalid item, or a group, a key or an item of an earlier row.
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a level, puts a name below
+            another one than an earlier row does, has an invalid item, or a group, a key or an item of an earlier
+            row; all are if a level has the name of another column of hierarchies.
     """
     first_lines: dict[str, int] = {}
+    parents: dict[tuple[int, str], tuple[int, str]] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> Group:
+        levels = _levels([*row])
+        if wrong := [name for name in levels if name in _RESERVED]:
+            raise ValueError(f'"{wrong[0]}" is a column of every hierarchy; give the level another name')
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
+        path = [values[level] for level in levels]
+        first = path[0] if levels == _LEVELS else next((name for name in path if name), "")
+        path = [first] * path.index(first) + path[path.index(first) :]
         items = tuple(values.get("items", "").split())
         merged = tuple(values.get("merged", "").splitlines())
-        group = Group(values["group"], values["root"], values["guideline"], items, values.get("key", ""), merged)
+        key = values.get("key", "")
+        group = Group(first, path[-1], values["guideline"], items, key, merged, tuple(path[1:-1]), levels)
         if not group.name:
-            raise ValueError("the group is empty")
+            raise ValueError(f"the {levels[0]} is empty")
         _require_new([f'group "{group.name}"', *(f'key "{key}"' for key in (group.key, *merged))], line, first_lines)
-        if group.root not in ROOTS:
-            raise ValueError(f'the root of "{group.name}" is "{group.root}"; expected {" or ".join(ROOTS)}')
-        if not group.guideline:
-            raise ValueError(f'the group "{group.name}" has no guideline')
+        if "" in path:
+            raise ValueError(f'the {levels[path.index("")]} of "{group.name}" is empty')
+        for level, (name, parent) in enumerate(pairwise(path)):
+            first_line, known = parents.setdefault((level, name), (line, parent))
+            if known != parent:
+                raise ValueError(
+                    f'the {levels[level + 1]} of "{name}" is "{parent}", but in line {first_line} it is "{known}"'
+                )
         _check_items(items)
         _require_new([f"item {item}" for item in items], line, first_lines)
         return group
 
-    return read_rows(path, _REQUIRED, parse)
+    return read_rows(path, ("guideline",), parse)
 
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
@@ -146,11 +183,24 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     columns = {name: values for name, values in optional.items() if any(values)}
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow((*_COLUMNS, *columns))
+        writer.writerow((*(groups[0].levels if groups else _LEVELS), "items", "guideline", *columns))
         for group, *values in zip(groups, *columns.values(), strict=True):
             guideline = unify_line_breaks(group.guideline)
-            row = (group.name, group.root, " ".join(group.items), guideline, *values)
+            row = (*group.path, " ".join(group.items), guideline, *values)
             writer.writerow(map(escape_formula, row))
+
+
+def _levels(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the levels of a taxonomy with these columns: from group to root if there are both, else all that can be.
+
+    >>> _levels(["number", "group", "root", "guideline"]), _levels(["genus", "family", "order", "items", "guideline"])
+    (('group', 'root'), ('genus', 'family', 'order'))
+    """
+    levels = tuple(name for name in columns if name not in _FURTHER_COLUMNS)
+    if not {*_LEVELS} <= {*levels}:
+        return levels
+    first, last = map(levels.index, _LEVELS)
+    return levels[first : last + 1] if first < last else _LEVELS
 
 
 def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.figures.style import DARK, LIGHT, ROOT_COLOURS, also_written_as, level_colours, save
+from hgld.figures.style import DARK, LIGHT, also_written_as, level_colours, root_colours, save
 
 BEGINNINGS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
@@ -119,7 +119,7 @@ def smallest_distance(colours: Sequence[str], sight: str) -> float:
     [
         pytest.param(LIGHT, id="light"),
         pytest.param(DARK, id="dark"),
-        pytest.param(tuple(ROOT_COLOURS.values()), id="roots"),
+        pytest.param(tuple(root_colours(["natural", "human-made"]).values()), id="roots"),
         *(pytest.param(level_colours(n), id=f"{n} levels") for n in (1, 2, 3, 4)),
         *(pytest.param(level_colours(n, background=True), id=f"{n} levels, background") for n in (1, 2, 3)),
     ],

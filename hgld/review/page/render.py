@@ -35,7 +35,7 @@ from hgld.review.page.views import (
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import NO_CANDIDATE, StaleError
 from hgld.review.state import FILTERS
-from hgld.taxonomy.groups import ROOTS, Group
+from hgld.taxonomy.groups import Group, parents_of
 from hgld.version import __version__
 
 #: Orders as the annotator reads them.
@@ -221,7 +221,7 @@ class PageRenderer:
             if wanted in group.name.casefold() or wanted in group.guideline.casefold()
         }
         versions = {key: self._session.state.field("group", key).version for key in groups}
-        return self.part("groups", matches, versions, ROOTS, groups)
+        return self.part("groups", matches, versions, parents_of(self._session.taxonomy), groups)
 
     # The list of labels.
 
