@@ -69,6 +69,7 @@ def parse_extra_levels(text: str) -> int:
 @options_of(
     "hgld.hierarchy.build:BuildConfig",
     extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
+    levels_from={"metavar": "parents[:LEVEL,...]"},
 )
 def build(
     *,
@@ -87,7 +88,10 @@ def build(
     config: BuildConfig,
     classes: Annotated[
         list[Path] | None,
-        typer.Option(help="Tables of classes, for --extra-levels.", show_default="*.classes.parquet beside CLEAN"),
+        typer.Option(
+            help="Tables of classes, for --extra-levels and --levels-from.",
+            show_default="*.classes.parquet beside CLEAN",
+        ),
     ] = None,
     scraped: Annotated[
         list[Path] | None,
@@ -108,7 +112,7 @@ def build(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Build the hierarchy of landmarks, groups and roots (natural, human-made).
+    """Build the hierarchy of landmarks or other entities, groups and all levels above these.
 
     The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks. The
     column label_source marks landmarks with a group from --completed; the official CSV files leave these out.

@@ -16,6 +16,7 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.official import write_official
+from hgld.hierarchy.parents import groups_from_parents, read_class_tree
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import preview
 from hgld.labels.class_graph import read_class_labels, read_superclasses
@@ -55,14 +56,22 @@ class BuildConfig:
         extra_levels: Add N levels between group and root, from "subclass of" (P279).
         multi: Keep landmarks with several labels, with a list of all their groups.
         completed_above: Lowest score of the groups that are taken from photographs.
+        levels_from: Take groups and levels from the classes above the labels on Wikidata instead of decisions:
+            ``parents``, or ``parents:genus,family,order`` to name the levels, finest first. What is ambiguous there
+            is excluded, and listed. Default: decisions and taxonomy.
     """
 
     allow_undecided: bool = False
     extra_levels: int = 0
     multi: bool = False
     completed_above: float = 0.8
+    levels_from: str | None = None
 
     def __post_init__(self) -> None:
+        if self.levels_from is not None and self.levels_from.partition(":")[0] != "parents":
+            raise ConfigurationError(
+                f'`levels_from` is "{self.levels_from}"; expected parents, or parents: and the levels, finest first'
+            )
         if self.extra_levels < 0:
             raise ConfigurationError(f"`extra_levels` is {self.extra_levels}; expected 0 or more")
         if not 0 <= self.completed_above <= 1:
@@ -145,7 +154,7 @@ def build_file(
         clean: ``clean`` table.
         out: Table to write.
         config: Settings of the hierarchy.
-        decisions: Decisions on labels; ``annotations/decisions/final.csv`` by default.
+        decisions: Decisions on labels; ``annotations/decisions/final.csv`` by default, none with ``levels_from``.
         taxonomy: CSV file of groups; by default the one beside ``decisions`` (``final.taxonomy.csv`` beside
             ``final.csv``) if there is one, else ``annotations/taxonomy.csv``.
         csv: Folder for the official CSV files, one per split that occurs; written even if ``out`` is up to date.
@@ -165,23 +174,36 @@ def build_file(
             given that they do not need.
     """
     config = config or BuildConfig()
-    decisions = decisions or annotation_file("decisions/final.csv")
-    taxonomy = find_taxonomy(taxonomy, decisions)
+    from_parents = config.levels_from is not None
+    if from_parents:
+        if decisions or taxonomy:
+            raise ConfigurationError("`levels_from` takes groups from classes; omit `decisions` and `taxonomy`")
+    else:
+        decisions = decisions or annotation_file("decisions/final.csv")
+        taxonomy = find_taxonomy(taxonomy, decisions)
     beside = sorted(clean.parent.glob("*.classes.parquet"))
-    classes = _tables_for("extra_levels", bool(config.extra_levels), "classes", classes, beside, clean)
+    setting = "levels_from" if from_parents else "extra_levels"
+    classes = _tables_for(setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
     irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
-    parameters = {name: value for name, value in vars(config).items() if completed or name != "completed_above"}
+    unused = {None if completed else "completed_above", None if from_parents else "levels_from"}
+    parameters = {name: value for name, value in vars(config).items() if name not in unused}
 
     def compute() -> tuple[Sequence[pa.Table], BuildSummary]:
-        groups = read_taxonomy(taxonomy)
-        index = DecisionIndex(read_named_decisions(decisions, groups))
-        candidates: Iterable[Candidate] = cleaned_candidates(tables.read_table(clean, tables.CLEAN))
+        candidates: Iterable[Candidate] = list(cleaned_candidates(tables.read_table(clean, tables.CLEAN)))
+        if decisions is None or taxonomy is None:
+            labels = (label for candidate in candidates for label in candidate.labels)
+            levels = (config.levels_from or "").partition(":")[2]
+            ranks = [level.strip() for level in levels.split(",") if level.strip()]
+            groups, decided = groups_from_parents(labels, read_class_tree(classes), ranks)
+        else:
+            groups = read_taxonomy(taxonomy)
+            decided = read_named_decisions(decisions, groups)
         if irrelevant is not None:
             candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
         hierarchy, summary = build(
             candidates,
-            index,
+            DecisionIndex(decided),
             groups,
             config,
             superclasses=read_superclasses(classes),
@@ -243,7 +265,7 @@ def build(
         InputError: Labels are undecided but must not be, or no landmark is left.
     """
     assignment = _assign_groups(candidates, decisions)
-    if assignment.undecided and not config.allow_undecided:
+    if assignment.undecided and not (config.allow_undecided or config.levels_from):
         raise InputError(_undecided_message(assignment.undecided))
     rows = assignment.rows
     completed = _add_proposals(rows, proposals) if proposals is not None else None
@@ -421,8 +443,8 @@ class Candidate(NamedTuple):
 
 def cleaned_candidates(clean: pa.Table) -> Iterator[Candidate]:
     """Iterate over the landmarks of a ``clean`` table, with one label each."""
-    columns = (column.to_pylist() for column in clean.columns)
-    for split, landmark_id, category, label, item in zip(*columns, strict=True):
+    names = ("split", "landmark_id", "category", "supercategory", "class_item")
+    for split, landmark_id, category, label, item in zip(*(clean[name].to_pylist() for name in names), strict=True):
         yield Candidate(split, landmark_id, category, [InstanceOf(item, label)], cleaned=True)
 
 

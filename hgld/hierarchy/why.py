@@ -141,7 +141,8 @@ def _steps(
     built, clean, removed, scraped, proposal = (row_of[stage] for stage in stages)
     from_photographs = built is not None and built.get("label_source") == "photographs"
     category = next(row["category"] for row in row_of.values() if row is not None)
-    steps = [("category", category), *_page(sources, scraped), ("statement", _statement(scraped or removed))]
+    steps = [("category" if "Category:" in category else "address", category)] if category else []
+    steps += [*_page(sources, scraped), ("statement", _statement(scraped or removed))]
     decision = None
     if clean is not None or (built is not None and not from_photographs):
         label, item = _label(built, clean, scraped)

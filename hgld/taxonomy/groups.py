@@ -142,6 +142,8 @@ def read_taxonomy(path: Path) -> list[Group]:
 
     def parse(line: int, row: Mapping[str, str]) -> Group:
         levels = _levels([*row])
+        if not levels:
+            raise ValueError("there is no level; expected a column for each, before guideline")
         if wrong := [name for name in levels if name in _RESERVED]:
             raise ValueError(f'"{wrong[0]}" is a column of every hierarchy; give the level another name')
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
