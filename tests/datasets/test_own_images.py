@@ -24,6 +24,8 @@ from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.splits import closed_set_split
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import InputError
+from hgld.hierarchy import Hierarchy
+from hgld.tables import HIERARCHY, Provenance, write_table
 from tests.datasets.pictures import assert_readable, rows_of, save_pictures
 
 PATHS = ["Fruit/Apple/1.jpg", "Fruit/Apple/2.jpg", "Fruit/Pear/1.jpg", "Dairy/Milk/1.jpg"]
@@ -105,6 +107,40 @@ def test_numbers_keep_their_text(root: Path, tmp_path: Path) -> None:
         assert manifest.split_names == ("all",)
         manifest = manifest_from(tmp_path, "table", table, "--images", root, "--levels", "code")
         assert manifest.class_names == (("07", "08", "9"),)
+
+
+def test_levels_and_splits_of_a_hierarchy(root: Path, tmp_path: Path) -> None:
+    ids, path = ["Apple", "Pear", "Kiwi"], tmp_path / "hierarchy.parquet"
+    levels = {"family": ["Rosaceae", "Rosaceae", "Actinidiaceae"], "order": ["Rosales", "Rosales", "Ericales"]}
+    hierarchy = Hierarchy.from_arrow(pa.table({"split": ["east", "west", "west"], "id": ids, **levels}))
+    rows = hierarchy.to_arrow()
+    for name in ("label", "page"):
+        rows = rows.add_column(2, name, pa.array([None if name == "page" else "x"] * 3, pa.string()))
+    write_table(path, HIERARCHY, rows, Provenance("build"))
+    expected = [
+        ("Fruit/Apple/1.jpg", "east", ("Apple", "Rosaceae", "Rosales")),
+        ("Fruit/Apple/2.jpg", "east", ("Apple", "Rosaceae", "Rosales")),
+        ("Fruit/Pear/1.jpg", "west", ("Pear", "Rosaceae", "Rosales")),
+    ]
+    table = write(tmp_path, ROWS)
+    shared = ["--hierarchy", path, "--images", root]
+    manifest = manifest_from(tmp_path, "table", table, "--path", "file", "--levels", "product", *shared)
+    assert (manifest.level_names, rows_of(manifest, "ids")) == (("product", "family", "order"), expected)
+    own = manifest_from(tmp_path, "table", table, "--path", "file", "--levels", "product", "--split", "part", *shared)
+    assert own.splits.tolist() == ["train", "test", "train"]
+    save_pictures(root.parent / "flat", "Apple/1.jpg", "Pear/2.jpg", "Milk/3.jpg")
+    command = ["folder", root.parent / "flat", "--depth", "1", "--hierarchy", path, "-o", tmp_path / "flat.parquet"]
+    assert "excluded: 1 images missing from the hierarchy" in run(*command)[1]
+    assert [row[1:] for row in rows_of(read_manifest(tmp_path / "flat.parquet"), "ids")] == [
+        ("east", ("Apple", "Rosaceae", "Rosales")),
+        ("west", ("Pear", "Rosaceae", "Rosales")),
+    ]
+    for arguments, problem in [
+        (["table", table, "--path", "file", "--levels", "kind", *shared], "has none of the ids of the images"),
+        (["table", table, "--path", "file", *LEVELS, *shared], "expected one column with ids"),
+        (["folder", root, "--depth", "2", "--hierarchy", path], "expected 1, as the other levels are in"),
+    ]:
+        assert problem in " ".join(run(*arguments, "-o", tmp_path / "x.parquet")[2].split())
 
 
 def test_missing_images_can_be_left_out(root: Path, tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from hgld.datasets.image_folders import FoundImages, find_images, image_id, match_paths
-from hgld.datasets.label_columns import split_codes, split_labels
-from hgld.datasets.readers.base import ReaderResult, build_manifest, disambiguate
+from hgld.datasets.label_columns import label_columns, split_codes, split_labels
+from hgld.datasets.readers.base import LabelColumn, ReaderResult, build_manifest, disambiguate
 from hgld.datasets.splits import check_split_settings, split_at_random
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.hierarchy import load_hierarchy
 from hgld.io.columns import read_text_columns
 from hgld.tables import MANIFEST
 
@@ -41,6 +43,8 @@ class LabelTable:
         id: Column with the id of each image. By default, the path.
         split: Column with the split of each image, such as train and test. By default, there is one split, or two at
             random.
+        hierarchy: Hierarchy from hgld build; ``levels`` is then one column, with the id of what each image shows. The
+            levels above it are those of the hierarchy, and so are splits by default. Images of others are excluded.
         test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
             default 0.5).
         open_set: Level whose classes are divided between the splits train and test, which then share none.
@@ -60,6 +64,7 @@ class LabelTable:
     path: str = "path"
     id: str | None = None
     split: str | None = None
+    hierarchy: Path | None = None
     test_share: float | None = None
     open_set: str | None = None
     seed: int = 0
@@ -75,10 +80,14 @@ class LabelTable:
             raise ConfigurationError(
                 f'`label_separator` and `code_separator` are both "{self.code_separator}"; expected different ones'
             )
+        if self.hierarchy is not None and (self.code or "," in self.levels):
+            raise ConfigurationError(
+                f'`levels` is "{self.levels}"; expected one column with ids, as the other levels are in `hierarchy`'
+            )
         check_split_settings(self.split, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        return {"table": self.table, "images": root}
+        return {"table": self.table, "images": root, **_hierarchy_files(self.hierarchy)}
 
     def read(self, root: Path) -> ReaderResult:
         """Read the table, and find the images.
@@ -100,11 +109,17 @@ class LabelTable:
             "split": table[self.split].take(kept) if self.split else [_ONE_SPLIT] * len(kept),
             **found.places([match for match in matches if match is not None]),
         }
-        manifest = build_manifest(self.table, columns, {name: column.take(kept) for name, column in levels.items()})
         excluded = {
             "that are not there": len(matches) - len(kept),
             "that the table does not list": len(found) - len(kept),
         }
+        labels: Mapping[str, LabelColumn] = {name: column.take(kept) for name, column in levels.items()}
+        if self.hierarchy is not None:
+            columns, labels, n_excluded = _join_hierarchy(
+                self.hierarchy, columns, labels, own_splits=bool(self.split)
+            )
+            excluded["missing from the hierarchy"] = n_excluded
+        manifest = build_manifest(self.table, columns, labels)
         manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
         return ReaderResult(manifest, excluded, found.other_files)
 
@@ -149,6 +164,9 @@ class NestedFolders:
         depth: Number of levels, which is that of nested folders.
         levels: Names of the levels, finest first: product,group,kind. By default, level_3,level_2,level_1.
         split_folders: The topmost folders are splits, such as train and test, with the levels below them.
+        hierarchy: Hierarchy from hgld build; ``depth`` is then 1, and folders are named by the ids of what their
+            images show. The levels above it are those of the hierarchy, and so are splits by default. Images of
+            others are excluded.
         test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
             default 0.5).
         open_set: Level whose classes are divided between the splits train and test, which then share none.
@@ -162,6 +180,7 @@ class NestedFolders:
     depth: int
     levels: str | None = None
     split_folders: bool = False
+    hierarchy: Path | None = None
     test_share: float | None = None
     open_set: str | None = None
     seed: int = 0
@@ -173,10 +192,12 @@ class NestedFolders:
             raise ConfigurationError(
                 f'`levels` is "{self.levels}"; expected {self.depth} names, one for each `depth`'
             )
+        if self.hierarchy is not None and self.depth != 1:
+            raise ConfigurationError(f"`depth` is {self.depth}; expected 1, as the other levels are in `hierarchy`")
         check_split_settings(self.split_folders, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        return {"images": root}
+        return {"images": root, **_hierarchy_files(self.hierarchy)}
 
     def read(self, root: Path) -> ReaderResult:
         """Find the images.
@@ -194,10 +215,18 @@ class NestedFolders:
             name: [parts[above] for parts in folders]
             for name, above in zip(self._level_names(), reversed(range(self.depth)), strict=True)
         }
-        columns = {"id": [image_id(name) for name in found.names], "split": splits, **found.places()}
-        manifest = build_manifest(root, columns, disambiguate(levels))
+        columns: dict[str, LabelColumn] = {"id": [image_id(name) for name in found.names], "split": splits}
+        columns |= found.places()
+        labels: dict[str, LabelColumn] = {**disambiguate(levels)}
+        excluded = {}
+        if self.hierarchy is not None:
+            columns, labels, n_excluded = _join_hierarchy(
+                self.hierarchy, columns, labels, own_splits=self.split_folders
+            )
+            excluded["missing from the hierarchy"] = n_excluded
+        manifest = build_manifest(root, columns, labels)
         manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
-        return ReaderResult(manifest, other_files=found.other_files)
+        return ReaderResult(manifest, excluded, found.other_files)
 
     def _level_names(self) -> list[str]:
         if self.levels is not None:
@@ -214,6 +243,47 @@ class NestedFolders:
                 f"{root}: {len(shallow):,} of {len(names):,} images are in fewer than {needed} nested folders; "
                 f"{advice}, and hgld manifest table takes any\n{indented_list(shallow, limit=5)}"
             )
+
+
+def _join_hierarchy(
+    path: Path, columns: Mapping[str, LabelColumn], levels: Mapping[str, LabelColumn], *, own_splits: bool
+) -> tuple[dict[str, LabelColumn], dict[str, LabelColumn], int]:
+    """Add the levels of a hierarchy above the only level of images, and its splits unless they have their own.
+
+    Returns:
+        The columns and the levels of the images whose entity is in the hierarchy, and the number of the others.
+
+    Raises:
+        InputError: The hierarchy cannot be read or has none of the entities, or one of them in two splits.
+    """
+    hierarchy = load_hierarchy(path)
+    ((finest, column),) = levels.items()
+    ids = column.to_pylist() if isinstance(column, pa.Array | pa.ChunkedArray) else list(column)
+    known = [str(number) for number in hierarchy.landmark_ids.tolist()]
+    rows = np.array(list(map({name: row for row, name in enumerate(known)}.get, ids)), np.float64)
+    found = np.flatnonzero(~np.isnan(rows))
+    if not len(found):
+        raise InputError(
+            f'{path}: has none of the ids of the images, such as "{ids[0]}"; is it that of other images?'
+        )
+    n_splits = Counter(known)
+    if twice := sorted({name for name in ids if n_splits[name] > 1}):
+        raise InputError(f"{path}: has {len(twice):,} ids of the images in several splits, such as {twice[0]}")
+    of_image = rows[found].astype(np.int64)
+    above = label_columns(hierarchy.labels[of_image, 1:], hierarchy.level_names[1:], hierarchy.nodes)
+    kept: dict[str, LabelColumn] = {
+        name: values.take(pa.array(found))
+        if isinstance(values, pa.Array | pa.ChunkedArray)
+        else [values[row] for row in found.tolist()]
+        for name, values in columns.items()
+    }
+    if not own_splits:
+        kept["split"] = hierarchy.splits[of_image].tolist()
+    return kept, {finest: [ids[row] for row in found.tolist()], **above}, len(ids) - len(found)
+
+
+def _hierarchy_files(hierarchy: Path | None) -> Mapping[str, Path]:
+    return {} if hierarchy is None else {"hierarchy": hierarchy}
 
 
 def _parse_levels(text: str) -> list[str]:
