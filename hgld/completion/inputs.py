@@ -16,7 +16,6 @@ from hgld import tables
 from hgld.completion.config import MIN_LABELLED
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
-from hgld.tables import SPLITS
 from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
 from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
 
@@ -233,13 +232,14 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
     missing = missing.select(columns).sort_by([(key, "ascending") for key in keys])
     labelled = labelled.append_column("reason", pa.nulls(len(labelled), pa.string())).replace_schema_metadata()
     landmarks = pa.concat_tables([labelled, missing.cast(labelled.schema)])
-    levels = (hierarchy[name].to_pylist() for name in ("hierarchical_label", "natural_or_human_made"))
+    group, *above = tables.level_columns(hierarchy.column_names)
+    levels = (hierarchy[name].to_pylist() for name in (group, above[-1] if above else group))
     names, roots = zip(*sorted(set(zip(*levels, strict=True))), strict=True)
     return CompletionInputs(
         landmarks=landmarks,
         group_names=names,
         roots=roots,
-        groups=pc.index_in(hierarchy["hierarchical_label"], value_set=pa.array(names)).to_numpy().astype(np.int64),
+        groups=pc.index_in(hierarchy[group], value_set=pa.array(names)).to_numpy().astype(np.int64),
         labels=hierarchy["supercategory"].to_pylist(),
         photographs=read_photographs(files.embeddings, files.images, landmarks),
     )
@@ -262,7 +262,7 @@ def read_photographs(
             direction.
         ConfigurationError: The split of images is unknown or not among the landmarks.
     """
-    splits = [split for split in SPLITS if split in pc.unique(landmarks["split"]).to_pylist()]
+    splits = tables.in_order(pc.unique(landmarks["split"]).to_pylist())
     files = [read_embeddings(path) for path in embeddings]
     if len({file.dim for file in files}) > 1:
         dims = ", ".join(f"{file.path}: {file.dim}" for file in files)

@@ -24,15 +24,6 @@ DescribeRow = Callable[[int], str]
 _MAX_PARENTS = 5
 
 
-def level_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are levels, finest first: those of H-GLDv2, or all that have another meaning in none.
-
-    >>> level_columns(["split", "landmark_id", "supercategory", "genus", "family", "order"])
-    ('genus', 'family', 'order')
-    """
-    return tuple(name for name in names if name not in _TYPES) if GROUP not in names else (GROUP, ROOT)
-
-
 def check_columns(table: pa.Table) -> pa.Table:
     """Return the table cast to the types of the table ``hierarchy``.
 
@@ -40,7 +31,7 @@ def check_columns(table: pa.Table) -> pa.Table:
         InputError: There are no rows, or a column is missing, unknown, has missing values or another type.
     """
     names = table.column_names
-    levels = level_columns(names)
+    levels = tables.level_columns(names)
     problems = [f"no column {name}" for name in ("split", "landmark_id", *levels) if name not in names]
     if not levels:
         problems.append(f"no column {GROUP}, and no other level")
@@ -168,7 +159,7 @@ def group_lists(
         return None
     lists = np.empty(len(rows), object)
     lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
-    group = level_columns(table.column_names)[0]
+    group = tables.level_columns(table.column_names)[0]
     groups = pc.utf8_trim_whitespace(table[group]).to_pylist()
     problems = [
         f'{describe_row(row)}: {names} for "{group}"'

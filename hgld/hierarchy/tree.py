@@ -24,7 +24,6 @@ from hgld.hierarchy.checks import (
     encode_names,
     flatten_lists,
     group_lists,
-    level_columns,
 )
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
 from hgld.hierarchy.label_sets import LabelSets
@@ -123,7 +122,7 @@ class Hierarchy:
         check_unique_landmarks(splits, landmark_ids, rows, describe)
 
         extra, n_extra = flatten_lists(table, "extra_levels", describe)
-        group, *above = level_columns(table.column_names)
+        group, *above = tables.level_columns(table.column_names)
         between = [f"extra_level_{n}" for n in range(1, n_extra + 1)]
         level_names = (_FINEST if group == GROUP else _FINEST_NEUTRAL, group, *between, *above)
         columns = [table[group], *(extra[n::n_extra] for n in range(n_extra)), *(table[name] for name in above)]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
-from hgld.hierarchy.checks import ROOT, level_columns
+from hgld.hierarchy.checks import ROOT
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
@@ -263,7 +263,7 @@ def _source(sources: TraceSources, proposal: _Row | None) -> str:
 
 
 def _place(built: _Row) -> list[tuple[str, str]]:
-    group, *above = level_columns([*built])
+    group, *above = tables.level_columns([*built])
     steps = [("group", built[group])]
     if further := built.get("hierarchical_labels", [])[1:]:
         steps.append(("further groups", ", ".join(further)))

@@ -206,7 +206,7 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
 def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]:
     """Return the names of a landmark (the title of its category where known) and of its group."""
     row, group = labels[:2].tolist()
-    if hierarchy.categories is None:
+    if hierarchy.categories is None or hierarchy.categories[row] is None:
         landmark = f"landmark {hierarchy.landmark_ids[row]}"
     else:
         try:

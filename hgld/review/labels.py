@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 N_EXAMPLES = 3
 #: Excel's limit for the text of a cell, in UTF-16 units.
 MAX_UNITS = 32_767
+_ITEM_PAGE = re.compile(r"https://www\.wikidata\.org/wiki/Q[0-9]+")
 #: Characters that XML 1.0, and so a workbook, cannot hold.
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
@@ -120,14 +121,14 @@ def label_ids(clean: pa.Table) -> list[str]:
 
 
 def _examples(clean: pa.Table) -> dict[str, list[str]]:
-    """Return titles of the first categories of each label, by label_id."""
+    """Return titles of the first categories of each label by label_id, or the addresses of items on Wikidata."""
     examples: defaultdict[str, list[str]] = defaultdict(list)
     in_order = clean.sort_by([("split", "descending"), ("landmark_id", "ascending")])
     for key, url in zip(label_ids(in_order), in_order["category"].to_pylist(), strict=True):
         titles = examples[key]
-        if len(titles) < N_EXAMPLES:
+        if url is not None and len(titles) < N_EXAMPLES:
             try:
-                title = title_of_url(url)
+                title = url if _ITEM_PAGE.fullmatch(url) else title_of_url(url)
             except ValueError as error:
                 raise InputError(f"cannot link to an example: {error}") from error
             if title not in titles:
@@ -147,16 +148,20 @@ def superclasses(item: str, known: dict[str, dict[str, Any]]) -> list[tuple[str,
 
 
 def example_link(title: str) -> tuple[str, str]:
-    """Return the name and the URL of a Commons category.
+    """Return the name and the URL of a Commons category, or of an item on Wikidata given by its URL.
 
     >>> example_link("Category:Comet Falls")
     ('Comet Falls', 'https://commons.wikimedia.org/wiki/Category:Comet_Falls')
     """
+    if _ITEM_PAGE.fullmatch(title):
+        return title.rpartition("/")[2], title
     return title.removeprefix(CATEGORY_PREFIX), f"https://commons.wikimedia.org/wiki/{title_path(title)}"
 
 
-def landmark_link(landmark_id: int, category: str) -> tuple[str, str]:
-    """Return the name and the URL of a landmark; without a category on Commons, the URL is empty."""
+def landmark_link(landmark_id: int | str, category: str | None) -> tuple[str, str]:
+    """Return the name and the URL of a landmark or another entity; the URL is empty where there is no page."""
+    if category is None or _ITEM_PAGE.fullmatch(category):
+        return str(landmark_id), category or ""
     try:
         return example_link(title_of_url(category))
     except ValueError:

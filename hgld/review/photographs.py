@@ -19,7 +19,7 @@ from hgld.figures.photographs import make_thumbnail
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.columns import preview
 from hgld.review.labels import label_ids, landmark_link
-from hgld.tables import CLEAN, SPLITS, input_digests, read_table
+from hgld.tables import CLEAN, in_order, input_digests, read_table
 from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
 
 log = logging.getLogger(__name__)
@@ -178,11 +178,10 @@ def _landmark_lists(
     images: Path, landmarks: pa.Table, image_landmarks: Sequence[Path | tuple[str, Path]]
 ) -> list[tuple[str, Path]]:
     """Return the files with the landmark of each image, with their splits."""
-    present = set(landmarks["split"].unique().to_pylist())
-    splits = [split for split in SPLITS if split in present]
+    splits = in_order(landmarks["split"].unique().to_pylist())
     if image_landmarks:
         return [split_and_path(item, splits, parameter="image_landmarks") for item in image_landmarks]
-    beside = [(split, images.with_name(LANDMARK_LISTS[split])) for split in splits]
+    beside = [(split, images.with_name(LANDMARK_LISTS.get(split, f"{split}.csv"))) for split in splits]
     existing = [(split, path) for split, path in beside if path.is_file()]
     if not existing:
         names = " or ".join(path.name for _, path in beside)

@@ -31,3 +31,4 @@ from .schemas import SUGGESTIONS as SUGGESTIONS
 from .schemas import TABLES as TABLES
 from .schemas import TableSpec as TableSpec
 from .schemas import in_order as in_order
+from .schemas import level_columns as level_columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,43 +16,48 @@ from hgld.io.columns import column_names, read_columns, require_non_null
 from hgld.tables.schemas import SPLITS
 
 
-def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[np.int64]]:
+def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:
     """Read the ids of images and their landmarks, from a file with one row per image or per landmark.
 
     Args:
         path: ``.csv`` or ``.parquet`` with the columns ``landmark_id`` and ``id``, such as GLDv2's ``train.csv``; or
-            ``landmark_id`` and ``images``, ids separated by spaces, such as ``train_clean.csv``.
+            ``landmark_id`` and ``images``, ids separated by spaces, such as ``train_clean.csv``. For other lists,
+            ``entity`` with the id of the entity stands for ``landmark_id``.
 
     Returns:
-        The image ids, strings, and their landmark ids, int64, both of length N.
+        The image ids, strings, and their landmark ids, int64, or text in the column ``entity``; both of length N.
 
     Raises:
         InputError: The file does not exist, lacks these columns, or has missing values.
     """
     present = column_names(path)
     key = next((name for name in ("id", "images") if name in present), None)
-    if key is None or "landmark_id" not in present:
+    landmark = "entity" if "entity" in present else "landmark_id"
+    if key is None or landmark not in present:
         raise InputError(
             f"{path}: expected the columns landmark_id and id, or landmark_id and images; found {', '.join(present)}"
         )
-    table = read_columns(path, (key, "landmark_id"), {key: pa.string(), "landmark_id": pa.int64()})
+    kind = pa.string() if landmark == "entity" else pa.int64()
+    table = read_columns(path, (key, landmark), {key: pa.string(), landmark: kind})
     require_non_null(table, path)
-    ids, landmark_ids = table[key].combine_chunks(), table["landmark_id"].to_numpy()
+    ids, landmark_ids = table[key].combine_chunks(), table[landmark].to_numpy()
     if key == "images":
         lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
         ids, landmark_ids = lists.flatten(), landmark_ids[pc.list_parent_indices(lists).to_numpy()]
     return ids, landmark_ids
 
 
-def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> NDArray[np.int64]:
     """Return the numbers of landmarks by id, -1 for unknown ones.
 
     Returns:
         int64, shape (n,).
     """
     of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
-    known = landmarks["landmark_id"].to_numpy()[of_split]
-    position = pc.fill_null(pc.index_in(pa.array(landmark_ids), value_set=pa.array(known)), -1).to_numpy()
+    known, ids = landmarks["landmark_id"].take(pa.array(of_split)).combine_chunks(), pa.array(landmark_ids)
+    if ids.type != known.type:
+        ids, known = ids.cast(pa.string()), known.cast(pa.string())
+    position = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy()
     return np.where(position >= 0, of_split[position], -1)
 
 
@@ -73,7 +79,7 @@ def split_and_path(
         split, path = images
     else:
         path = images
-        split = next((split for split in SPLITS if path.name.startswith(split)), None)
+        split = next((split for split in (*SPLITS, *existing) if path.name.startswith(split)), None)
         if split is None and len(existing) > 1:
             raise ConfigurationError(
                 f"{path}: the split of these images is unknown; give it with the file in `{parameter}`"

@@ -409,6 +409,18 @@ HIERARCHY = TableSpec(
     ],
 )
 
+
+def level_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the levels among the columns of a table ``hierarchy``, finest first: H-GLDv2's, or any others.
+
+    >>> level_columns(["split", "landmark_id", "supercategory", "genus", "family", "order"])
+    ('genus', 'family', 'order')
+    """
+    known = {*HIERARCHY.schema.names, *HIERARCHY.optional.names}
+    published = ("hierarchical_label", "natural_or_human_made")
+    return published if published[0] in names else tuple(name for name in names if name not in known)
+
+
 COMPLETED = TableSpec(
     "completed",
     1,
