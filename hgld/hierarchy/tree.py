@@ -107,7 +107,7 @@ class Hierarchy:
                 several parents (such as a group with two roots), rows have different numbers of extra levels, or the
                 first of the hierarchical_labels is not the hierarchical_label.
         """
-        table = check_columns(without_neutral_names(table) if "id" in table.column_names else table)
+        table = check_columns(without_neutral_names(table, tables.HIERARCHY) if "id" in table.column_names else table)
 
         def describe(row: int) -> str:
             name = row_name(row) if row_name else f"row {row}"

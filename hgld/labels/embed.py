@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,12 +160,14 @@ def _labels_table(clean: pa.Table) -> pa.Table:
     """Return the unique labels of a ``clean`` table, sorted by label_id, with their number of landmarks per split."""
     names, counts = count_labels(clean)
     ids = sorted(names)
+    index = counts.pop("index", Counter())
+    others = sum(counts.values(), Counter())
     return pa.table(
         {
             "label_id": pa.array(ids, pa.string()),
             "label": pa.array([names[identity] for identity in ids], pa.string()),
-            "landmarks_train": pa.array([counts["train"][identity] for identity in ids], pa.int64()),
-            "landmarks_index": pa.array([counts["index"][identity] for identity in ids], pa.int64()),
+            "landmarks_train": pa.array([others[identity] for identity in ids], pa.int64()),
+            "landmarks_index": pa.array([index[identity] for identity in ids], pa.int64()),
         }
     )
 

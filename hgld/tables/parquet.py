@@ -77,7 +77,7 @@ def read_table(path: Path, spec: TableSpec) -> pa.Table:
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
     _check_key(table, layout, path)
-    return table if layout is spec else without_neutral_names(table)
+    return table if layout is spec else without_neutral_names(table, spec)
 
 
 def is_neutral(path: Path) -> bool:
@@ -99,9 +99,10 @@ def with_neutral_names(rows: pa.Table, spec: TableSpec) -> pa.Table:
     return rows.select(kept).rename_columns([getattr(NEUTRAL_COLUMNS.get(name), "name", name) for name in kept])
 
 
-def without_neutral_names(table: pa.Table) -> pa.Table:
+def without_neutral_names(table: pa.Table, spec: TableSpec) -> pa.Table:
     """Return a table with the column names for landmarks, which stages use."""
-    names = {field.name: name for name, field in NEUTRAL_COLUMNS.items() if field is not None}
+    own = {*spec.schema.names, *spec.optional.names}
+    names = {field.name: name for name, field in NEUTRAL_COLUMNS.items() if field is not None and name in own}
     table = table.rename_columns([names.get(name, name) for name in table.column_names])
     if "landmarks_train" in table.column_names:
         position = table.column_names.index("landmarks_train") + 1
