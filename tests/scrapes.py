@@ -40,10 +40,15 @@ def first_landmarks(categories: Path, path: Path, number: int) -> Path:
 
 def config_for(server: Any, source: str = "api", **settings: Any) -> ScrapeConfig:
     """Return the configuration of a scrape of ``server`` without rate limit and with short waits."""
-    client = {"rate_per_minute": 0, "backoff_s": 0.01, "max_retries": 12, "contact": "tests@example.org"}
-    client |= {name: settings.pop(name) for name in list(settings) if name in ClientConfig.__dataclass_fields__}
-    urls = (f"{server.base_url}/commons", f"{server.base_url}/wikidata")
-    return ScrapeConfig("train", source, client=ClientConfig(*urls, **client), **settings)  # type: ignore[arg-type]
+    client = {name: settings.pop(name) for name in list(settings) if name in ClientConfig.__dataclass_fields__}
+    return ScrapeConfig("train", source, client=client_config(server, **client), **settings)  # type: ignore[arg-type]
+
+
+def client_config(server: Any, **changes: Any) -> ClientConfig:
+    """Return the configuration of a client of ``server``."""
+    client = {"rate_per_minute": 0, "backoff_s": 0.01, "max_retries": 12, "contact": "tests@example.org", **changes}
+    urls = {f"{name}_url": f"{server.base_url}/{name}" for name in ("commons", "wikidata")}
+    return ClientConfig(**{**urls, **client})
 
 
 def command(categories: Path, out: Path, server: Any, *options: str) -> list[str]:

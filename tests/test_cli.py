@@ -136,9 +136,9 @@ def test_scrape_of_wikimedia_needs_a_contact(tmp_path: Path) -> None:
 
 
 def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
-    result = hgld("scrape", "in.csv", "--split", "test", "-o", str(tmp_path / "out.parquet"))
+    result = hgld("scrape", "in.csv", "--source", "web", "-o", str(tmp_path / "out.parquet"))
     assert result.returncode == 2
-    assert "train" in result.stderr
+    assert "api" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -339,7 +339,15 @@ def print_figure(path: Path) -> None:
 
 def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], str]) -> None:
     """Print the summary of a stage and the path of its output, or for None that the output is up to date."""
-    typer.echo(f"{out}: up to date" if summary is None else f"{format_summary(summary)}\n{out}")
+    from hgld.tables import is_neutral
+
+    if summary is None:
+        typer.echo(f"{out}: up to date")
+        return
+    text = format_summary(summary)
+    if is_neutral(out):
+        text = re.sub(r"(?<=[0-9] )landmarks\b|landmarks$", "entities", text, flags=re.MULTILINE)
+    typer.echo(f"{text}\n{out}")
 
 
 def require_none_failed(failures: Sequence[str], outcome: str) -> None:

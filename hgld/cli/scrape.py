@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel="Labels")
 @options_of(
-    "hgld.wikimedia.scraper:ScrapeConfig", deferred=True, class_depth=None, allow_frequent={"metavar": "STATUS"}
+    "hgld.wikimedia.scraper:ScrapeConfig",
+    deferred=True,
+    class_depth="--depth",
+    property_id={"name": "--property", "metavar": "P"},
+    parents={"metavar": "P"},
+    allow_frequent={"metavar": "STATUS"},
+    id={"metavar": "COLUMN"},
+    item={"metavar": "COLUMN"},
+    category={"metavar": "COLUMN"},
+    split_column={"metavar": "COLUMN"},
 )
 @options_of(
     "hgld.wikimedia.client:ClientConfig",
@@ -42,10 +51,13 @@ if TYPE_CHECKING:
 def scrape(
     *,
     categories: Annotated[
-        Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
+        Path,
+        typer.Argument(
+            metavar="LIST",
+            help="GLDv2's *_label_to_category.csv: landmark_id, category URL; or any CSV or Parquet file, with --id.",
+        ),
     ],
     out: Annotated[Path, out_file("Table to write.", ".parquet")],
-    split: Annotated[Literal["train", "index"], option("Split of the landmark ids, which are numbered per split.")],
     source: Annotated[
         Literal["api", "html", "dump"],
         option(
@@ -91,13 +103,16 @@ def scrape(
     ] = None,
     force: Annotated[bool, flag("--force", "Discard an unfinished scrape, and replace an existing table.")] = False,
 ) -> None:
-    """Look up what each landmark is an instance of, on Wikidata and Commons or in a dump of Wikidata.
+    """Look up what each landmark is an instance of, or values of other lists, on Wikidata and Commons or in a dump.
 
     The same command resumes an interrupted run, and retries failed rows; if the list has changed, only new landmarks
     are fetched. Beside X.parquet the API source writes X.classes.parquet with the classes and their superclasses.
 
     A dump is read once: other lists are looked up in the extract. On a cluster, the jobs of an array read a --part
     each.
+
+    A list of other entities has any columns: --id names that of their ids, --item or --category their items or
+    categories.
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
     """
@@ -116,10 +131,11 @@ def scrape(
             raise ConfigurationError("`part` is one of a dump; name it with `dump`")
         if part is None:
             with TerminalProgress("scrape", "landmarks") as progress:
-                frequent = config.keywords.get("allow_frequent", ())
-                summary = scrape_dump(
-                    categories, out, extract, split, allow_frequent=frequent, force=force, progress=progress
-                )
+                keywords = {
+                    name: value for name, value in config.keywords.items() if name not in ("source", "workers")
+                }
+                settings = config.func(**keywords)
+                summary = scrape_dump(categories, out, extract, settings, force=force, progress=progress)
             print_summary(out, summary, format_scrape)
         return
     if dump or extract or part:

@@ -142,7 +142,7 @@ def _steps(
     from_photographs = built is not None and built.get("label_source") == "photographs"
     category = next(row["category"] for row in row_of.values() if row is not None)
     steps = [("category" if "Category:" in category else "address", category)] if category else []
-    steps += [*_page(sources, scraped), ("statement", _statement(scraped or removed))]
+    steps += [*_page(sources, scraped), ("statement", _statement(sources, scraped or removed))]
     decision = None
     if clean is not None or (built is not None and not from_photographs):
         label, item = _label(built, clean, scraped)
@@ -199,11 +199,13 @@ def _item(scraped: _Row) -> str:
     return f"{scraped['item']}{revision}"
 
 
-def _statement(row: _Row | None) -> str:
+def _statement(sources: TraceSources, row: _Row | None) -> str:
     if row is None:
         return "unknown: no scraped*.parquet in the folder"
     values = [f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]]
-    return f"instance of {', '.join(values)}" if values else "none"
+    files = (sources.hierarchy, sources.clean, *sources.scraped)
+    verb = "" if any(tables.is_neutral(path) for path in files if path is not None) else "instance of "
+    return verb + ", ".join(values) if values else "none"
 
 
 def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tuple[str, str | None]:

@@ -321,6 +321,9 @@ CLASSES = TableSpec(
         ),
     ],
     key=("item",),
+    optional_columns=[
+        column("rank", _TEXT, "Label of its taxon rank (P105), where superclasses are parent taxa.", nullable=True),
+    ],
 )
 
 CLEAN = TableSpec(

@@ -19,9 +19,6 @@ from pydantic import (
     model_validator,
 )
 
-#: Language in which labels are requested; the server falls back to others.
-LANGUAGE = "en"
-
 ItemId = Annotated[str, StringConstraints(pattern=r"^Q[1-9][0-9]{0,9}$")]
 Revision = Annotated[int, Field(gt=0, lt=2**63)]
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -81,10 +78,8 @@ class Statement(Document):
     mainsnak: _Snak
 
 
-class _Claims(Document):
-    instance_of: list[Statement] = Field(default=[], alias="P31")
-    subclass_of: list[Statement] = Field(default=[], alias="P279")
-    main_topic: list[Statement] = Field(default=[], alias="P301")
+class _Statements(Document):
+    statements: list[Statement]
 
 
 class _Term(Document):
@@ -121,7 +116,11 @@ class RevisionEntity(Entity):
 class ItemEntity(Entity):
     """Response with the props ``info`` and ``claims``."""
 
-    claims: Annotated[_Claims, _EmptyListAsMap]
+    claims: Annotated[dict[str, Any], _EmptyListAsMap]
+
+    def statements(self, property_id: str) -> list[Statement]:
+        """Return the statements of a property whose values are items; raise ValueError if they are not."""
+        return read_document(_Statements, {"statements": self.claims.get(property_id, [])}).statements
 
 
 class SitelinkEntity(ItemEntity, RevisionEntity):
@@ -140,6 +139,12 @@ class MissingEntity(Document):
 
     missing: Literal["", True]
     title: Text | None = None
+
+
+class PropertyEntity(Document):
+    """A property; None if it does not exist."""
+
+    datatype: Text | None = None
 
 
 class EntitiesDocument(Document):

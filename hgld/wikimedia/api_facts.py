@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 from hgld.errors import SourceError
 from hgld.wikimedia.api_documents import (
-    LANGUAGE,
     ClassEntity,
     ItemEntity,
     ItemId,
@@ -30,9 +29,10 @@ from hgld.wikimedia.api_documents import (
     read_document,
 )
 from hgld.wikimedia.client import WikimediaClient
-from hgld.wikimedia.source import ClassFact, best_rank
+from hgld.wikimedia.source import ClassFact, Query, best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
 
+WIKIMEDIA_CATEGORY = "Q4167836"
 #: Limit of the parts of one response, far above what fifty pages need.
 _MAX_PARTS = 500
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -126,7 +126,10 @@ def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Map
 
 
 class ItemFact(NamedTuple):
-    """An item after entity redirects, with its best-rank values of P31, and the first one of P301."""
+    """An item after entity redirects, with its best-rank values of a property.
+
+    ``main_topic`` is the first value of P301 of the item of a Wikimedia category, whose topic has the values.
+    """
 
     item: ItemId
     revision: Revision
@@ -166,14 +169,14 @@ def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
     return tuple(intern(value.value.id) for value in values if value is not None)
 
 
-def item_fact(entity: Any) -> ItemFact | None:
+def item_fact(entity: Any, query: Query) -> ItemFact | None:
     """Return the fact about an item from an entity with the props ``info`` and ``claims``; None if it was deleted."""
     if _missing(entity):
         return None
-    return _item_fact(read_document(ItemEntity, entity))
+    return _item_fact(read_document(ItemEntity, entity), query)
 
 
-def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
+def sitelink_fact(entity: Any, query: Query) -> tuple[str, ItemFact | None]:
     """Return the title on Commons and the fact from an entity with the props ``info``, ``claims`` and ``sitelinks``.
 
     The fact is None for a title without an item.
@@ -183,7 +186,7 @@ def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
     item = read_document(SitelinkEntity, entity)
     if item.commons_title is None:
         raise ValueError(f"{item.id} has no sitelink to Commons, by which it was found")
-    return item.commons_title, _item_fact(item)
+    return item.commons_title, _item_fact(item, query)
 
 
 def revision_fact(entity: Any) -> RevisionFact:
@@ -194,7 +197,7 @@ def revision_fact(entity: Any) -> RevisionFact:
     return RevisionFact(item.id, item.lastrevid, item.commons_title)
 
 
-def class_fact(key: str, entity: Any) -> ClassFact:
+def class_fact(key: str, entity: Any, query: Query) -> ClassFact:
     """Return the fact about the class with a requested id.
 
     The entity has the props ``info``, ``labels``, ``descriptions`` and ``claims``.
@@ -202,14 +205,19 @@ def class_fact(key: str, entity: Any) -> ClassFact:
     if _missing(entity):
         return ClassFact(key, key, None, None, (), None)
     item = read_document(ClassEntity, entity)
-    label, description = item.labels.get(LANGUAGE), item.descriptions.get(LANGUAGE)
+    label, description = (
+        next((texts[language] for language in query.languages if language in texts), None)
+        for texts in (item.labels, item.descriptions)
+    )
+    ranks = best_rank_items(item.statements("P105")) if query.ranks else ()
     return ClassFact(
         item.id,
         label.value if label else item.id,
         label.language if label else None,
         description.value if description else None,
-        best_rank_items(item.claims.subclass_of),
+        best_rank_items(item.statements(query.parents)),
         item.lastrevid,
+        next(iter(ranks), None),
     )
 
 
@@ -217,9 +225,12 @@ def _missing(entity: Any) -> MissingEntity | None:
     return read_document(MissingEntity, entity) if isinstance(entity, dict) and "missing" in entity else None
 
 
-def _item_fact(item: ItemEntity) -> ItemFact:
-    topics = best_rank_items(item.claims.main_topic)
-    return ItemFact(item.id, item.lastrevid, best_rank_items(item.claims.instance_of), topics[0] if topics else None)
+def _item_fact(item: ItemEntity, query: Query) -> ItemFact:
+    is_category = WIKIMEDIA_CATEGORY in best_rank_items(item.statements("P31"))
+    topics = best_rank_items(item.statements("P301")) if is_category else ()
+    return ItemFact(
+        item.id, item.lastrevid, best_rank_items(item.statements(query.property_id)), next(iter(topics), None)
+    )
 
 
 def page_fact(requested: str, query: QueryResult) -> PageFact | None:

@@ -17,10 +17,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
-from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, ItemId, Revision, Text, read_document
+from hgld.taxonomy.label_identity import ITEM_ID
+from hgld.wikimedia.api_documents import EntitiesDocument, ItemId, PropertyEntity, Revision, Text, read_document
 from hgld.wikimedia.api_facts import (
+    WIKIMEDIA_CATEGORY,
     ItemFact,
     PageFact,
     RevisionFact,
@@ -34,7 +36,7 @@ from hgld.wikimedia.api_facts import (
 )
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.scrape_files import EarlierScrape
-from hgld.wikimedia.source import ClassFact, FactStore, InstanceOfValue, Resolution, route_of
+from hgld.wikimedia.source import ClassFact, FactStore, InstanceOfValue, Query, Resolution, route_of
 from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
 
 log = logging.getLogger(__name__)
@@ -59,7 +61,6 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
 #: Facts by key, and the description of an odd entity.
 _Answer = tuple[dict[str, Any], str | None]
 
-WIKIMEDIA_CATEGORY = "Q4167836"
 _REDIRECT_TEMPLATE = "Template:Category redirect"
 
 
@@ -69,8 +70,9 @@ class ApiSource:
     kinds: tuple[str, ...] = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
 
-    def __init__(self, client: WikimediaClient) -> None:
+    def __init__(self, client: WikimediaClient, query: Query | None = None) -> None:
         self._client = client
+        self._query = query or Query()
         self._batch_size = 50
         self._fetchers: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
             SITELINK: self._fetch_sitelinks,
@@ -132,16 +134,14 @@ class ApiSource:
         """Return the result for a landmark, or raise MissingFactsError."""
         if not is_sendable(title):
             return Resolution("invalid_title")
-        outcome = _find_item(title, facts)
-        if isinstance(outcome, Resolution):
-            return outcome
-        return resolve_item(*outcome, facts)
+        outcome = (_get_item if ITEM_ID.fullmatch(title) else _find_item)(title, facts)
+        return outcome if isinstance(outcome, Resolution) else resolve_item(*outcome, facts, self._query.no_value)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
         parameters = {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"}
 
         def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
-            facts, odd = read_each(entities, lambda _, entity: sitelink_fact(entity))
+            facts, odd = read_each(entities, lambda _, entity: sitelink_fact(entity, self._query))
             found = dict(facts.values())
             answered = {title: found[title] for title in titles if title in found}
             # A title that Wikidata spells differently is looked up on Commons, as are those that it does not know.
@@ -152,11 +152,26 @@ class ApiSource:
         return self._get_entities(parameters, "info|claims|sitelinks", read)
 
     def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
-        return self._get_entities_by_id(ids, {}, "info|claims", lambda _, entity: item_fact(entity))
+        return self._get_entities_by_id(ids, {}, "info|claims", lambda _, entity: item_fact(entity, self._query))
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
-        parameters = {"languages": LANGUAGE, "languagefallback": "1"}
-        return self._get_entities_by_id(ids, parameters, "info|labels|descriptions|claims", class_fact)
+        parameters = {"languages": "|".join(self._query.languages), "languagefallback": "1"}
+
+        def read(key: str, entity: Any) -> ClassFact:
+            return class_fact(key, entity, self._query)
+
+        return self._get_entities_by_id(ids, parameters, "info|labels|descriptions|claims", read)
+
+    def check_property(self, property_id: str) -> bool:
+        """Return whether a property exists; raise ConfigurationError if its values are no items."""
+        found = self._get_entities({"ids": property_id}, "info|datatype", lambda entities, _: (entities, None))
+        entity = read_document(PropertyEntity, found.get(property_id, {}))
+        if entity.datatype not in (None, "wikibase-item"):
+            raise ConfigurationError(
+                f"the values of {property_id} are no items, but of the type {entity.datatype}; choose a property "
+                "whose values are, such as P31"
+            )
+        return entity.datatype is not None
 
     def _get_entities_by_id(
         self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]
@@ -224,21 +239,33 @@ def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Ans
     return facts, odd
 
 
-def resolve_item(page_title: str, item: ItemFact, redirects: list[RouteStep], facts: FactStore) -> Resolution:
+def resolve_item(
+    page_title: str,
+    item: ItemFact,
+    redirects: list[RouteStep],
+    facts: FactStore,
+    no_value: ScrapeStatus = "no_instance_of",
+) -> Resolution:
     """Return the result for a landmark whose item is known, or raise MissingFactsError.
 
     The item of a Wikimedia category gives way to its main topic, once, if it has one. ``page_title`` is the title
-    after all ``redirects``; ``facts`` are of the kinds :data:`ITEM` and :data:`CLASS`.
+    after all ``redirects``; ``facts`` are of the kinds :data:`ITEM` and :data:`CLASS`; ``no_value`` is the status of
+    an item without values.
     """
-    if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
+    if item.main_topic:
         topic: ItemFact | None = facts.get(ITEM, item.main_topic)
         if topic is not None:
             item = topic
             redirects = [*redirects, "topic"]
     classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
     values = tuple(dict.fromkeys(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes))
-    status: ScrapeStatus = "ok" if values else "no_instance_of"
+    status: ScrapeStatus = "ok" if values else no_value
     return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
+
+
+def _get_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[RouteStep]]:
+    item: ItemFact | None = facts.get(ITEM, title)
+    return Resolution("item_missing", item=title) if item is None else (title, item, [])
 
 
 def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[RouteStep]]:
@@ -295,8 +322,8 @@ class UpdateSource(ApiSource):
 
     kinds = (*ApiSource.kinds, REVISION)
 
-    def __init__(self, client: WikimediaClient, earlier: EarlierScrape) -> None:
-        super().__init__(client)
+    def __init__(self, client: WikimediaClient, earlier: EarlierScrape, query: Query | None = None) -> None:
+        super().__init__(client, query)
         self._rows, self._classes = earlier.rows, earlier.classes
         self._redirected = set(earlier.redirects.values())
         self._plain_classes = self._classes.keys() - self._redirected - {WIKIMEDIA_CATEGORY}
@@ -309,11 +336,12 @@ class UpdateSource(ApiSource):
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """Return the result for a landmark; what its revision implies is added to the facts."""
         row = self._row(title)
-        if row is not None and (facts.has(REVISION, title) or not facts.has(SITELINK, title)):
+        kind = ITEM if ITEM_ID.fullmatch(title) else SITELINK
+        if row is not None and (facts.has(REVISION, title) or not facts.has(kind, title)):
             current: tuple[str, int] | tuple[()] | None = facts.get(REVISION, title)
-            if not facts.has(SITELINK, title) and (current is None or current == (row.item, row.revision)):
+            if not facts.has(kind, title) and (current is None or current == (row.item, row.revision)):
                 # Its time is that of the revision, which was just read.
-                facts.add(SITELINK, {title: None if current is None else _item_fact(row)}, 0)
+                facts.add(kind, {title: None if current is None else _item_fact(row)}, 0)
         return super().resolve(title, facts)
 
     def _row(self, title: str) -> Resolution | None:
@@ -335,7 +363,9 @@ class UpdateSource(ApiSource):
         )
 
     def _fetch_revisions(self, titles: Sequence[str]) -> dict[str, Any]:
-        """Ask by title first where there was no item, then as well as by id for the others."""
+        """Ask by title first where there was no item, then as well as by id for the others; items by id alone."""
+        if items := [title for title in titles if ITEM_ID.fullmatch(title)]:
+            return self._fetch_item_revisions(items)
         item_of = {title: row.item for title in titles if (row := self._row(title)) and self._had_link(row, title)}
         limit = super().batch_size(REVISION)
         by_title = sorted(titles, key=lambda title: title in item_of)
@@ -352,6 +382,16 @@ class UpdateSource(ApiSource):
                 if fact.title is not None:
                     linked[fact.title] = (fact.item, fact.revision) if fact.item and fact.revision else None
         return {title: linked.get(title, ()) for title in titles}
+
+    def _fetch_item_revisions(self, ids: Sequence[str]) -> dict[str, Any]:
+        limit, revisions = super().batch_size(REVISION), dict[str, Any]()
+        for start in range(0, len(ids), limit):
+            found = self._get_revisions({"ids": "|".join(ids[start : start + limit])})
+            for item in ids[start : start + limit]:
+                fact = found.get(item)
+                known = fact is not None and fact.item and fact.revision
+                revisions[item] = () if fact is None else (fact.item, fact.revision) if known else None
+        return revisions
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
         known = [

@@ -11,6 +11,7 @@ from typing import Any
 from hgld.errors import SourceError
 from hgld.io.journal import Journal
 from hgld.progress import Progress
+from hgld.taxonomy.label_identity import ITEM_ID
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.plausibility import StatusCheck
 from hgld.wikimedia.source import ClassFact, FactStore, MissingFactsError, Resolution, Source
@@ -30,6 +31,7 @@ class FactCollector:
     Attributes:
         failed_classes: Number of classes that could not be fetched.
         class_redirects: By id of an item that statements name, the class to which it redirects.
+        rank_labels: Labels of the ranks of classes, by item.
 
     Args:
         source: Source of the facts.
@@ -67,6 +69,7 @@ class FactCollector:
         self._failures_in_a_row = 0
         self.failed_classes = 0
         self.class_redirects: dict[str, str] = {}
+        self.rank_labels: dict[str, str] = {}
 
     def collect(self, workers: int, class_depth: int) -> dict[str, ClassFact]:
         """Fetch everything that is missing, with this number of requests in flight.
@@ -210,6 +213,12 @@ class FactCollector:
             reached |= {item: fact.item for item, fact in fetched.items()}
             classes |= {fact.item: fact for fact in fetched.values()}
             newest = [parent for fact in fetched.values() for parent in fact.subclass_of] if step < depth else []
+        ranks = sorted({fact.rank for fact in classes.values() if fact.rank and ITEM_ID.fullmatch(fact.rank)})
+        self._queued[kind] = {item: [] for item in ranks if not self._facts.has(kind, item)}
+        self._fetch_all(executor, workers, iter(()))
+        known = [item for item in ranks if self._facts.has(kind, item)]
+        self.failed_classes += len(ranks) - len(known)
+        self.rank_labels = {item: self._facts.get(kind, item).label for item in known}
         named = {item: self._facts.get(kind, item).item for item in self._facts.keys(kind)} | reached
         self.class_redirects = {item: goal for item, goal in named.items() if item != goal and goal in classes}
         return {

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hgld.tables.column_values import RouteStep
-from hgld.wikimedia.api_facts import ItemFact
-from hgld.wikimedia.api_source import CLASS, ITEM, SITELINK, WIKIMEDIA_CATEGORY, resolve_item
+from hgld.wikimedia.api_facts import WIKIMEDIA_CATEGORY, ItemFact
+from hgld.wikimedia.api_source import CLASS, ITEM, SITELINK, resolve_item
 from hgld.wikimedia.dump_extract import items_path
-from hgld.wikimedia.source import ClassFact, FactStore, Resolution
+from hgld.wikimedia.source import ClassFact, FactStore, Query, Resolution
 from hgld.wikimedia.titles import is_sendable
 
 #: title -> ItemFact of the only item with this value of P373, or None
@@ -39,7 +39,8 @@ class DumpSource:
     kinds: tuple[str, ...] = (CLASS, ITEM, COMMONS_CATEGORY, SITELINK)
     class_kind = CLASS
 
-    def __init__(self, extract: Path) -> None:
+    def __init__(self, extract: Path, query: Query | None = None) -> None:
+        self._query = query or Query()
         self._path = items_path(extract)
         with pq.ParquetFile(self._path) as file:
             groups = [file.metadata.row_group(number).column(0).statistics for number in range(file.num_row_groups)]
@@ -89,7 +90,11 @@ class DumpSource:
         if item is None:
             item = facts.get(COMMONS_CATEGORY, title)
             redirects.append("commons_category")
-        return Resolution("no_item", title) if item is None else resolve_item(title, item, redirects, facts)
+        return (
+            Resolution("no_item", title)
+            if item is None
+            else resolve_item(title, item, redirects, facts, self._query.no_value)
+        )
 
     def _fetch_commons_categories(self, titles: Sequence[str]) -> dict[str, ItemFact | None]:
         """Look up P373; a category's own item is passed over in favour of the item that it is about."""
@@ -133,10 +138,9 @@ class DumpSource:
 
 
 def _item_fact(row: dict[str, Any]) -> ItemFact:
-    topic = row["main_topic"]
-    return ItemFact(
-        _id(row["item"]), row["revision"], _ids(row["instance_of"]), None if topic is None else _id(topic)
-    )
+    classes, topic = _ids(row["instance_of"]), row["main_topic"]
+    is_category = topic is not None and WIKIMEDIA_CATEGORY in classes
+    return ItemFact(_id(row["item"]), row["revision"], classes, _id(topic) if is_category else None)
 
 
 def _class_fact(row: dict[str, Any]) -> ClassFact:

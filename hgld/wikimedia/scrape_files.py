@@ -8,6 +8,7 @@ earlier one.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,24 +18,37 @@ from typing import Any
 
 import pyarrow as pa
 
+from hgld.errors import InputError, bad_rows
+from hgld.io.columns import read_text_columns
 from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
 from hgld.wikimedia.source import ClassFact, InstanceOfValue, Resolution
-from hgld.wikimedia.titles import title_of_url
+from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_of_url, title_path
 
 log = logging.getLogger(__name__)
 
 _BOM = b"\xef\xbb\xbf"
 _ROWS_PER_BATCH = 5_000
+#: Up to 18 digits, which fit into 64 bits, without leading zeros, which a number would lose.
+_WHOLE_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+_ITEM = re.compile(r"(?:https?://(?:www\.|m\.)?wikidata\.org/(?:wiki|entity)/)?(Q[1-9][0-9]{0,9})")
 
 
 @dataclass(frozen=True, slots=True)
 class LandmarkCategory:
-    """One row of ``*_label_to_category.csv``, and the normalised title of its category."""
+    """One row of a list: ``*_label_to_category.csv``, or one of other entities.
 
-    landmark_id: int
+    Args:
+        landmark_id: Id in its split.
+        category: Address of its category on Commons, or of its item on Wikidata.
+        title: Normalised title of the category, or id of the item.
+        split: Its split; None for that of the whole list.
+    """
+
+    landmark_id: int | str
     category: str
     title: str
+    split: str | None = None
 
 
 def read_categories(path: Path) -> list[LandmarkCategory]:
@@ -71,6 +85,71 @@ def read_categories(path: Path) -> list[LandmarkCategory]:
         log.warning("%s: %d rows repeat an earlier row and count once", path, len(rows) - len(first_rows))
         return list(dict.fromkeys(rows))
     return rows
+
+
+@dataclass(frozen=True)
+class ListColumns:
+    """Columns of a list of entities other than GLDv2's landmarks.
+
+    Args:
+        id: Ids.
+        item: Items on Wikidata: Q ids or addresses; None if the list names categories.
+        category: Categories on Commons: titles or addresses; None if the list names items.
+        split: Splits; None if there is one for all.
+    """
+
+    id: str
+    item: str | None = None
+    category: str | None = None
+    split: str | None = None
+
+
+def read_list(path: Path, columns: ListColumns) -> list[LandmarkCategory]:
+    """Read and validate a CSV or Parquet file with a row per entity; ids are numbers if all are whole ones.
+
+    Raises:
+        InputError: The file cannot be read, lacks a column or a value, or has an id twice in a split; or an item or a
+            category is none.
+    """
+    link = columns.item or columns.category
+    assert link is not None
+    names = [name for name in (columns.id, link, columns.split) if name is not None]
+    table = read_text_columns(path, list(dict.fromkeys(names)))
+    ids: list[Any] = table[columns.id].to_pylist()
+    if all(_WHOLE_NUMBER.fullmatch(text) for text in ids):
+        ids = list(map(int, ids))
+    splits = table[columns.split].to_pylist() if columns.split else [None] * len(ids)
+    first_rows: dict[tuple[str | None, Any], int] = {}
+    rows, problems = [], []
+    for number, (name, text, split) in enumerate(zip(ids, table[link].to_pylist(), splits, strict=True), 1):
+        try:
+            if (first := first_rows.setdefault((split, name), number)) != number:
+                raise ValueError(f'the {columns.id} "{name}" is in row {first} already')
+            title = _item_id(text) if columns.item else _category_title(text)
+        except ValueError as problem:
+            problems.append(f"row {number}: {problem}")
+            continue
+        page = f"https://www.wikidata.org/wiki/{title}" if columns.item else text
+        if page == title:
+            page = f"https://commons.wikimedia.org/wiki/{title_path(title)}"
+        rows.append(LandmarkCategory(name, page, title, split))
+    if problems:
+        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
+    return rows
+
+
+def _item_id(text: str) -> str:
+    match = _ITEM.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is no item; expected one such as Q42 or https://www.wikidata.org/wiki/Q42')
+    return match[1]
+
+
+def _category_title(text: str) -> str:
+    title = normalise_title(text)
+    if "://" not in text and title.startswith(CATEGORY_PREFIX) and title != CATEGORY_PREFIX:
+        return title
+    return title_of_url(text)
 
 
 @dataclass(frozen=True)
@@ -130,14 +209,30 @@ def _resolution(row: dict[str, Any], values: dict[InstanceOfValue, InstanceOfVal
 
 
 def write_classes(
-    classes: Mapping[str, ClassFact], redirects: Mapping[str, str], path: Path, provenance: Provenance
+    classes: Mapping[str, ClassFact],
+    redirects: Mapping[str, str],
+    path: Path,
+    provenance: Provenance,
+    ranks: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the table ``classes``; ``redirects`` are the classes to which items redirect that statements name."""
+    """Write the table ``classes``.
+
+    Args:
+        classes: The classes by item.
+        redirects: The classes to which items redirect that statements name.
+        path: Table to write.
+        provenance: How it was made.
+        ranks: Labels of ranks by item; None for a table without ranks.
+    """
     redirected_from: dict[str, list[str]] = {}
     for item in sorted(redirects):
         redirected_from.setdefault(redirects[item], []).append(item)
     rows = [{**classes[item]._asdict(), "redirected_from": redirected_from.get(item)} for item in sorted(classes)]
-    write_table(path, CLASSES, pa.Table.from_pylist(rows, CLASSES.schema), provenance)
+    table = pa.Table.from_pylist(rows, CLASSES.schema)
+    if ranks is not None:
+        labels = [row["rank"] and ranks.get(row["rank"], row["rank"]) for row in rows]
+        table = table.append_column("rank", pa.array(labels, pa.string()))
+    write_table(path, CLASSES, table, provenance)
 
 
 def write_scraped(
@@ -145,6 +240,8 @@ def write_scraped(
     resolve: Callable[[str], tuple[Resolution, int]],
     path: Path,
     provenance: Provenance,
+    *,
+    neutral: bool = False,
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Write the table ``scraped``, with a row for each landmark.
 
@@ -170,8 +267,15 @@ def write_scraped(
                     "instance_of": [value._asdict() for value in resolution.instance_of],
                     "fetched_at": at,
                 }
+                if landmark.split is not None:
+                    row["split"] = landmark.split
                 rows.append({**origin, **row})
-            yield pa.RecordBatch.from_pylist(rows, SCRAPED.schema)
+            yield pa.RecordBatch.from_pylist(rows, schema)
 
-    write_table(path, SCRAPED, batches(), provenance)
+    schema = SCRAPED.schema
+    if isinstance(landmarks[0].landmark_id, str):
+        schema = schema.set(
+            schema.get_field_index("landmark_id"), pa.field("landmark_id", pa.string(), nullable=False)
+        )
+    write_table(path, SCRAPED, batches(), provenance, neutral=neutral)
     return dict(statuses), dict(routes)

@@ -10,10 +10,11 @@ and the journal is removed if no row failed.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,6 +24,7 @@ from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
+from hgld.tables.column_values import ScrapeStatus
 from hgld.wikimedia.api_source import ApiSource, UpdateSource
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.collector import FactCollector
@@ -40,12 +42,14 @@ from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
     EarlierScrape,
     LandmarkCategory,
+    ListColumns,
     read_categories,
     read_earlier,
+    read_list,
     write_classes,
     write_scraped,
 )
-from hgld.wikimedia.source import FactStore, Source
+from hgld.wikimedia.source import FactStore, Query, Source
 
 SourceName = Literal["api", "html"]
 MAX_WORKERS = 3
@@ -55,37 +59,94 @@ MAX_WORKERS = 3
 class ScrapeConfig:
     """Settings of the stage ``scrape``.
 
+    A list with other columns than GLDv2's is one of other entities; it needs ``id``, and has any splits.
+
     Args:
-        split: Split to scrape, train or index; their landmark ids are different numbering spaces.
+        split: Split of the list; for GLDv2's train or index, whose landmark ids are different numbering spaces.
         source: Source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
         workers: Number of requests in flight, 1 to 3.
-        class_depth: Number of steps of "subclass of" (P279) to fetch above the classes of landmarks.
-        client: Addresses of the servers, and limits on requests to them.
+        class_depth: Number of steps of ``parents`` to fetch above the values.
+        client: Addresses of the servers, and limits on requests to them; by default those of Wikimedia.
         allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
             (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`); repeatable.
+        id: Column with the ids of entities, text or whole numbers. Default: the list is one of GLDv2's.
+        item: Column with items on Wikidata: Q ids or addresses.
+        category: Column with categories on Commons instead: titles or addresses.
+        split_column: Column with the split of each entity, instead of one for all.
+        property_id: Property whose values are looked up, for a list with ``id``.
+        parents: Property of the superclasses of these values, such as P171 for taxa.
+        languages: Languages of labels, separated by commas, the preferred one first.
     """
 
-    split: str
+    split: str | None = None
     source: SourceName = "api"
     workers: int = 1
     class_depth: int = 10
-    client: ClientConfig = field(default_factory=ClientConfig)
+    client: ClientConfig | None = None
     allow_frequent: tuple[str, ...] = ()
+    id: str | None = None
+    item: str | None = None
+    category: str | None = None
+    split_column: str | None = None
+    property_id: str = "P31"
+    parents: str = "P279"
+    languages: str = "en"
 
     def __post_init__(self) -> None:
-        _check_landmark_settings(self.split, self.class_depth, self.allow_frequent)
+        if self.id is None:
+            if self.split not in SPLITS:
+                raise ConfigurationError(f'`split` is "{self.split}"; expected {" or ".join(SPLITS)}')
+            for name in ("item", "category", "split_column", "property_id", "parents", "languages"):
+                if getattr(self, name) != ScrapeConfig.__dataclass_fields__[name].default:
+                    raise ConfigurationError(f"`{name}` needs `id`: it is for lists other than GLDv2's")
+        else:
+            self._check_list_settings()
+        if self.class_depth < 0:
+            raise ConfigurationError(f"`class_depth` is {self.class_depth}; expected 0 or more")
+        check_allowed(self.allow_frequent)
         if self.source not in get_args(SourceName):
             raise ConfigurationError(f'`source` is "{self.source}"; expected api or html')
         if not 1 <= self.workers <= MAX_WORKERS:
             raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
 
+    def _check_list_settings(self) -> None:
+        if (self.item is None) == (self.category is None):
+            raise ConfigurationError("name the column of entities on Wikidata in `item`, or on Commons in `category`")
+        if (self.split is None) == (self.split_column is None):
+            raise ConfigurationError("name the split of the whole list in `split`, or its column in `split_column`")
+        for name in ("property_id", "parents"):
+            if not re.fullmatch("P[1-9][0-9]*", getattr(self, name)):
+                raise ConfigurationError(f'`{name}` is "{getattr(self, name)}"; expected a property such as P31')
+        if not re.fullmatch("[a-z-]+(,[a-z-]+)*", self.languages):
+            raise ConfigurationError(f'`languages` is "{self.languages}"; expected codes such as en,de')
+        if self.source == "html" and (self.item or (self.property_id, self.parents) != ("P31", "P279")):
+            raise ConfigurationError(
+                '`source` html reads "instance of" from pages of categories; use api for items and other properties'
+            )
 
-def _check_landmark_settings(split: str, class_depth: int, allow_frequent: Sequence[str]) -> None:
-    if split not in SPLITS:
-        raise ConfigurationError(f'`split` is "{split}"; expected {" or ".join(SPLITS)}')
-    if class_depth < 0:
-        raise ConfigurationError(f"`class_depth` is {class_depth}; expected 0 or more")
-    check_allowed(allow_frequent)
+    @property
+    def query(self) -> Query:
+        """What is asked about items."""
+        no_value: ScrapeStatus = "no_instance_of" if self.id is None else "no_value"
+        return Query(self.property_id, self.parents, tuple(self.languages.split(",")), no_value)
+
+    def read(self, path: Path) -> list[LandmarkCategory]:
+        """Read a list with these columns."""
+        if self.id is None:
+            return read_categories(path)
+        return read_list(path, ListColumns(self.id, self.item, self.category, self.split_column))
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what decides on the result, besides the list and the source."""
+        parameters: dict[str, Any] = {"split": self.split, "class_depth": self.class_depth}
+        if self.id is not None:
+            names = ("id", "item", "category", "split_column", "property_id", "parents", "languages")
+            parameters |= {name: getattr(self, name) for name in names}
+        return parameters
+
+
+class UnknownPropertyError(ConfigurationError):
+    """Nothing has values of a property, which does not seem to exist."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +208,8 @@ def scrape_file(
     new ones and those that failed are fetched.
 
     Args:
-        categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category.
+        categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category; or a CSV or
+            Parquet file with the columns that ``config`` names.
         out: Table ``scraped`` to write. The source api also writes the table ``classes`` beside it
             (:func:`hgld.tables.classes_path`). If it exists, from the same split, source and servers, landmarks
             with the same category keep their rows.
@@ -172,13 +234,12 @@ def scrape_file(
             than an hour, or ``out`` or ``update`` is of another split, source or servers.
     """
     start = time.monotonic()
-    landmarks = read_categories(categories)
-    origin = {
-        "source": config.source,
-        "commons_url": config.client.commons_url,
-        "wikidata_url": config.client.wikidata_url,
-    }
-    parameters = {"split": config.split, "class_depth": config.class_depth, **origin}
+    settings = config.client or ClientConfig()
+    landmarks = config.read(categories)
+    origin = {"source": config.source, "commons_url": settings.commons_url, "wikidata_url": settings.wikidata_url}
+    parameters = {**config.parameters(), **origin}
+    if config.id is not None:
+        origin |= {name: parameters[name] for name in ("property_id", "parents", "languages")}
     if update is not None:
         _check_update(update, out, parameters)
     provenance = Provenance("scrape", parameters, input_digests(categories=categories, earlier=update))
@@ -191,10 +252,14 @@ def scrape_file(
             return None
         existing = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
         earlier = None if update is None else read_earlier(update)
-        with Journal(path, origin) as journal:
-            summary = _scrape(
-                landmarks, out, config, provenance, journal, existing, earlier, progress or NoProgress()
-            )
+        try:
+            with Journal(path, origin) as journal:
+                summary = _scrape(
+                    landmarks, out, config, provenance, journal, existing, earlier, progress or NoProgress()
+                )
+        except UnknownPropertyError:
+            path.unlink()  # or it would be in the way of the right property
+            raise
         if not summary.errors:
             path.unlink()
     return replace(summary, seconds=time.monotonic() - start)
@@ -204,22 +269,18 @@ def scrape_dump(
     categories: Path,
     out: Path,
     extract: Path,
-    split: str,
+    config: ScrapeConfig,
     *,
-    class_depth: int = 10,
-    allow_frequent: Sequence[str] = (),
     force: bool = False,
     progress: Progress | None = None,
 ) -> ScrapeSummary | None:
     """Scrape the landmarks of a category list from the extract of a dump.
 
     Args:
-        categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category.
+        categories: The list, as for :func:`scrape_file`.
         out: Table ``scraped`` to write, with the table ``classes`` beside it.
         extract: Folder of the complete extract (:func:`hgld.wikimedia.dump_extract.extract_dump`).
-        split: Split to scrape, train or index.
-        class_depth: Number of steps of "subclass of" (P279) to follow above the classes of landmarks.
-        allow_frequent: Statuses that may be frequent, as in :class:`ScrapeConfig`.
+        config: What to look up; its source, client and number of workers are not used.
         force: Write the tables even if they are up to date, or a scrape from another source.
         progress: Receives the number of resolved landmarks.
 
@@ -230,20 +291,25 @@ def scrape_dump(
         InputError: ``categories`` is invalid, or the extract is not complete.
         BusyError: Another run is writing ``out``.
         SourceError: So many landmarks end in the same status that something must be wrong.
-        ConfigurationError: A setting is invalid, or ``out`` is a scrape from another source.
+        ConfigurationError: ``out`` is a scrape from another source, or the extract does not hold what is looked up.
     """
     start = time.monotonic()
-    _check_landmark_settings(split, class_depth, allow_frequent)
-    landmarks = read_categories(categories)
+    query = config.query
+    if config.item or (query.property_id, query.parents, query.languages) != ("P31", "P279", ("en",)):
+        raise ConfigurationError(
+            'the extract of a dump holds "instance of" of the items of categories, in English; use `source` api for '
+            "items, other properties and languages"
+        )
+    landmarks = config.read(categories)
     modified = str(read_extract(extract).parameters["modified"])
-    parameters = {"split": split, "class_depth": class_depth, "source": "dump", "modified": modified}
+    parameters = {**config.parameters(), "source": "dump", "modified": modified}
     provenance = Provenance("scrape", parameters, input_digests(categories=categories, extract=items_path(extract)))
     with exclusive_lock(out):
         if not force:
             if is_up_to_date(out, provenance):
                 return None
             made = _provenance_of(out) if out.exists() else provenance
-            same = {"source": "dump", "split": split}
+            same = {"source": "dump", "split": config.split}
             if made.command != "scrape" or {key: made.parameters.get(key) for key in same} != same:
                 raise ConfigurationError(
                     f"{out} is not a scrape of this split from a dump; choose another output, or use `force` to "
@@ -251,11 +317,12 @@ def scrape_dump(
                 )
         date = datetime.fromisoformat(modified.replace("Z", "+00:00"))
         titles = [landmark.title for landmark in landmarks]
-        check = StatusCheck(titles, allow_frequent, DUMP_ADVICE)
+        check = StatusCheck(titles, config.allow_frequent, DUMP_ADVICE)
+        source = DumpSource(extract, query)
         collector = FactCollector(
-            DumpSource(extract), FactStore(), titles, {}, check, progress or NoProgress(), clock=date.timestamp
+            source, FactStore(), titles, {}, check, progress or NoProgress(), clock=date.timestamp
         )
-        summary = _write_tables(landmarks, collector, 1, class_depth, out, provenance)
+        summary = _write_tables(landmarks, collector, replace(config, workers=1), out, provenance)
     return replace(summary, seconds=time.monotonic() - start, dump_date=date)
 
 
@@ -320,10 +387,13 @@ def _scrape(
     earlier: EarlierScrape | None,
     progress: Progress,
 ) -> ScrapeSummary:
-    client = WikimediaClient(config.client)
-    source: Source = HtmlSource(client) if config.source == "html" else ApiSource(client)
+    client = WikimediaClient(config.client or ClientConfig())
+    source: Source = HtmlSource(client) if config.source == "html" else ApiSource(client, config.query)
     if earlier is not None:
-        source = UpdateSource(client, earlier)
+        source = UpdateSource(client, earlier, config.query)
+    unknown = []
+    if config.id is not None and isinstance(source, ApiSource):
+        unknown = [name for name in (config.property_id, config.parents) if not source.check_property(name)]
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
@@ -334,7 +404,7 @@ def _scrape(
     check = StatusCheck(titles, config.allow_frequent)
     collector = FactCollector(source, facts, titles, existing.rows, check, progress, client=client, journal=journal)
     try:
-        summary = _write_tables(landmarks, collector, config.workers, config.class_depth, out, provenance)
+        summary = _write_tables(landmarks, collector, config, out, provenance, unknown)
     except UnlikelyStatusError:
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
@@ -351,16 +421,21 @@ def _scrape(
 def _write_tables(
     landmarks: Sequence[LandmarkCategory],
     collector: FactCollector,
-    workers: int,
-    class_depth: int,
+    config: ScrapeConfig,
     out: Path,
     provenance: Provenance,
+    unknown: Sequence[str] = (),
 ) -> ScrapeSummary:
-    """Collect what is missing, and write both tables."""
-    classes = collector.collect(workers, class_depth)
+    """Collect what is missing, and write both tables; ``unknown`` are properties that do not seem to exist."""
+    classes, query = collector.collect(config.workers, config.class_depth), config.query
+    if query.property_id in unknown and not any(
+        collector.resolution(landmark.title)[0].instance_of for landmark in landmarks
+    ):
+        raise UnknownPropertyError(f"there is no property {query.property_id}, and no item has values of it")
     if collector.source.class_kind is not None:
-        write_classes(classes, collector.class_redirects, classes_path(out), provenance)
-    statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance)
+        ranks = collector.rank_labels if query.ranks else None
+        write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)
+    statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance, neutral=config.id is not None)
     return ScrapeSummary(len(landmarks), statuses, routes, len(classes))
 
 

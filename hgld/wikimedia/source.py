@@ -9,12 +9,35 @@ alone: the order, the batches and the number of runs in which the facts arrived 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hgld.tables.column_values import ROUTE_SEPARATOR, RouteStep, ScrapeStatus
 from hgld.wikimedia.api_documents import ItemId, Revision, Text
 
 S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked about items.
+
+    Args:
+        property_id: Property whose values are the labels.
+        parents: Property of the values' superclasses.
+        languages: Languages of labels, the preferred one first; the server falls back to others.
+        no_value: Status of an item without values.
+    """
+
+    property_id: str = "P31"
+    parents: str = "P279"
+    languages: tuple[str, ...] = ("en",)
+    no_value: ScrapeStatus = "no_instance_of"
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the parents have ranks, as taxa do: P279 goes up any number of steps."""
+        return self.parents != "P279"
 
 
 class InstanceOfValue(NamedTuple):
@@ -46,7 +69,10 @@ class Resolution(NamedTuple):
 
 
 class ClassFact(NamedTuple):
-    """A class, as in the table ``classes``; a deleted class has its id as label, and no revision."""
+    """A class, as in the table ``classes``; a deleted class has its id as label, and no revision.
+
+    ``rank`` is the item of its taxon rank (P105), or its label if the class is from a table.
+    """
 
     item: ItemId
     label: Text
@@ -54,6 +80,7 @@ class ClassFact(NamedTuple):
     description: Text | None
     subclass_of: tuple[ItemId, ...]
     revision: Revision | None
+    rank: Text | None = None
 
 
 def best_rank(statements: Sequence[S], rank_of: Callable[[S], str]) -> list[S]:

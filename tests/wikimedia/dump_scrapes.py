@@ -9,7 +9,7 @@ from typing import Any
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump
 from hgld.wikimedia.plausibility import UNLIKELY_SHARES
-from hgld.wikimedia.scraper import ScrapeSummary, scrape_dump, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, ScrapeSummary, scrape_dump, scrape_file
 from tests.scrapes import config_for
 
 Rows = dict[str, dict[str, Any]]
@@ -30,7 +30,7 @@ def from_dump(
     """Scrape a dump, whose extract is made beside the output."""
     extract = out.with_suffix(".items")
     assert extract_dump(dump, extract, ExtractConfig(languages=tuple(languages), **settings)).complete
-    summary = scrape_dump(categories, out, extract, "train")
+    summary = scrape_dump(categories, out, extract, ScrapeConfig("train"))
     assert summary is not None
     return summary
 

@@ -14,7 +14,7 @@ from hgld.wikimedia.api_facts import PageFact, best_rank_items
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import FactStore
-from tests.scrapes import config_for
+from tests.scrapes import client_config
 
 
 def statement(value: str | None, rank: str = "normal") -> dict[str, Any]:
@@ -251,7 +251,7 @@ def test_id_that_cannot_be_an_entity_fails_alone() -> None:
 
 def test_empty_map_may_be_written_as_a_list() -> None:
     entity = {"id": "Q1", "lastrevid": 1, "claims": [], "labels": [], "descriptions": []}
-    assert source({"entities": {"Q1": entity}}).fetch(CLASS, ["Q1"])["Q1"] == ("Q1", "Q1", None, None, (), 1)
+    assert source({"entities": {"Q1": entity}}).fetch(CLASS, ["Q1"])["Q1"] == ("Q1", "Q1", None, None, (), 1, None)
 
 
 def test_class_has_its_label_and_description() -> None:
@@ -299,7 +299,7 @@ def test_facts_survive_the_journal(replica: Callable[..., Any], kind: str) -> No
         CLASS: ["Q16970", "Q960000008", "Q960000009"],
     }
     with replica("edge_cases.json") as server:
-        client = WikimediaClient(config_for(server).client)
+        client = WikimediaClient(client_config(server))
         api = ApiSource(client)
         facts = api.fetch(kind, keys[kind])
     assert list(facts) == list(keys[kind])

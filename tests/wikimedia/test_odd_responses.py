@@ -18,7 +18,7 @@ from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISI
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.html_source import parse_page
 from hgld.wikimedia.scrape_files import NO_SCRAPE
-from tests.scrapes import config_for
+from tests.scrapes import client_config
 
 KEYS = {
     SITELINK: ["Category:Edge plain", "Category:Edge no item"],
@@ -71,7 +71,7 @@ def responses(replica: Callable[..., Any]) -> dict[str, list[Any]]:
     documents = {}
     with replica("edge_cases.json", force_continue=1) as server:
         for kind, keys in KEYS.items():
-            client = ChangedClient(config_for(server).client)
+            client = ChangedClient(client_config(server))
             source_of(client).fetch(kind, keys)
             documents[kind] = [json.loads(content) for content in client.received]
     return documents
@@ -166,5 +166,5 @@ def test_changed_pages_are_parsed_or_refused(edge_pages: list[str], data: st.Dat
 def edge_pages(replica: Callable[..., Any]) -> list[str]:
     titles = ("Edge plain", "Edge soft redirect", "Edge hard redirect", "Edge missing", "Edge no item")
     with replica("edge_cases.json") as server:
-        client = WikimediaClient(config_for(server).client)
+        client = WikimediaClient(client_config(server))
         return [client.page(f"Category:{title}", lambda response: response.html) for title in titles]

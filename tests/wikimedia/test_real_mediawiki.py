@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,8 +115,7 @@ def wikidata(replica: Callable[..., Any], shared: Path, tmp_path: Path) -> Itera
 
 
 def config_of(wiki: MediaWiki, wikidata: Any, source: str) -> ScrapeConfig:
-    config = config_for(wikidata, source)
-    return replace(config, client=replace(config.client, commons_url=f"{wiki.base_url}/commons"))
+    return config_for(wikidata, source, commons_url=f"{wiki.base_url}/commons")
 
 
 def scrape(wiki: MediaWiki, wikidata: Any, source: str, folder: Path, cases: list[Case]) -> list[dict[str, Any]]:

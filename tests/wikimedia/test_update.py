@@ -268,7 +268,7 @@ def test_updates_that_cannot_be_made(here: Washington, tmp_path: Path) -> None:
         for other, update, message in (
             (config_for(server, "html"), here.old, "category pages do not name revisions"),
             (replace(config, split="index"), here.old, "not a scrape of this split, source and servers"),
-            (replace(config, client=replace(config.client, wikidata_url="http://127.0.0.1:1")), here.old, "servers"),
+            (config_for(server, wikidata_url="http://127.0.0.1:1"), here.old, "servers"),
         ):
             with pytest.raises(ConfigurationError, match=message):
                 scrape_file(here.landmarks, out, other, update=update)
