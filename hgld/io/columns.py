@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hgld.errors import InputError, indented_list
-from hgld.io.csv_files import locate_invalid_byte
+from hgld.errors import InputError, bad_rows, indented_list
+from hgld.io.csv_files import locate_invalid_byte, read_rows
 
+T = TypeVar("T")
 #: With one thread Arrow names the line that it cannot read, and is as fast.
 _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
 #: Suffixes of workbooks, which are refused by a message of their own.
@@ -130,6 +132,25 @@ def read_text_columns(
                 f"{preview([_describe(table, row) for row in rows], 5)}"
             )
     return pa.table(columns)
+
+
+def read_table_rows(path: Path, wanted: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]) -> list[T]:
+    """Read a Parquet file as :func:`hgld.io.csv_files.read_rows` reads CSV files, and these with it.
+
+    Rows of Parquet files are numbered from 1, and missing values are empty texts.
+    """
+    if path.suffix != ".parquet":
+        return read_rows(path, wanted, parse)
+    parsed, problems = [], []
+    table = read_text_columns(path, wanted, may_be_missing=wanted)
+    for number, row in enumerate(table.to_pylist(), 1):
+        try:
+            parsed.append(parse(number, {name: text or "" for name, text in row.items()}))
+        except ValueError as problem:
+            problems.append(f"row {number}: {problem}")
+    if problems:
+        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
+    return parsed
 
 
 def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

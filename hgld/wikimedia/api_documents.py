@@ -7,6 +7,7 @@ https://www.mediawiki.org/wiki/API:Query and https://www.wikidata.org/w/api.php?
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -19,11 +20,17 @@ from pydantic import (
     model_validator,
 )
 
+from hgld.errors import ConfigurationError
+
 ItemId = Annotated[str, StringConstraints(pattern=r"^Q[1-9][0-9]{0,9}$")]
 Revision = Annotated[int, Field(gt=0, lt=2**63)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 #: PHP writes an empty map as an empty list where its type is not declared.
 _EmptyListAsMap = BeforeValidator(lambda value: {} if value == [] else value)
+
+
+class PropertyError(ConfigurationError):
+    """A property does not exist, or its values are no items."""
 
 
 class Document(BaseModel):
@@ -82,7 +89,21 @@ class _Statements(Document):
     statements: list[Statement]
 
 
-class _Term(Document):
+class _TypedSnak(Document):
+    datatype: Text
+
+
+class _TypedStatement(Document):
+    mainsnak: _TypedSnak
+
+
+class _TypedStatements(Document):
+    statements: list[_TypedStatement]
+
+
+class Term(Document):
+    """A label or description, in the language that was asked for or one that the server fell back to."""
+
     language: Text
     value: Text
 
@@ -119,8 +140,20 @@ class ItemEntity(Entity):
     claims: Annotated[dict[str, Any], _EmptyListAsMap]
 
     def statements(self, property_id: str) -> list[Statement]:
-        """Return the statements of a property whose values are items; raise ValueError if they are not."""
-        return read_document(_Statements, {"statements": self.claims.get(property_id, [])}).statements
+        """Return the statements of a property.
+
+        Raises:
+            PropertyError: The values of the property are no items.
+            ValueError: The statements have another shape.
+        """
+        statements = {"statements": self.claims.get(property_id, [])}
+        try:
+            return read_document(_Statements, statements).statements
+        except ValueError:
+            with suppress(ValueError):
+                for statement in read_document(_TypedStatements, statements).statements:
+                    require_items(property_id, statement.mainsnak.datatype)
+            raise
 
 
 class SitelinkEntity(ItemEntity, RevisionEntity):
@@ -130,8 +163,8 @@ class SitelinkEntity(ItemEntity, RevisionEntity):
 class ClassEntity(ItemEntity):
     """Response with the props ``info``, ``labels``, ``descriptions`` and ``claims``."""
 
-    labels: Annotated[dict[str, _Term], _EmptyListAsMap]
-    descriptions: Annotated[dict[str, _Term], _EmptyListAsMap]
+    labels: Annotated[dict[str, Term], _EmptyListAsMap]
+    descriptions: Annotated[dict[str, Term], _EmptyListAsMap]
 
 
 class MissingEntity(Document):
@@ -142,9 +175,19 @@ class MissingEntity(Document):
 
 
 class PropertyEntity(Document):
-    """A property; None if it does not exist."""
+    """A property; without a datatype if it does not exist."""
 
     datatype: Text | None = None
+    labels: Annotated[dict[str, Term], _EmptyListAsMap] = {}
+
+
+def require_items(property_id: str, datatype: str | None) -> None:
+    """Raise a PropertyError if the values of a property are known to be no items."""
+    if datatype not in (None, "wikibase-item"):
+        raise PropertyError(
+            f"the values of {property_id} are no items, but of the type {datatype}; choose a property whose values "
+            "are, such as P31"
+        )
 
 
 class EntitiesDocument(Document):

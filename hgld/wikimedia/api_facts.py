@@ -25,6 +25,7 @@ from hgld.wikimedia.api_documents import (
     RevisionEntity,
     SitelinkEntity,
     Statement,
+    Term,
     Text,
     read_document,
 )
@@ -205,10 +206,7 @@ def class_fact(key: str, entity: Any, query: Query) -> ClassFact:
     if _missing(entity):
         return ClassFact(key, key, None, None, (), None)
     item = read_document(ClassEntity, entity)
-    label, description = (
-        next((texts[language] for language in query.languages if language in texts), None)
-        for texts in (item.labels, item.descriptions)
-    )
+    label, description = (_in_first_language(texts, query.languages) for texts in (item.labels, item.descriptions))
     ranks = best_rank_items(item.statements("P105")) if query.ranks else ()
     return ClassFact(
         item.id,
@@ -219,6 +217,13 @@ def class_fact(key: str, entity: Any, query: Query) -> ClassFact:
         item.lastrevid,
         next(iter(ranks), None),
     )
+
+
+def _in_first_language(texts: Mapping[str, Term], languages: Sequence[str]) -> Term | None:
+    """Return the text in the first language that has one, else the first to which the server fell back."""
+    found = {language: texts[language] for language in languages if language in texts}
+    own = (text for language, text in found.items() if text.language == language)
+    return next(own, next(iter(found.values()), None))
 
 
 def _missing(entity: Any) -> MissingEntity | None:

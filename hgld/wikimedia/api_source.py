@@ -17,10 +17,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from hgld.errors import ConfigurationError, SourceError
+from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.taxonomy.label_identity import ITEM_ID
-from hgld.wikimedia.api_documents import EntitiesDocument, ItemId, PropertyEntity, Revision, Text, read_document
+from hgld.wikimedia.api_documents import (
+    EntitiesDocument,
+    ItemId,
+    PropertyEntity,
+    Revision,
+    Text,
+    read_document,
+    require_items,
+)
 from hgld.wikimedia.api_facts import (
     WIKIMEDIA_CATEGORY,
     ItemFact,
@@ -133,7 +141,7 @@ class ApiSource:
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """Return the result for a landmark, or raise MissingFactsError."""
         if not is_sendable(title):
-            return Resolution("invalid_title")
+            return Resolution("invalid_title" if title else "no_item")
         outcome = (_get_item if ITEM_ID.fullmatch(title) else _find_item)(title, facts)
         return outcome if isinstance(outcome, Resolution) else resolve_item(*outcome, facts, self._query.no_value)
 
@@ -161,17 +169,6 @@ class ApiSource:
             return class_fact(key, entity, self._query)
 
         return self._get_entities_by_id(ids, parameters, "info|labels|descriptions|claims", read)
-
-    def check_property(self, property_id: str) -> bool:
-        """Return whether a property exists; raise ConfigurationError if its values are no items."""
-        found = self._get_entities({"ids": property_id}, "info|datatype", lambda entities, _: (entities, None))
-        entity = read_document(PropertyEntity, found.get(property_id, {}))
-        if entity.datatype not in (None, "wikibase-item"):
-            raise ConfigurationError(
-                f"the values of {property_id} are no items, but of the type {entity.datatype}; choose a property "
-                "whose values are, such as P31"
-            )
-        return entity.datatype is not None
 
     def _get_entities_by_id(
         self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]
@@ -225,6 +222,20 @@ class ApiSource:
         return {
             title: soft_redirect_target(page) for title, page in pages if page and (page.revisions or page.missing)
         }
+
+
+def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, PropertyEntity]:
+    """Return properties by id, with their English labels; raise a PropertyError if the values are no items."""
+    parameters = {"action": "wbgetentities", "ids": "|".join(ids), "props": "info|datatype|labels", "languages": "en"}
+
+    def read(value: dict[str, Any]) -> dict[str, PropertyEntity]:
+        entities = read_document(EntitiesDocument, value).entities
+        return {key: read_document(PropertyEntity, entities[key]) for key in ids if key in entities}
+
+    found = client.wikidata(parameters, read)
+    for key, entity in found.items():
+        require_items(key, entity.datatype)
+    return found
 
 
 def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:

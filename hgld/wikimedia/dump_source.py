@@ -84,7 +84,7 @@ class DumpSource:
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """See :class:`Source`."""
         if not is_sendable(title):
-            return Resolution("invalid_title")
+            return Resolution("invalid_title" if title else "no_item")
         redirects: list[RouteStep] = []
         item: ItemFact | None = facts.get(SITELINK, title)
         if item is None:

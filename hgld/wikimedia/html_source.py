@@ -1,6 +1,7 @@
 """The category pages of Commons as a source: one request per landmark, as in the paper (section VI-A).
 
-The Wikidata infobox (``table#wdinfobox``) shows the values in its row "Instance of". A page says less than the API:
+The Wikidata infobox (``table#wdinfobox``) shows the values in its row "Instance of", or under the English label of
+another property. A page says less than the API:
 no ids of most classes, no languages, no revisions, no superclasses, and a label that ends in a parenthesis looks
 like a value with a qualifier. A page does not say either whether its infobox shows the category's own item or the
 main topic, so the route never has ``topic``. This source is a check on the API source.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from sys import intern
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -26,10 +28,11 @@ from pydantic import TypeAdapter
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.wikimedia.client import HtmlResponse, WikimediaClient
-from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of
+from hgld.wikimedia.source import FactStore, InstanceOfValue, Query, Resolution, route_of
 from hgld.wikimedia.titles import CATEGORY_PREFIX, REDIRECT_CATEGORIES, is_sendable, normalise_title
 
-_HEADER = "instance of"
+#: What precedes the values of P31 in an infobox, in lower case.
+HEADER = "instance of"
 _ITEM_URL = re.compile(r"https?://www\.wikidata\.org/wiki/(Q[1-9][0-9]*)")
 _ITEM = re.compile(r"Q[1-9][0-9]*")
 #: A qualifier after a value, such as " (1172–1954)"; it may contain parentheses.
@@ -76,8 +79,9 @@ class HtmlSource:
     kinds = (PAGE,)
     class_kind = None
 
-    def __init__(self, client: WikimediaClient) -> None:
-        self._client = client
+    def __init__(self, client: WikimediaClient, header: str = HEADER, query: Query | None = None) -> None:
+        self._client, self._header = client, header.lower()
+        self._query = query or Query()
 
     def batch_size(self, kind: str) -> int:
         """See :class:`Source`."""
@@ -85,7 +89,7 @@ class HtmlSource:
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
         """See :class:`Source`."""
-        return {title: self._client.page(title, _read_page) for title in keys}
+        return {title: self._client.page(title, partial(_read_page, self._header)) for title in keys}
 
     def from_json(self, kind: str, fact: Any) -> Any:
         """See :class:`Source`."""
@@ -94,7 +98,7 @@ class HtmlSource:
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """Return the result; one soft redirect is followed, and each hard redirect that the server follows."""
         if not is_sendable(title):
-            return Resolution("invalid_title")
+            return Resolution("invalid_title" if title else "no_item")
         page: ParsedPage = facts.get(PAGE, title)
         redirects: list[RouteStep] = ["hard_redirect"] * page.redirected
         if page.soft_target is not None:
@@ -112,11 +116,11 @@ class HtmlSource:
         if page.values is None:
             return Resolution("no_infobox", page.title)
         values = tuple(dict.fromkeys(InstanceOfValue(item, label, None) for item, label in page.values))
-        status: ScrapeStatus = "ok" if values else "no_instance_of"
+        status: ScrapeStatus = "ok" if values else self._query.no_value
         return Resolution(status, page.title, page.item, route_of(redirects), None, values)
 
 
-def _read_page(response: HtmlResponse) -> ParsedPage:
+def _read_page(header: str, response: HtmlResponse) -> ParsedPage:
     """Return the contents of a response.
 
     A status says something about the landmark only if the page says the same: proxies, wrong addresses and refused
@@ -127,7 +131,7 @@ def _read_page(response: HtmlResponse) -> ParsedPage:
         SourceError: The status is 400 or 404 for another reason than an invalid title or a missing page.
     """
     try:
-        page = parse_page(response.html)
+        page = parse_page(response.html, header)
         if page.status not in _STATUSES[response.status]:
             raise ValueError(f'a page of MediaWiki that says "{page.status}"')
     except ValueError as error:
@@ -139,8 +143,8 @@ def _read_page(response: HtmlResponse) -> ParsedPage:
     return page
 
 
-def parse_page(html: str) -> ParsedPage:
-    """Parse a page that MediaWiki sent, with whatever HTTP status.
+def parse_page(html: str, header: str = HEADER) -> ParsedPage:
+    """Parse a page that MediaWiki sent, with whatever HTTP status; the header is that of the values in the infobox.
 
     Raises:
         ValueError: The page is not MediaWiki's, or neither a page of content nor the one for invalid titles.
@@ -161,7 +165,7 @@ def parse_page(html: str) -> ParsedPage:
     # The page of a category that has members but no text is sent with status 200.
     if page_id == 0 or (page_id is None and content.find(class_="noarticletext")):
         return ParsedPage("missing")
-    return _parse_category(soup, content, title, config("wgCategories"))
+    return _parse_category(soup, content, title, config("wgCategories"), header)
 
 
 def _parse_html(html: str) -> BeautifulSoup:
@@ -191,7 +195,7 @@ def _page_config(soup: BeautifulSoup) -> Callable[[str], Any]:
     return value
 
 
-def _parse_category(soup: BeautifulSoup, content: Tag, title: str, categories: Any) -> ParsedPage:
+def _parse_category(soup: BeautifulSoup, content: Tag, title: str, categories: Any, header: str) -> ParsedPage:
     """Parse the page of a category that exists; ``categories`` are its own without namespace, None if unknown."""
     redirected = soup.find(class_="mw-redirectedfrom") is not None
     if soup.find(class_="redirectMsg"):
@@ -208,7 +212,7 @@ def _parse_category(soup: BeautifulSoup, content: Tag, title: str, categories: A
     infobox = soup.find("table", id="wdinfobox")
     if not isinstance(infobox, Tag):
         return ParsedPage("found", title, redirected)
-    return ParsedPage("found", title, redirected, None, _infobox_item(infobox), _infobox_values(infobox))
+    return ParsedPage("found", title, redirected, None, _infobox_item(infobox), _infobox_values(infobox, header))
 
 
 def _linked_categories(element: Tag) -> list[str]:
@@ -232,10 +236,10 @@ def _infobox_item(infobox: Tag) -> str | None:
     return match[1] if match else None
 
 
-def _infobox_values(infobox: Tag) -> tuple[tuple[str | None, str], ...]:
-    for header in infobox.find_all("th"):
-        if header.get_text(" ", strip=True).lower() == _HEADER:
-            cell = header.find_next_sibling("td")
+def _infobox_values(infobox: Tag, header: str) -> tuple[tuple[str | None, str], ...]:
+    for row in infobox.find_all("th"):
+        if row.get_text(" ", strip=True).lower() == header:
+            cell = row.find_next_sibling("td")
             if not isinstance(cell, Tag):
                 return ()
             return tuple(value for entry in cell.find_all("li") or [cell] if (value := _value(entry))[1])

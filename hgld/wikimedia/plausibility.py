@@ -22,6 +22,7 @@ UNLIKELY_SHARES: Mapping[str, float] = {
     "item_missing": 0.05,
     "missing": 0.25,
     "no_instance_of": 0.5,
+    "no_value": 0.5,
     "no_item": 0.6,
     "no_infobox": 0.6,
 }
@@ -36,9 +37,9 @@ _MAX_EXAMPLES = 3
 
 #: What may be wrong where landmarks are looked up on servers, and what to do.
 SERVER_ADVICE = (
-    "The server may not be the one that `commons_url` should name, may refuse requests, or may have changed its "
-    "pages: open one of them in a browser. No table was written. When the cause is removed, run the same command "
-    "again: it asks again about landmarks without a value, and keeps the others"
+    "The server may not be the one that `commons_url` should name (or `wikidata_url`, of items), may refuse "
+    "requests, or may have changed its pages: open one of them in a browser. No table was written. When the cause is "
+    "removed, run the same command again: it asks again about rows without a value, and keeps the others"
 )
 #: The same for a dump.
 DUMP_ADVICE = "The dump may be a part or a sample of Wikidata, or the list one of other pages. No table was written"
@@ -46,6 +47,10 @@ DUMP_ADVICE = "The dump may be a part or a sample of Wikidata, or the list one o
 
 class UnlikelyStatusError(SourceError):
     """Too many landmarks ended in the same status to be true."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def check_allowed(statuses: Iterable[str]) -> None:
@@ -65,10 +70,17 @@ class StatusCheck:
         titles: Category title of each landmark.
         allowed: Statuses that may be frequent.
         advice: What may be wrong, and what to do, as sentences of the error.
+        noun: What the error calls landmarks.
     """
 
-    def __init__(self, titles: Sequence[str], allowed: Collection[str] = (), advice: str = SERVER_ADVICE) -> None:
-        self._titles, self._advice = titles, advice
+    def __init__(
+        self,
+        titles: Sequence[str],
+        allowed: Collection[str] = (),
+        advice: str = SERVER_ADVICE,
+        noun: str = "landmarks",
+    ) -> None:
+        self._titles, self._advice, self._noun = titles, advice, noun
         self._shares = {status: share for status, share in UNLIKELY_SHARES.items() if status not in allowed}
         self._started: Counter[int] = Counter()
         self._positions: dict[tuple[int, str], list[int]] = {}
@@ -101,9 +113,10 @@ class StatusCheck:
             return
         examples = ", ".join(f'"{self._titles[position]}"' for position in positions[:_MAX_EXAMPLES])
         raise UnlikelyStatusError(
-            f"{len(positions)} of {n_landmarks} landmarks ended as {status} ({share:.0%}; at most "
+            f"{len(positions)} of {n_landmarks} {self._noun} ended as {status} ({share:.0%}; at most "
             f"{self._shares[status]:.0%} is likely), such as {examples}. {self._advice}. If the result is right, "
-            f"allow it with `allow_frequent` {status}"
+            f"allow it with `allow_frequent` {status}",
+            status,
         )
 
 

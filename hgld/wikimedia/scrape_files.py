@@ -11,15 +11,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import intern
 from typing import Any
 
 import pyarrow as pa
 
-from hgld.errors import InputError, bad_rows
-from hgld.io.columns import read_text_columns
+from hgld.io.columns import read_table_rows
 from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
 from hgld.wikimedia.source import ClassFact, InstanceOfValue, Resolution
@@ -29,8 +28,10 @@ log = logging.getLogger(__name__)
 
 _BOM = b"\xef\xbb\xbf"
 _ROWS_PER_BATCH = 5_000
-#: Up to 18 digits, which fit into 64 bits, without leading zeros, which a number would lose.
-_WHOLE_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+#: Without leading zeros, which a number would lose.
+_WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")
+#: Number of the last item that Wikidata can have; it refuses a whole request for another one.
+_LAST_ITEM = 2**31 - 1
 _ITEM = re.compile(r"(?:https?://(?:www\.|m\.)?wikidata\.org/(?:wiki|entity)/)?(Q[1-9][0-9]{0,9})")
 
 
@@ -40,13 +41,13 @@ class LandmarkCategory:
 
     Args:
         landmark_id: Id in its split.
-        category: Address of its category on Commons, or of its item on Wikidata.
-        title: Normalised title of the category, or id of the item.
+        category: Address of its category on Commons, or of its item on Wikidata; None without one.
+        title: Normalised title of the category, or id of the item; empty without one.
         split: Its split; None for that of the whole list.
     """
 
     landmark_id: int | str
-    category: str
+    category: str | None
     title: str
     split: str | None = None
 
@@ -105,42 +106,53 @@ class ListColumns:
 
 
 def read_list(path: Path, columns: ListColumns) -> list[LandmarkCategory]:
-    """Read and validate a CSV or Parquet file with a row per entity; ids are numbers if all are whole ones.
+    """Read and validate a CSV or Parquet file with a row per entity.
+
+    Ids are numbers if all are whole ones that fit into 64 bits and have no leading zeros, else the texts as they are.
+    As in :func:`read_categories`, a row that repeats an earlier one counts once. A row may lack its item or category.
 
     Raises:
-        InputError: The file cannot be read, lacks a column or a value, or has an id twice in a split; or an item or a
-            category is none.
+        InputError: The file cannot be read, or lacks a column; or, by row, an id or a split is missing, an item or a
+            category is none, or an id is in an earlier row of its split with another one.
     """
     link = columns.item or columns.category
     assert link is not None
-    names = [name for name in (columns.id, link, columns.split) if name is not None]
-    table = read_text_columns(path, list(dict.fromkeys(names)))
-    ids: list[Any] = table[columns.id].to_pylist()
-    if all(_WHOLE_NUMBER.fullmatch(text) for text in ids):
-        ids = list(map(int, ids))
-    splits = table[columns.split].to_pylist() if columns.split else [None] * len(ids)
-    first_rows: dict[tuple[str | None, Any], int] = {}
-    rows, problems = [], []
-    for number, (name, text, split) in enumerate(zip(ids, table[link].to_pylist(), splits, strict=True), 1):
-        try:
-            if (first := first_rows.setdefault((split, name), number)) != number:
-                raise ValueError(f'the {columns.id} "{name}" is in row {first} already')
-            title = _item_id(text) if columns.item else _category_title(text)
-        except ValueError as problem:
-            problems.append(f"row {number}: {problem}")
-            continue
-        page = f"https://www.wikidata.org/wiki/{title}" if columns.item else text
-        if page == title:
-            page = f"https://commons.wikimedia.org/wiki/{title_path(title)}"
-        rows.append(LandmarkCategory(name, page, title, split))
-    if problems:
-        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
+    first_rows: dict[tuple[str | None, str], tuple[int, str]] = {}
+    place = "row" if path.suffix == ".parquet" else "line"
+
+    def parse(number: int, row: Mapping[str, str]) -> LandmarkCategory:
+        name, text, split = (row[column].strip() if column else None for column in (columns.id, link, columns.split))
+        if not name or split == "":
+            raise ValueError(f"the {columns.split if name else columns.id} is empty")
+        title = "" if not text else _item_id(text) if columns.item else _category_title(text)
+        earlier, first = first_rows.setdefault((split, name), (number, title))
+        if first != title:
+            raise ValueError(
+                f'the {columns.id} "{name}" has the {link} {title or "(none)"}, but {place} {earlier} says '
+                f"{first or '(none)'}; expected one per id"
+            )
+        if columns.item:
+            return LandmarkCategory(name, f"https://www.wikidata.org/wiki/{title}" if title else None, title, split)
+        address = f"https://commons.wikimedia.org/wiki/{title_path(title)}" if title == text else text
+        return LandmarkCategory(name, address or None, title, split)
+
+    names = list(dict.fromkeys(filter(None, (columns.id, link, columns.split))))
+    unique: dict[tuple[str | None, int | str], LandmarkCategory] = {}
+    for row in (read := read_table_rows(path, names, parse)):
+        unique.setdefault((row.split, row.landmark_id), row)
+    rows = list(unique.values())
+    if len(rows) < len(read):
+        log.warning("%s: %d rows repeat an earlier row and count once", path, len(read) - len(rows))
+    if all(
+        _WHOLE_NUMBER.fullmatch(str(row.landmark_id)) and -(2**63) <= int(row.landmark_id) < 2**63 for row in rows
+    ):
+        return [replace(row, landmark_id=int(row.landmark_id)) for row in rows]
     return rows
 
 
 def _item_id(text: str) -> str:
     match = _ITEM.fullmatch(text)
-    if match is None:
+    if match is None or int(match[1][1:]) > _LAST_ITEM:
         raise ValueError(f'"{text}" is no item; expected one such as Q42 or https://www.wikidata.org/wiki/Q42')
     return match[1]
 

@@ -1,4 +1,4 @@
-"""Scrape the landmarks of GLDv2's category lists into the tables ``scraped`` and ``classes``.
+"""Scrape GLDv2's category lists, and lists of other entities, into the tables ``scraped`` and ``classes``.
 
 :func:`scrape_file` asks servers. All responses go to a journal, from which an interrupted run resumes. When nothing
 is left to fetch, the tables are computed from the facts and from the rows that an earlier scrape left in the output,
@@ -20,19 +20,22 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.columns import column_names
 from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
-from hgld.wikimedia.api_source import ApiSource, UpdateSource
+from hgld.wikimedia.api_documents import PropertyEntity, PropertyError
+from hgld.wikimedia.api_source import ApiSource, UpdateSource, read_properties
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.collector import FactCollector
 from hgld.wikimedia.dump_extract import items_path, read_extract
 from hgld.wikimedia.dump_source import DumpSource
-from hgld.wikimedia.html_source import HtmlSource
+from hgld.wikimedia.html_source import HEADER, HtmlSource
 from hgld.wikimedia.plausibility import (
     DUMP_ADVICE,
+    SERVER_ADVICE,
     StatusCheck,
     UnlikelyStatusError,
     check_allowed,
@@ -70,8 +73,8 @@ class ScrapeConfig:
         allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
             (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`); repeatable.
         id: Column with the ids of entities, text or whole numbers. Default: the list is one of GLDv2's.
-        item: Column with items on Wikidata: Q ids or addresses.
-        category: Column with categories on Commons instead: titles or addresses.
+        item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
+        category: Column with categories on Commons instead: titles or addresses. Default: category, without items.
         split_column: Column with the split of each entity, instead of one for all.
         property_id: Property whose values are looked up, for a list with ``id``.
         parents: Property of the superclasses of these values, such as P171 for taxa.
@@ -95,7 +98,10 @@ class ScrapeConfig:
     def __post_init__(self) -> None:
         if self.id is None:
             if self.split not in SPLITS:
-                raise ConfigurationError(f'`split` is "{self.split}"; expected {" or ".join(SPLITS)}')
+                found = f'is "{self.split}"' if self.split else "is missing"
+                raise ConfigurationError(
+                    f"`split` {found}; expected {' or '.join(SPLITS)} for a list of GLDv2's; others need `id`"
+                )
             for name in ("item", "category", "split_column", "property_id", "parents", "languages"):
                 if getattr(self, name) != ScrapeConfig.__dataclass_fields__[name].default:
                     raise ConfigurationError(f"`{name}` needs `id`: it is for lists other than GLDv2's")
@@ -110,25 +116,45 @@ class ScrapeConfig:
             raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
 
     def _check_list_settings(self) -> None:
-        if (self.item is None) == (self.category is None):
+        if self.item and self.category:
             raise ConfigurationError("name the column of entities on Wikidata in `item`, or on Commons in `category`")
         if (self.split is None) == (self.split_column is None):
             raise ConfigurationError("name the split of the whole list in `split`, or its column in `split_column`")
         for name in ("property_id", "parents"):
             if not re.fullmatch("P[1-9][0-9]*", getattr(self, name)):
                 raise ConfigurationError(f'`{name}` is "{getattr(self, name)}"; expected a property such as P31')
-        if not re.fullmatch("[a-z-]+(,[a-z-]+)*", self.languages):
+        if not re.fullmatch("[a-z0-9-]+(,[a-z0-9-]+)*", self.languages):
             raise ConfigurationError(f'`languages` is "{self.languages}"; expected codes such as en,de')
-        if self.source == "html" and (self.item or (self.property_id, self.parents) != ("P31", "P279")):
+        if self.source == "html" and (self.item or (self.parents, self.languages) != ("P279", "en")):
             raise ConfigurationError(
-                '`source` html reads "instance of" from pages of categories; use api for items and other properties'
+                "`source` html reads English pages of categories, which show no superclasses; use api for `item`, "
+                "`parents` and `languages`"
             )
+
+    @property
+    def noun(self) -> str:
+        """What messages call the rows of the list."""
+        return "landmarks" if self.id is None else "entities"
 
     @property
     def query(self) -> Query:
         """What is asked about items."""
         no_value: ScrapeStatus = "no_instance_of" if self.id is None else "no_value"
         return Query(self.property_id, self.parents, tuple(self.languages.split(",")), no_value)
+
+    def for_list(self, path: Path) -> ScrapeConfig:
+        """Return the settings with the column of a list that names items or categories, where they name none."""
+        if self.id is None or self.item or self.category:
+            return self
+        names = column_names(path)
+        if "item" in names:
+            return replace(self, item="item")
+        if "category" in names:
+            return replace(self, category="category")
+        raise InputError(
+            f"{path}: no column item and no column category; found {', '.join(names)}; name the column of entities "
+            "on Wikidata in `item`, or on Commons in `category`"
+        )
 
     def read(self, path: Path) -> list[LandmarkCategory]:
         """Read a list with these columns."""
@@ -143,10 +169,6 @@ class ScrapeConfig:
             names = ("id", "item", "category", "split_column", "property_id", "parents", "languages")
             parameters |= {name: getattr(self, name) for name in names}
         return parameters
-
-
-class UnknownPropertyError(ConfigurationError):
-    """Nothing has values of a property, which does not seem to exist."""
 
 
 @dataclass(frozen=True)
@@ -230,11 +252,12 @@ def scrape_file(
         BusyError: Another run is writing ``out``.
         SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
             wrong; earlier responses are in the journal.
+        PropertyError: A property does not exist, or its values are no items.
         ConfigurationError: There is no connection to a server, it refuses this client or asks for a pause of more
             than an hour, or ``out`` or ``update`` is of another split, source or servers.
     """
     start = time.monotonic()
-    settings = config.client or ClientConfig()
+    settings, config = config.client or ClientConfig(), config.for_list(categories)
     landmarks = config.read(categories)
     origin = {"source": config.source, "commons_url": settings.commons_url, "wikidata_url": settings.wikidata_url}
     parameters = {**config.parameters(), **origin}
@@ -252,12 +275,15 @@ def scrape_file(
             return None
         existing = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
         earlier = None if update is None else read_earlier(update)
+        client = WikimediaClient(settings)
+        properties = _read_properties(client, config)
         try:
             with Journal(path, origin) as journal:
                 summary = _scrape(
-                    landmarks, out, config, provenance, journal, existing, earlier, progress or NoProgress()
+                    *(landmarks, out, config, provenance, client, properties),
+                    *(journal, existing, earlier, progress or NoProgress()),
                 )
-        except UnknownPropertyError:
+        except PropertyError:
             path.unlink()  # or it would be in the way of the right property
             raise
         if not summary.errors:
@@ -294,6 +320,7 @@ def scrape_dump(
         ConfigurationError: ``out`` is a scrape from another source, or the extract does not hold what is looked up.
     """
     start = time.monotonic()
+    config = config.for_list(categories)
     query = config.query
     if config.item or (query.property_id, query.parents, query.languages) != ("P31", "P279", ("en",)):
         raise ConfigurationError(
@@ -317,7 +344,7 @@ def scrape_dump(
                 )
         date = datetime.fromisoformat(modified.replace("Z", "+00:00"))
         titles = [landmark.title for landmark in landmarks]
-        check = StatusCheck(titles, config.allow_frequent, DUMP_ADVICE)
+        check = StatusCheck(titles, config.allow_frequent, DUMP_ADVICE, config.noun)
         source = DumpSource(extract, query)
         collector = FactCollector(
             source, FactStore(), titles, {}, check, progress or NoProgress(), clock=date.timestamp
@@ -382,18 +409,20 @@ def _scrape(
     out: Path,
     config: ScrapeConfig,
     provenance: Provenance,
+    client: WikimediaClient,
+    properties: Mapping[str, PropertyEntity],
     journal: Journal,
     existing: EarlierScrape,
     earlier: EarlierScrape | None,
     progress: Progress,
 ) -> ScrapeSummary:
-    client = WikimediaClient(config.client or ClientConfig())
-    source: Source = HtmlSource(client) if config.source == "html" else ApiSource(client, config.query)
-    if earlier is not None:
-        source = UpdateSource(client, earlier, config.query)
-    unknown = []
-    if config.id is not None and isinstance(source, ApiSource):
-        unknown = [name for name in (config.property_id, config.parents) if not source.check_property(name)]
+    query = config.query
+    source: Source
+    if config.source == "html":
+        header = properties[query.property_id].labels["en"].value if query.property_id in properties else HEADER
+        source = HtmlSource(client, header, query)
+    else:
+        source = ApiSource(client, query) if earlier is None else UpdateSource(client, earlier, query)
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
@@ -401,11 +430,14 @@ def _scrape(
         facts.add(source.class_kind, {item: existing.classes[goal] for item, goal in existing.redirects.items()}, 0)
     for kind, at, batch in journal.batches(source.from_json):  # the facts that earlier runs received
         facts.add(kind, batch, at)
-    check = StatusCheck(titles, config.allow_frequent)
+    check = StatusCheck(titles, config.allow_frequent, SERVER_ADVICE, config.noun)
     collector = FactCollector(source, facts, titles, existing.rows, check, progress, client=client, journal=journal)
+    unknown = [name for name, entity in properties.items() if entity.datatype is None]
     try:
         summary = _write_tables(landmarks, collector, config, out, provenance, unknown)
-    except UnlikelyStatusError:
+    except UnlikelyStatusError as error:
+        if error.status == "no_value" and config.property_id in unknown:
+            raise _unknown_property(config.property_id) from None
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
     return replace(
@@ -418,6 +450,26 @@ def _scrape(
     )
 
 
+def _read_properties(client: WikimediaClient, config: ScrapeConfig) -> dict[str, PropertyEntity]:
+    """Return the properties other than P31 and P279 that are asked for.
+
+    Raises:
+        ConfigurationError: The values of one are no items, or it has no label by which pages show it.
+    """
+    names = {config.property_id, config.parents} - {Query.property_id, Query.parents}
+    properties = read_properties(client, sorted(names)) if names else {}
+    for name, entity in properties.items():
+        if config.source == "html" and "en" not in entity.labels:
+            raise ConfigurationError(
+                f"`source` html finds values below the English label of their property, and {name} has none; use api"
+            )
+    return properties
+
+
+def _unknown_property(name: str) -> PropertyError:
+    return PropertyError(f"{name}: there is no such property, and no item has values of it")
+
+
 def _write_tables(
     landmarks: Sequence[LandmarkCategory],
     collector: FactCollector,
@@ -428,10 +480,11 @@ def _write_tables(
 ) -> ScrapeSummary:
     """Collect what is missing, and write both tables; ``unknown`` are properties that do not seem to exist."""
     classes, query = collector.collect(config.workers, config.class_depth), config.query
-    if query.property_id in unknown and not any(
-        collector.resolution(landmark.title)[0].instance_of for landmark in landmarks
-    ):
-        raise UnknownPropertyError(f"there is no property {query.property_id}, and no item has values of it")
+    values = (collector.resolution(landmark.title)[0].instance_of for landmark in landmarks)
+    if query.property_id in unknown and not any(values):
+        raise _unknown_property(query.property_id)
+    if query.parents in unknown and not any(fact.subclass_of for fact in classes.values()):
+        raise _unknown_property(query.parents)
     if collector.source.class_kind is not None:
         ranks = collector.rank_labels if query.ranks else None
         write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)

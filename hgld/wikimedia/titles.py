@@ -114,12 +114,12 @@ def normalise_title(raw: str) -> str:
 def is_sendable(title: str) -> bool:
     """Return whether a title can be sent in a list of titles.
 
-    Titles with ``|`` or control characters cannot; no page has such a title.
+    Titles with ``|`` or control characters cannot, nor an empty one; no page has such a title.
 
     >>> is_sendable("Category:AC/DC"), is_sendable("Category:AC|DC")
     (True, False)
     """
-    return _UNSENDABLE.search(title) is None
+    return bool(title) and _UNSENDABLE.search(title) is None
 
 
 def title_path(title: str) -> str:
