@@ -347,6 +347,7 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
     text = format_summary(summary)
     if is_neutral(out):
         text = re.sub(r"(?<=[0-9] )landmarks\b|landmarks$", "entities", text, flags=re.MULTILINE)
+        text = text.replace("per landmark", "per entity")
     typer.echo(f"{text}\n{out}")
 
 

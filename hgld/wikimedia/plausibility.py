@@ -22,6 +22,7 @@ UNLIKELY_SHARES: Mapping[str, float] = {
     "item_missing": 0.05,
     "missing": 0.25,
     "no_instance_of": 0.5,
+    "no_value": 0.5,
     "no_item": 0.6,
     "no_infobox": 0.6,
 }
