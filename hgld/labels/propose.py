@@ -105,7 +105,7 @@ def propose_taxonomy(
         InputError: A table is invalid, or a label has no embedding.
         ConfigurationError: There are fewer labels than groups.
     """
-    labels = _read_labels(clusters, embeddings, classes)
+    labels = read_labels(clusters, embeddings, classes)
     config = config or ProposeConfig()
     n_groups = config.groups or len({*labels.clusters})
     n_roots = config.roots or min(n_groups, len({cluster for cluster, _ in labels.clusters}))
@@ -115,13 +115,14 @@ def propose_taxonomy(
     ):
         if number > limit:
             raise ConfigurationError(f"{clusters}: `{name}` is {number}, but there are {limit:,} {parts}")
-    groups = propose_groups(labels, n_groups, n_roots)
+    groups = [group for group, _ in propose_groups(labels, n_groups, n_roots)]
     write_taxonomy(out, groups)
     by_class = sum(bool(group.items) for group in groups)
     return ProposalSummary(len(labels.ids), len(groups), by_class, len({group.root for group in groups}))
 
 
-def _read_labels(clusters: Path, embeddings: Path | None, classes: Sequence[Path] | None) -> Labels:
+def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequence[Path] | None = None) -> Labels:
+    """Read labels with all that is known about them, see :func:`propose_taxonomy`."""
     table = tables.read_table(clusters, tables.CLUSTERS).sort_by([("label", "ascending"), ("label_id", "ascending")])
     if not len(table):
         raise InputError(f"{clusters}: no labels in it")
@@ -155,8 +156,8 @@ def _read_labels(clusters: Path, embeddings: Path | None, classes: Sequence[Path
     )
 
 
-def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[Group]:
-    """Return groups and roots of labels, those with the most entities first."""
+def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Group, NDArray[np.int64]]]:
+    """Return groups with the rows of their labels; roots and groups with the most entities come first."""
     senses = _Senses(labels)
     with one_thread():
         group = _cut(1 - senses.cosines, n_groups, "average")
@@ -165,16 +166,17 @@ def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[Group]:
         lengths = np.sqrt(np.diag(products))
         distances = np.sqrt(np.maximum(2 - 2 * products / np.outer(lengths, lengths), 0))
         root = _cut(distances, n_roots, "ward")[group]
-    groups: list[Group] = []
+    groups: list[tuple[Group, NDArray[np.int64]]] = []
     names: set[str] = set()
     root_names: set[str] = set()
+    linked: set[str] = set()
     for root_rows in _largest_first(np.arange(len(group)), root, labels.counts):
         root_name = _unique(senses.describe(root_rows), root_names)
         for rows in _largest_first(root_rows, group[root_rows], labels.counts):
             sense = senses.describe(rows)
-            linked = {item for each in groups for item in each.items}
             items = (sense.item,) if sense.item and sense.item not in linked else ()
-            groups.append(Group(_unique(sense, names), root_name, sense.reason, items))
+            linked.update(items)
+            groups.append((Group(_unique(sense, names), root_name, sense.reason, items), rows))
     return groups
 
 

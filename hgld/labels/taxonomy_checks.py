@@ -77,11 +77,11 @@ def check_taxonomy(
 
 def _cycles(groups: Sequence[Group]) -> Iterator[Finding]:
     """Find a name that is below itself, in one row or by several."""
-    above = defaultdict(set)
+    above: defaultdict[str, list[str]] = defaultdict(list)
     for group in groups:
         for name, parent in pairwise(map(normalise_label, group.path)):
             if name != parent:
-                above[name].add(parent)
+                above[name].append(parent)
     try:
         TopologicalSorter(above).prepare()
     except CycleError as error:

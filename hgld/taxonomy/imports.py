@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,7 +110,9 @@ def _read_paths(source: Path, columns: Sequence[str]) -> Tree:
 
     def parse(_: int, row: Mapping[str, str]) -> None:
         cells = [unescape_formula(row[name]) for name in reversed(columns)]
-        names = [tidy_name(name) for name in (f" {cells[0]} ".split(SEPARATOR) if columns == ["path"] else cells)]
+        names = [
+            tidy_name(name) for name in (re.split(r"\s>(?=\s)", f" {cells[0]} ") if columns == ["path"] else cells)
+        ]
         while len(names) > 1 and not names[-1] and columns != ["path"]:  # the row ends at a coarser level
             names.pop()
         path, shown = tuple(names), SEPARATOR.join(names)
@@ -120,8 +123,9 @@ def _read_paths(source: Path, columns: Sequence[str]) -> Tree:
             raise ValueError(f'a cycle: a name is below itself in "{shown}"')
         for n in range(len(path)):
             tree.setdefault(path[: n + 1], Node(path[n], path[:n] or None))
-        guideline = unescape_formula(row.get("guideline", ""))
-        tree[path] = replace(tree[path], items=tuple(row.get("items", "").split()), guideline=guideline)
+        items, guideline = tuple(row.get("items", "").split()), unescape_formula(row.get("guideline", ""))
+        if items or guideline:
+            tree[path] = replace(tree[path], items=items, guideline=guideline)
 
     read_rows(source, columns, parse)
     return tree

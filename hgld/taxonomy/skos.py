@@ -50,12 +50,12 @@ def read_skos(source: Path, languages: Sequence[str]) -> Tree:
                     return str(literal)
         return ""
 
-    broader = defaultdict(set)
-    for child, parent in graph.subject_objects(SKOS.broader):
-        broader[child].add(parent)
-    for parent, child in graph.subject_objects(SKOS.narrower):
-        broader[child].add(parent)
-    concepts = {*broader, *(parent for parents in broader.values() for parent in parents)}
+    pairs = {*graph.subject_objects(SKOS.broader)}
+    pairs |= {(child, parent) for parent, child in graph.subject_objects(SKOS.narrower)}
+    broader = defaultdict(list)
+    for child, parent in sorted(pairs):
+        broader[child].append(parent)
+    concepts = {concept for pair in pairs for concept in pair}
     concepts |= {*graph.subjects(RDF.type, SKOS.Concept), *graph.subjects(SKOS.topConceptOf)}
     concepts |= {*graph.objects(None, SKOS.hasTopConcept)}
     if not concepts:
@@ -71,9 +71,9 @@ def read_skos(source: Path, languages: Sequence[str]) -> Tree:
     except CycleError as error:
         cycle = " > ".join(f'"{names[concept]}"' for concept in error.args[1])
         raise InputError(f"{source}: a cycle of skos:broader: {cycle}; a tree has none") from error
-    for concept, parents in sorted(broader.items()):
+    for concept, parents in broader.items():
         if len(parents) > 1:
-            above = " and ".join(f'"{names[parent]}"' for parent in sorted(parents))
+            above = " and ".join(f'"{names[parent]}"' for parent in parents)
             raise InputError(
                 f'{source}: "{names[concept]}" ({concept}) is below {above}; a tree has one parent for each'
             )
@@ -82,7 +82,9 @@ def read_skos(source: Path, languages: Sequence[str]) -> Tree:
         matches = [graph.objects(concept, match) for match in (SKOS.exactMatch, SKOS.closeMatch, SKOS.narrowMatch)]
         items = {match[1] for each in matches for value in each if (match := _WIKIDATA_ITEM.fullmatch(str(value)))}
         guideline = text(concept, SKOS.scopeNote) or text(concept, SKOS.definition)
-        return Node(names[concept], next(iter(broader[concept]), None), tuple(sorted(items, key=_natural)), guideline)
+        return Node(
+            names[concept], next(iter(broader.get(concept, ())), None), tuple(sorted(items, key=_natural)), guideline
+        )
 
     order = {concept: _natural(str(graph.value(concept, SKOS.notation, default=concept))) for concept in concepts}
     return {concept: node(concept) for concept in sorted(concepts, key=lambda concept: (order[concept], concept))}
