@@ -163,7 +163,7 @@ def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Gr
         group = _cut(1 - senses.cosines, n_groups, "average")
         means = np.equal.outer(np.arange(n_groups), group) / np.bincount(group)[:, None]
         products = means @ senses.cosines @ means.T
-        lengths = np.sqrt(np.diag(products))
+        lengths = np.sqrt(np.maximum(np.diag(products), 1e-12))
         distances = np.sqrt(np.maximum(2 - 2 * products / np.outer(lengths, lengths), 0))
         root = _cut(distances, n_roots, "ward")[group]
     groups: list[tuple[Group, NDArray[np.int64]]] = []
@@ -233,23 +233,17 @@ class _Senses:
         self.cosines = self._similarity()
 
     def _similarity(self) -> NDArray[np.float64]:
-        from scipy.sparse import csr_array
+        from sklearn.preprocessing import MultiLabelBinarizer, normalize
 
-        columns = {item: column for column, item in enumerate(sorted(self._totals))}
-        n_classed = sum(map(bool, self._above))
-        cells = [
-            (np.log(n_classed / self._totals[item]), row, columns[item])
-            for row, items in enumerate(self._above)
-            for item in sorted(items)
-        ]
-        weights, rows, positions = zip(*cells, strict=True) if cells else ((), (), ())
-        shape = (len(self._above), max(len(columns), 1))
-        vectors = csr_array((np.array(weights, np.float64), (np.array(rows, int), np.array(positions, int))), shape)
-        lengths = np.sqrt(vectors.power(2).sum(axis=1))
-        by_class = (vectors @ vectors.T).toarray() / np.outer(*[np.where(lengths > 0, lengths, 1)] * 2)
-        by_text = self._labels.vectors @ self._labels.vectors.T
-        norms = np.sqrt(_CLASS_SHARE * (lengths > 0) + 1 - _CLASS_SHARE)
-        return np.asarray((_CLASS_SHARE * by_class + (1 - _CLASS_SHARE) * by_text) / np.outer(norms, norms))
+        by_text: NDArray[np.float64] = self._labels.vectors @ self._labels.vectors.T
+        if not self._totals:
+            return by_text
+        above = MultiLabelBinarizer(sparse_output=True).fit_transform(self._above)
+        information = np.log(sum(map(bool, self._above)) / above.sum(axis=0))
+        classes = normalize(above.multiply(information).tocsr())
+        by_class = (classes @ classes.T).toarray()
+        lengths = np.sqrt(_CLASS_SHARE * by_class.diagonal() + 1 - _CLASS_SHARE)
+        return np.asarray((_CLASS_SHARE * by_class + (1 - _CLASS_SHARE) * by_text) / np.outer(lengths, lengths))
 
     def describe(self, rows: NDArray[np.int64]) -> _Sense:
         """Find the class that labels share, if most of them and few others are below it, and typical labels."""
@@ -271,6 +265,6 @@ class _Senses:
             place = f"below {name} ({item})"
         n_labels = counted(len(rows), "label")
         share = n_labels if shared == len(rows) else f"{shared} of {n_labels}"
-        entries = f"{labels.counts[rows].sum():,} entries"
+        entries = f"{labels.counts[rows].sum():,} {'entry' if labels.counts[rows].sum() == 1 else 'entries'}"
         reason = f"{share} {place}, {entries}: {', '.join(texts[:_LABELS_PER_GUIDELINE])}"
         return _Sense(name, detail, item, reason)

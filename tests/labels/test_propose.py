@@ -57,7 +57,7 @@ def test_groups_are_classes_and_what_has_none_is_by_itself(clusters: Path, tmp_p
         Group("corvid", "bird", "2 labels below corvid (Q11), 13 entries: crow, magpie", ("Q11",)),
         Group("owls", "bird", "2 labels below owls (Q12), 5 entries: owl, barn owl", ("Q12",)),
         Group("tree", "tree", "2 labels below tree (Q14), 6 entries: ash, oak", ("Q14",)),
-        Group("stone", "stone", "1 label of cluster 2, 1 entries: stone"),
+        Group("stone", "stone", "1 label of cluster 2, 1 entry: stone"),
     ]
     assert (summary.labels, summary.groups, summary.by_class, summary.roots) == (7, 4, 3, 3)
     assert guideline_terms(groups[0].guideline) == ["crow", "magpie"]
