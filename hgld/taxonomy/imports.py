@@ -149,7 +149,7 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
             chains |= dict.fromkeys(new, (*chains[item], item))
             queue += new
     parents = Counter(child for item in queue for child in below[item] if child in chains and child != root)
-    if several := [item for item, count in parents.items() if count > 1]:
+    if several := sorted(item for item, count in parents.items() if count > 1):
         log.info("put below the nearest of several superclasses: %s", preview(several))
     nodes = {item: (rows[item]["label"], chains[item][-1] if chains[item] else None) for item in queue}
     same = Counter((parent, label.casefold()) for label, parent in nodes.values())
