@@ -6,7 +6,7 @@ import pyarrow as pa
 from markdown_text import code, from_docstring, table
 
 from hgld.tables import TABLES, TableSpec
-from hgld.tables.schemas import meaning_of, values_of
+from hgld.tables.schemas import NEUTRAL_COLUMNS, meaning_of, values_of
 
 
 def table_pages() -> dict[str, str]:
@@ -18,6 +18,17 @@ def table_pages() -> dict[str, str]:
         "its meaning, and the meanings of its values, in its metadata. Other files are described in "
         "[Files](../files.md).",
         *map(_section, TABLES.values()),
+        "## Tables of other lists",
+        "In tables of species, paintings or other things than landmarks, these columns are in the place of those "
+        "above. Splits may have any names, and each level is a column under its own name, finest first.",
+        table(
+            ["column", "in place of", "meaning"],
+            [
+                [code(field.name), code(name), from_docstring(meaning_of(field))]
+                for name, field in NEUTRAL_COLUMNS.items()
+                if field is not None and field.name != name
+            ],
+        ),
     ]
     return {"tables.md": "\n\n".join(parts) + "\n"}
 

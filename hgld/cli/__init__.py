@@ -9,6 +9,7 @@ imported inside the commands, so that ``--help`` responds at once.
 # ruff: noqa: F401
 import hgld.cli.scrape
 import hgld.cli.labels
+import hgld.cli.taxonomy
 import hgld.cli.demo
 import hgld.cli.review
 import hgld.cli.hierarchy

@@ -185,7 +185,8 @@ class Hierarchy:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {count:,}" for split, count in sorted(Counter(self.splits.tolist()).items()))
-        lines = [f"Hierarchy of {len(self):,} landmarks ({splits}) in {self.n_levels} levels"]
+        noun = "landmarks" if self.group_level == GROUP else "entities"
+        lines = [f"Hierarchy of {len(self):,} {noun} ({splits}) in {self.n_levels} levels"]
         width = max(map(len, self.level_names))
         for level, name in zip(range(self.n_levels, 0, -1), self.level_names, strict=True):
             counts = list(self.counts(level).items())

@@ -45,20 +45,20 @@ def write_table(
     if neutral:
         parts = (with_neutral_names(part, spec) for part in parts)
     first = next(parts, spec.schema.empty_table())
-    spec = spec.of_columns(first.column_names)
-    _check_columns(first, spec, path)
+    layout = spec.of_columns(first.column_names)
+    _check_columns(first, layout, path)
     # Types come from the rows, where embeddings have a length; nullability comes from the spec.
-    schema = pa.schema([field.with_type(first.field(field.name).type) for field in _layout(first.schema, spec)])
+    schema = pa.schema([field.with_type(first.field(field.name).type) for field in _layout(first.schema, layout)])
     schema = with_provenance(schema, spec.schema_id, provenance)
     keys = []
     with atomic_write(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
             for part in chain([first], parts):
-                _check_columns(part, spec, path)
+                _check_columns(part, layout, path)
                 checked = pa.Table.from_arrays(part.columns, schema=schema)
-                keys.append(checked.select(spec.key))
+                keys.append(checked.select(layout.key))
                 writer.write_table(checked)
-        _check_key(pa.concat_tables(keys), spec, path)
+        _check_key(pa.concat_tables(keys), layout, path)
 
 
 def read_table(path: Path, spec: TableSpec) -> pa.Table:

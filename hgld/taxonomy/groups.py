@@ -30,6 +30,8 @@ _LEVELS = ("group", "root")
 _FURTHER_COLUMNS = ("items", "guideline", "key", "merged")
 #: Columns of the table ``hierarchy`` that are no levels.
 _RESERVED = frozenset(("split", "id", "page", "label", "groups", "label_source", "landmark_id", "category", "entity"))
+#: Names that a level cannot have.
+NO_LEVELS = (*_FURTHER_COLUMNS, *sorted(_RESERVED))
 _VOCABULARY_COLUMNS = ("term", "group", "items")
 
 

@@ -73,7 +73,7 @@ def test_examples(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
     page = read_page(PAGES[name])
     write = request.config.getoption("--write-outputs", default=False)
     shared = request.getfixturevalue("shared") if set(page.worlds) & set(SHARED_WORLDS) else None
-    if {"wikimedia", "washington"} & set(page.worlds):
+    if {"wikimedia", "washington", "birds"} & set(page.worlds):
         request.getfixturevalue("replica")  # which makes the servers importable
     folder, state, pictures = (tmp_path / part for part in ("hgld", "state", "pictures"))
     for path in (folder, state, pictures):

@@ -5,6 +5,8 @@
   Washington's landmarks. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
 * `washington`: the same; the list of these landmarks and the decisions on their labels, where a clone of hgld has
   them; and their photographs in `data/washington`, as `hgld fetch gldv2 --ids washington` leaves them.
+* `birds`: a replica of Commons and Wikidata that knows 328 species of birds, and their list in `birds.csv`.
+* `products`: product labels in `products.csv` and a tree of them in `tree.csv`.
 * `grocery`: the repository of the Grocery Store dataset, which `git clone` gets by its address.
 * `clone`: a clone of hgld, and an environment of its own in which nothing but pip is installed. Pages of this world
   show all that is run.
@@ -37,7 +39,7 @@ from tests.examples.changing_wikimedia import serve_changing_wikimedia
 
 _CHECKOUT = Path(__file__).parents[2]
 #: Worlds that are made from the shared folder of real data.
-SHARED_WORLDS = ("wikimedia", "washington", "grocery")
+SHARED_WORLDS = ("wikimedia", "washington", "birds", "products", "grocery")
 WORLDS = ("empty", "sample", "browser", "clone", *SHARED_WORLDS)
 
 
@@ -146,6 +148,23 @@ def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
 
 
 @contextmanager
+def _open_birds(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
+    from wikimedia_replica import ReplicaServer  # type: ignore[import-not-found, unused-ignore]
+
+    shutil.copyfile(shared / "other_domains/birds/list.csv", folder / "birds.csv")
+    with ReplicaServer(shared / "wikimedia_replica/worlds/birds.json.gz") as server:
+        url = server.base_url
+        yield {"HGLD_COMMONS_URL": f"{url}/commons", "HGLD_WIKIDATA_URL": f"{url}/wikidata"}
+
+
+@contextmanager
+def _open_products(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
+    for name in ("products.csv", "tree.csv"):
+        shutil.copyfile(shared / "other_domains/plain" / name, folder / name)
+    yield {}
+
+
+@contextmanager
 def _open_grocery(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
     repository = folder.parent / "GroceryStoreDataset"
     dataset = repository / "dataset"
@@ -171,5 +190,7 @@ def _open_grocery(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
 _OPEN: dict[str, Callable[[Path, Path], AbstractContextManager[Mapping[str, str]]]] = {
     "wikimedia": _open_wikimedia,
     "washington": _open_washington,
+    "birds": _open_birds,
+    "products": _open_products,
     "grocery": _open_grocery,
 }

@@ -20,6 +20,7 @@ from hgld.tables import (
     Provenance,
     column_values,
     input_digests,
+    is_neutral,
     is_up_to_date,
     read_provenance,
     read_table,
@@ -125,6 +126,23 @@ def test_values_that_code_may_write_are_those_that_schemas_explain() -> None:
             explained.add(frozenset(values_of(field)).union(*map(values_of, neutral)))
     explained.discard(frozenset())
     assert types == explained
+
+
+def test_tables_of_other_lists_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "clean.parquet"
+    ids = pa.array(["a", "b"])
+    schema = CLEAN.schema.set(CLEAN.schema.get_field_index("landmark_id"), pa.field("landmark_id", pa.string()))
+    rows = [
+        [split, name, None, "portrait", "Q134307"] for split, name in zip(("x", "y"), ids.to_pylist(), strict=True)
+    ]
+    batches = [pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True))], schema) for row in rows]
+    write_table(path, CLEAN, iter(batches), MADE, neutral=True)
+    assert is_neutral(path)
+    assert pq.read_table(path).column_names == ["split", "id", "page", "label", "class_item"]
+    table = read_table(path, CLEAN)
+    assert (table.column_names, table["landmark_id"].to_pylist()) == (CLEAN.schema.names, ["a", "b"])
+    with pytest.raises(InputError, match="keys are repeated, first split x, id a"):
+        write_table(path, CLEAN, iter(batches[:1] * 2), MADE, neutral=True)
 
 
 def test_invalid_tables_are_not_read(tmp_path: Path) -> None:

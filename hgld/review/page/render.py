@@ -41,7 +41,7 @@ from hgld.version import __version__
 #: Orders as the annotator reads them.
 ORDER_TITLES: dict[Order, str] = {
     "table": "as in the clusters",
-    "landmarks": "most landmarks first",
+    "landmarks": "most frequent first",
     "uncertain": "least certain first",
     "settling": "what settles most first",
 }
@@ -61,11 +61,15 @@ _VERSION_FIELDS = ("label", "focus", "since")
 
 @dataclass(frozen=True)
 class References:
-    """Sources of what the page shows of a label besides its row; the guideline for annotators is in Markdown."""
+    """Sources of what the page shows of a label besides its row; the guideline for annotators is in Markdown.
+
+    ``nouns`` are the words for one and for several of the things that have labels.
+    """
 
     facts: FactBook
     guideline: Path | None = None
     photographs: LabelPhotographs | None = None
+    nouns: tuple[str, str] = ("landmark", "landmarks")
 
 
 class PageRenderer:
@@ -77,6 +81,7 @@ class PageRenderer:
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
         self._environment = page_templates("review")
+        self._environment.globals["noun"] = lambda number=2: references.nouns[number != 1]
         self._macros: dict[str, Any] = {
             name: macro
             for template in ("parts", "lists", "photographs")

@@ -114,7 +114,7 @@ const ACTIONS = {
   },
 
   landmarks: {
-    section: "Page", keys: ["l"], about: "all landmarks of the label",
+    section: "Page", keys: ["l"], about: "all that have the label",
     run: () => $("aside:not(.outdated) #card a[data-dialog]")?.click(),
   },
   guideline: { section: "Page", keys: ["i"], about: "the guideline", run: () => $(".bar a[data-dialog]")?.click() },

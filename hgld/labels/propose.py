@@ -1,0 +1,270 @@
+"""Propose a taxonomy for labels that have none, from their superclasses on Wikidata and the meaning of their names.
+
+Groups are labels merged step by step, those with the highest mean cosine first (average linkage). Roots are groups
+merged by their mean vectors (Ward's linkage, which makes parts of similar size). The vector of a label has two parts:
+the classes above it, each weighted by the information in it (the logarithm of how few labels are below it), and its
+text embedding or, without embeddings, its clusters. ``benchmarks/proposals.py`` compares drafts with trees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld import tables
+from hgld.compute.threads import one_thread
+from hgld.errors import ConfigurationError, InputError, counted
+from hgld.labels.class_graph import ancestors, read_class_labels, read_superclasses
+from hgld.labels.embed import embedding_matrix
+from hgld.taxonomy.groups import Group, write_taxonomy
+
+#: Share of the classes in the similarity of labels that have classes.
+_CLASS_SHARE = 0.75
+#: A class names a group if the harmonic mean of precision and recall is above this.
+_MIN_AGREEMENT = 0.5
+_LABELS_PER_NAME, _LABELS_PER_GUIDELINE = 2, 8
+
+
+@dataclass(frozen=True)
+class ProposeConfig:
+    """Settings of a proposal.
+
+    Args:
+        groups: Number of groups. Default: that of the sub-clusters.
+        roots: Number of roots. Default: that of the clusters.
+    """
+
+    groups: int | None = None
+    roots: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, number in vars(self).items():
+            if number is not None and number < 1:
+                raise ConfigurationError(f"`{name}` is {number}; expected 1 or more")
+
+
+@dataclass(frozen=True)
+class ProposalSummary:
+    """Numbers of labels, of groups, of those named by a class, and of roots."""
+
+    labels: int
+    groups: int
+    by_class: int
+    roots: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels to group.
+
+    Args:
+        ids: Label ids; those that are items of classes have superclasses.
+        texts: Label of each.
+        counts: int64, shape (n,); number of entities of each label.
+        clusters: Numbers of its cluster and sub-cluster.
+        vectors: float64, shape (n, dimension); unit vectors.
+        superclasses: Direct superclasses of classes.
+        class_names: Labels of classes.
+    """
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    counts: NDArray[np.int64]
+    clusters: Sequence[tuple[int, int]]
+    vectors: NDArray[np.float64]
+    superclasses: Mapping[str, Sequence[str]]
+    class_names: Mapping[str, str]
+
+
+def propose_taxonomy(
+    clusters: Path,
+    out: Path,
+    config: ProposeConfig | None = None,
+    *,
+    embeddings: Path | None = None,
+    classes: Sequence[Path] | None = None,
+) -> ProposalSummary:
+    """Write a draft of a taxonomy with groups and roots; the guideline of a group says what it was made of.
+
+    Takes O(labels^2) memory.
+
+    Args:
+        clusters: ``clusters`` table.
+        out: Taxonomy to write.
+        config: Numbers of groups and roots.
+        embeddings: ``label_embeddings`` table; that beside ``clusters`` by default, if it exists.
+        classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
+
+    Raises:
+        InputError: A table is invalid, or a label has no embedding.
+        ConfigurationError: There are fewer labels than groups.
+    """
+    labels = read_labels(clusters, embeddings, classes)
+    config = config or ProposeConfig()
+    n_groups = config.groups or len({*labels.clusters})
+    n_roots = config.roots or min(n_groups, len({cluster for cluster, _ in labels.clusters}))
+    for name, number, limit, parts in (
+        ("groups", n_groups, len(labels.ids), "labels"),
+        ("roots", n_roots, n_groups, "groups"),
+    ):
+        if number > limit:
+            raise ConfigurationError(f"{clusters}: `{name}` is {number}, but there are {limit:,} {parts}")
+    groups = [group for group, _ in propose_groups(labels, n_groups, n_roots)]
+    write_taxonomy(out, groups)
+    by_class = sum(bool(group.items) for group in groups)
+    return ProposalSummary(len(labels.ids), len(groups), by_class, len({group.root for group in groups}))
+
+
+def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequence[Path] | None = None) -> Labels:
+    """Read labels with all that is known about them, see :func:`propose_taxonomy`."""
+    table = tables.read_table(clusters, tables.CLUSTERS).sort_by([("label", "ascending"), ("label_id", "ascending")])
+    if not len(table):
+        raise InputError(f"{clusters}: no labels in it")
+    ids = table["label_id"].to_pylist()
+    pairs = list(zip(table["cluster"].to_pylist(), table["subcluster"].to_pylist(), strict=True))
+    beside = clusters.with_name("label_embeddings.parquet")
+    if embeddings is None and not beside.is_file():
+        # Labels of a sub-cluster are equal, and those of a cluster similar.
+        clusters_of = np.array(pairs)
+        same_cluster = np.equal.outer(clusters_of[:, 0], np.unique(clusters_of[:, 0]))
+        same_subcluster = (clusters_of[:, None] == np.unique(clusters_of, axis=0)).all(axis=2)
+        vectors = np.hstack([same_cluster, same_subcluster]) / np.sqrt(2)
+    else:
+        embedded = tables.read_table(embeddings or beside, tables.LABEL_EMBEDDINGS)
+        row_of = {label_id: row for row, label_id in enumerate(embedded["label_id"].to_pylist())}
+        if missing := [label_id for label_id in ids if label_id not in row_of]:
+            raise InputError(
+                f"{embeddings or beside}: no embedding of {counted(len(missing), 'label')} of {clusters}, such as "
+                f"{missing[0]}"
+            )
+        vectors = embedding_matrix(embedded).astype(np.float64)[[row_of[label_id] for label_id in ids]]
+    paths = sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes
+    return Labels(
+        ids=ids,
+        texts=table["label"].to_pylist(),
+        counts=table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy(),
+        clusters=pairs,
+        vectors=vectors,
+        superclasses=read_superclasses(paths),
+        class_names=read_class_labels(paths),
+    )
+
+
+def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Group, NDArray[np.int64]]]:
+    """Return groups with the rows of their labels; roots and groups with the most entities come first."""
+    senses = _Senses(labels)
+    with one_thread():
+        group = _cut(1 - senses.cosines, n_groups, "average")
+        means = np.equal.outer(np.arange(n_groups), group) / np.bincount(group)[:, None]
+        products = means @ senses.cosines @ means.T
+        lengths = np.sqrt(np.maximum(np.diag(products), 1e-12))
+        distances = np.sqrt(np.maximum(2 - 2 * products / np.outer(lengths, lengths), 0))
+        root = _cut(distances, n_roots, "ward")[group]
+    groups: list[tuple[Group, NDArray[np.int64]]] = []
+    names: set[str] = set()
+    root_names: set[str] = set()
+    linked: set[str] = set()
+    for root_rows in _largest_first(np.arange(len(group)), root, labels.counts):
+        root_name = _unique(senses.describe(root_rows), root_names)
+        for rows in _largest_first(root_rows, group[root_rows], labels.counts):
+            sense = senses.describe(rows)
+            items = (sense.item,) if sense.item and sense.item not in linked else ()
+            linked.update(items)
+            groups.append((Group(_unique(sense, names), root_name, sense.reason, items), rows))
+    return groups
+
+
+def _cut(distances: NDArray[np.float64], n_parts: int, linkage: str) -> NDArray[np.int64]:
+    """Divide rows by agglomerative clustering; return the part of each, from 0."""
+    from scipy.cluster import hierarchy
+    from scipy.spatial.distance import squareform
+
+    if len(distances) == 1:
+        return np.zeros(1, np.int64)
+    # Rounded: the order of summation depends on the row, and must not decide between equal distances.
+    merges = hierarchy.linkage(squareform(np.round(distances, 9), checks=False), linkage)
+    parts: NDArray[np.int64] = hierarchy.cut_tree(merges, [n_parts])[:, 0]
+    return parts
+
+
+def _largest_first(
+    rows: NDArray[np.int64], parts: NDArray[np.int64], counts: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """Return the rows of each part, that with the most entities first."""
+    members = [rows[parts == part] for part in np.unique(parts)]
+    return sorted(members, key=lambda part: (-counts[part].sum(), part[0]))
+
+
+@dataclass(frozen=True)
+class _Sense:
+    """What labels have in common: its name, what tells it from another one of that name, the class, and why."""
+
+    name: str
+    detail: str
+    item: str | None
+    reason: str
+
+
+def _unique(sense: _Sense, taken: set[str]) -> str:
+    """Return the name, with what tells it from those taken already, and enter it there."""
+    further = (f"{sense.name} ({detail})" for detail in chain([sense.detail], count(2)))
+    name = next(name for name in chain([sense.name], further) if name.casefold() not in taken)
+    taken.add(name.casefold())
+    return name
+
+
+class _Senses:
+    """How similar labels are, and what several have in common."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        superclasses = labels.superclasses
+        self._above = [
+            {item, *ancestors(item, superclasses)} if item in superclasses else set() for item in labels.ids
+        ]
+        self._totals = Counter(chain.from_iterable(self._above))
+        self._depths = {item: len(ancestors(item, superclasses)) for item in self._totals}
+        self.cosines = self._similarity()
+
+    def _similarity(self) -> NDArray[np.float64]:
+        from sklearn.preprocessing import MultiLabelBinarizer, normalize
+
+        by_text: NDArray[np.float64] = self._labels.vectors @ self._labels.vectors.T
+        if not self._totals:
+            return by_text
+        above = MultiLabelBinarizer(sparse_output=True).fit_transform(self._above)
+        information = np.log(sum(map(bool, self._above)) / above.sum(axis=0))
+        classes = normalize(above.multiply(information).tocsr())
+        by_class = (classes @ classes.T).toarray()
+        lengths = np.sqrt(_CLASS_SHARE * by_class.diagonal() + 1 - _CLASS_SHARE)
+        return np.asarray((_CLASS_SHARE * by_class + (1 - _CLASS_SHARE) * by_text) / np.outer(lengths, lengths))
+
+    def describe(self, rows: NDArray[np.int64]) -> _Sense:
+        """Find the class that labels share, if most of them and few others are below it, and typical labels."""
+        labels = self._labels
+        closeness = self.cosines[np.ix_(rows, rows)].mean(axis=1)
+        centrality = (closeness - closeness.min()).round(6)
+        order = np.lexsort((-labels.counts[rows], -np.log1p(labels.counts[rows]) * centrality))
+        texts = list(dict.fromkeys(labels.texts[row] for row in rows[order]))
+        inside = Counter(chain.from_iterable(self._above[row] for row in rows))
+        agreement = {item: 2 * inside[item] / (len(rows) + self._totals[item]) for item in inside}
+        # Of classes above the same labels, the most special one says most.
+        item = max(agreement, key=lambda item: (agreement[item], self._depths[item], item), default=None)
+        if item is None or agreement[item] <= _MIN_AGREEMENT or item not in labels.class_names:
+            (cluster, shared), *_ = Counter(labels.clusters[row][0] for row in rows).most_common(1)
+            name, detail, item = ", ".join(texts[:_LABELS_PER_NAME]), f"cluster {cluster}", None
+            place = f"of cluster {cluster}"
+        else:
+            name, detail, shared = labels.class_names[item], texts[0], inside[item]
+            place = f"below {name} ({item})"
+        n_labels = counted(len(rows), "label")
+        share = n_labels if shared == len(rows) else f"{shared} of {n_labels}"
+        entries = f"{labels.counts[rows].sum():,} {'entry' if labels.counts[rows].sum() == 1 else 'entries'}"
+        reason = f"{share} {place}, {entries}: {', '.join(texts[:_LABELS_PER_GUIDELINE])}"
+        return _Sense(name, detail, item, reason)
