@@ -112,7 +112,8 @@ def scrape(
     each.
 
     A list of other entities has any columns: --id names that of their ids, --item or --category their items or
-    categories.
+    categories, for example: hgld scrape birds.csv --id id --item item --split-column part --property P171 --parents
+    P171 -o scraped.parquet
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
     """

@@ -76,9 +76,10 @@ class ScrapeConfig:
         item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
         category: Column with categories on Commons instead: titles or addresses. Default: category, without items.
         split_column: Column with the split of each entity, instead of one for all.
-        property_id: Property whose values are looked up, for a list with ``id``.
+        property_id: Property whose values, which are items, are looked up for a list with ``id``.
         parents: Property of the superclasses of these values, such as P171 for taxa.
-        languages: Languages of labels, separated by commas, the preferred one first.
+        languages: Languages of labels, separated by commas: the first one that has a label counts, else the one to
+            which Wikidata falls back.
     """
 
     split: str | None = None

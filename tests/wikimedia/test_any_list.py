@@ -21,7 +21,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
 from hgld.wikimedia.plausibility import UnlikelyStatusError
 from hgld.wikimedia.scrape_files import ListColumns, read_list
-from hgld.wikimedia.scraper import ScrapeConfig, SnapshotChanges, journal_path, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, SnapshotChanges, journal_path, scrape_dump, scrape_file
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id
 
@@ -180,6 +180,22 @@ def test_invalid_rows_of_parquet_are_numbered(tmp_path: Path) -> None:
 def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ScrapeConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("header", "settings"),
+    [("id,item", {}), ("id,category", {"property_id": "P136"}), ("id,category", {"languages": "de"})],
+)
+def test_dump_says_what_it_does_not_hold(tmp_path: Path, header: str, settings: dict[str, str]) -> None:
+    path = write_list(tmp_path / "list.csv", header.split(","), [(1, "Q1")])
+    with pytest.raises(ConfigurationError, match="use `source` api for items, other properties and languages"):
+        scrape_dump(path, tmp_path / "out.parquet", tmp_path, ScrapeConfig("a", id="id", **settings))  # type: ignore[arg-type]
+
+
+def test_list_without_a_column_of_items_or_categories(tmp_path: Path) -> None:
+    path = write_list(tmp_path / "list.csv", ["id", "title"], [(1, "Q1")])
+    with pytest.raises(InputError, match="no column item and no column category; found id, title"):
+        ScrapeConfig("a", id="id").for_list(path)
 
 
 # -- Paintings ---------------------------------------------------------------------------------------------------
