@@ -241,7 +241,8 @@ def _scraped_text(facts: ReleaseFacts) -> str:
         days = [time.date().isoformat() for time in pc.min_max(rows["fetched_at"]).as_py().values() if time]
         days_text = " to ".join(dict.fromkeys(days))
         parts.append(f"{len(rows):,} {facts.words['entities']}, {days_text}: {', '.join(places)}.")
-    names = in_words(dict.fromkeys(properties)) if properties else '"instance of" (P31)'
+    unnamed = "Wikidata" if facts.is_neutral else '"instance of" (P31)'
+    names = in_words(dict.fromkeys(properties)) if properties else unnamed
     return " ".join([f"Values of {names} were read.", *parts])
 
 

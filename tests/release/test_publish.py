@@ -37,7 +37,7 @@ from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child, run_script
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
-from tests.release.conftest import FACTS
+from tests.release.conftest import FACTS, load_with_datasets
 
 # The parser under mlcroissant, and pandas under its reader.
 pytestmark = [
@@ -269,18 +269,7 @@ def test_suprank_code_can_read_its_label_files(released: Path) -> None:
 
 @pytest.mark.slow
 def test_hugging_face_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
-    # In a separate process, as the library reads the offline setting when it is imported.
-    script = (
-        "import json, os, sys\n"
-        "os.environ |= {'HF_HUB_OFFLINE': '1', 'HF_HOME': sys.argv[2]}\n"
-        "from datasets import load_dataset\n"
-        "dataset = load_dataset(sys.argv[1])\n"
-        "print(json.dumps({split: dataset[split].to_list() for split in dataset}))"
-    )
-    run = [sys.executable, "-c", script, str(released), str(tmp_path / "cache")]
-    result = run_child(run)
-    assert "Ignoring" not in result.stderr, "the card's header is valid"
-    splits = json.loads(result.stdout)
+    splits = load_with_datasets(released, tmp_path / "cache")
     assert list(splits) == ["train", "index"]
     for split, rows in splits.items():
         assert rows == pq.read_table(released / "data" / f"{split}.parquet").to_pylist()
