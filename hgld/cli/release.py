@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,11 @@ def release(
     facts: Annotated[
         Path | None, option("YAML file of what hgld cannot know.", default="release.yaml beside HIERARCHY")
     ] = None,
-    init: Annotated[bool, flag("--init", "Write that file, with questions to answer, and stop.")] = False,
+    init: Annotated[bool, flag("--init", "Ask for the facts, write that file, and stop.")] = False,
+    yes: Annotated[bool, flag("--yes", "With --init, take the suggested answers without asking.")] = False,
+    with_scraped: Annotated[
+        bool, flag("--with-scraped", "Publish the tables of scraped values and of removed rows, too.")
+    ] = False,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     force: Annotated[
@@ -33,24 +38,35 @@ def release(
     The same hierarchy, tables beside it and facts give the same bytes. An existing folder is replaced only if hgld
     release wrote everything in it.
 
+    --init asks for the facts, or reads an answer per line where no one types; what is then left, the suggestions
+    answer. The datasheet's further questions are in the file that it writes.
+
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
     """
     from hgld.io.settings import read_settings
     from hgld.release.publish import write_release
-    from hgld.release.settings import ReleaseSettings, write_questions
+    from hgld.release.settings import ReleaseSettings, suggested, write_questions
 
     facts = facts or hierarchy.with_name("release.yaml")
     if init:
-        write_questions(hierarchy, facts)
+        write_questions(hierarchy, facts, suggested if yes else ask)
         typer.echo(facts)
         return
     if out is None:
         raise ConfigurationError("name the folder to write with `out`, or `init` to write the questions")
     if not facts.exists():
         raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
-    settings = read_settings(ReleaseSettings, facts)
+    settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
     summary = write_release(hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, force=force)
     print_summary(out, summary, format_release)
+
+
+def ask(question: str, suggestion: str) -> str:
+    """Ask on the terminal, or take the next line of what is piped; without one, return the suggestion."""
+    if sys.stdin.isatty():
+        answer: str = typer.prompt(question, default=suggestion, show_default=bool(suggestion), err=True)
+        return answer
+    return sys.stdin.readline().strip() or suggestion
 
 
 def format_release(summary: ReleaseSummary) -> str:
@@ -58,4 +74,4 @@ def format_release(summary: ReleaseSummary) -> str:
     splits = ", ".join(f"{split} {count:,}" for split, count in summary.landmarks.items())
     unchecked = "Croissant not checked (pip install '.[croissant]' in a clone of hgld)"
     croissant = "valid Croissant" if summary.validated else unchecked
-    return f"{splits} landmarks in {summary.groups:,} groups; {summary.files} files, {croissant}"
+    return f"{splits} {summary.entities} in {summary.groups:,} groups; {summary.files} files, {croissant}"

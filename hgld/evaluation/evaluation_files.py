@@ -21,6 +21,7 @@ from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
 from hgld.gldv2.recognition import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.io.markdown import in_words
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import Embeddings, read_embeddings
 
@@ -149,18 +150,13 @@ class EvaluationProtocol:
         problems = []
         if missing:
             descriptions = {name: f" ({description})" for name, description in self.descriptions.items()}
-            problems.append(f"needs {_listed([f'`{name}`' + descriptions.get(name, '') for name in missing])}")
+            problems.append(f"needs {in_words(f'`{name}`' + descriptions.get(name, '') for name in missing)}")
         if unexpected:
-            problems.append(f"does not use {_listed([f'`{name}`' for name in unexpected])}")
+            problems.append(f"does not use {in_words(f'`{name}`' for name in unexpected)}")
         if problems:
             raise ConfigurationError(f"the protocol {self.name} {' and '.join(problems)}")
         if config.metrics is not None and self.metrics_require is not None and self.metrics_require not in given:
             raise ConfigurationError(f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`")
-
-
-def _listed(names: list[str]) -> str:
-    """Join names with commas and "and"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,8 @@ def _load_folder(folder: Path, split: str | None) -> Hierarchy:
     built = folder / "hierarchy.parquet"
     if built.is_file():
         return _load_parquet([built])
-    release = [folder / "data" / f"{name}.parquet" for name in SPLITS]
-    if existing := [path for path in release if path.is_file()]:
-        return _load_parquet(existing)
+    if released := sorted(folder.glob("data/*.parquet")):
+        return _load_parquet(released)
     names = OFFICIAL_FILES.values()
     if existing := [folder / name for name in names if (folder / name).is_file()]:
         return _load_official(existing, split)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numeric: int = 0) -> str:
@@ -16,3 +16,13 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numer
     alignment = ["---"] * (len(header) - n_numeric) + ["--:"] * n_numeric
     cells = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, alignment, *cells])
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Return names as in a sentence.
+
+    >>> in_words(["genus", "family", "order"])
+    'genus, family and order'
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

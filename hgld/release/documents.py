@@ -1,236 +1,150 @@
-"""The documents of a release: dataset card, datasheet and licence from templates, and Croissant metadata.
-
-They say who decided on the groups, as far as decisions and provenance record it. Names of annotators are taken at
-their word, except :data:`hgld.taxonomy.decisions.NOT_PEOPLE`. A person who accepts a suggestion on the review page
-has decided.
-"""
+"""The documents of a release for people: dataset card, datasheet and licence, from templates."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml
 
 from hgld import tables
-from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables
 from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
-from hgld.io.files import sha256_of
-from hgld.io.markdown import markdown_table
-from hgld.release.settings import ReleaseSettings
-from hgld.tables import HIERARCHY, Provenance
+from hgld.io.markdown import in_words, markdown_table
+from hgld.release.facts import CLASSES, ReleaseFacts, annotations_creators, citation, template
+from hgld.tables import Provenance
 from hgld.tables.column_values import SCRAPE_SOURCE_MEANINGS
-from hgld.tables.schemas import meaning_of
 from hgld.taxonomy.decisions import DECISIONS, Decision
-from hgld.taxonomy.label_identity import normalise_label
 
-#: Description of each column of the table ``hierarchy``.
-COLUMN_DESCRIPTIONS = {column.name: meaning_of(column) for column in (*HIERARCHY.schema, *HIERARCHY.optional)}
-_TYPES = {pa.string(): "sc:Text", pa.int64(): "sc:Integer"}
-CROISSANT = "croissant.json"
-_FORMATS = {
-    ".parquet": "application/x-parquet",
-    ".csv": "text/csv",
-    ".md": "text/markdown",
-    "": "text/plain",
-}
-_TEMPLATES = Path(__file__).parents[1] / "templates" / "release"
 #: Size categories of the Hugging Face hub with the smallest number of rows of each, largest first.
 _SIZES = ((10**6, "1M<n<10M"), (10**5, "100K<n<1M"), (10**4, "10K<n<100K"), (10**3, "1K<n<10K"), (0, "n<1K"))
 _EXAMPLES = 3
+#: Largest number of groups in the table of groups, and of roots in a sentence.
+_LISTED, _NAMED = 500, 5
+_NOT_STATED = "Not stated."
+_COMMONS = "commons.wikimedia.org"
 #: Statement on annotators where there were none.
 NOBODY = "No annotator has reviewed the labels."
-#: Answer to the question for raw data, by whether the release has it.
-_RAW = {
-    True: "Yes: `raw/` has the scraped values of all landmarks, and the landmarks that were removed.",
-    False: "The label of every landmark is in the column `supercategory`, every decision in `decisions.csv`.",
-}
-
-EXPERT, MACHINE = "expert-generated", "machine-generated"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """One origin of groups.
-
-    Args:
-        name: Name in a few words.
-        description: Explanation in a sentence, for the documents of a release.
-        creator: Term for ``annotations_creators`` in dataset cards of the Hugging Face hub; its vocabulary is
-            ``utils/resources/creators.json`` in the package ``datasets``.
-    """
-
-    name: str
-    description: str
-    creator: str
-
-
-#: From the most to the least reliable.
-ORIGINS = (
-    Origin("several annotators", "Two or more people gave the landmark's label the same group.", EXPERT),
-    Origin("one annotator", "One person decided on the label, or two disagreed and one opinion was taken.", EXPERT),
-    Origin("draft", "A draft decision on the label that no annotator has reviewed.", MACHINE),
-    Origin("photographs", "What the landmark's photographs resemble most; no label of it leads to a group.", MACHINE),
-)
-_SEVERAL, _ONE, _DRAFT, _PHOTOGRAPHS = ORIGINS
-#: Columns of the table ``hierarchy`` on which the origin depends.
-_DECIDING = ("supercategory", "hierarchical_label", "label_source")
-
-
-@dataclass(frozen=True)
-class ReleaseFacts:
-    """The data that the documents of a release describe.
-
-    Args:
-        settings: What the publisher says of the dataset.
-        hierarchy: The table ``hierarchy``, all splits.
-        decisions: Decisions that the hierarchy was built with, with the names of their groups.
-        provenance: Provenance of the hierarchy.
-        sources: Tables that it was made from, as far as they were found.
-        files: Description of each file of the release, by path.
-    """
-
-    settings: ReleaseSettings
-    hierarchy: pa.Table
-    decisions: Sequence[Decision]
-    provenance: Provenance
-    sources: InputTables
-    files: Mapping[str, str]
-
-    @property
-    def date(self) -> str:
-        """Date of publication, YYYY-MM-DD."""
-        return (self.settings.date or max(row.decided_at for row in self.decisions).date()).isoformat()
-
-    @property
-    def annotators(self) -> list[str]:
-        """Names of all people who took decisions, sorted."""
-        return sorted({name for row in self.decisions for name in row.people})
-
-    @cached_property
-    def origins(self) -> dict[Origin, int]:
-        """Number of landmarks by origin of their group."""
-        return count_origins(self.hierarchy, self.decisions)
-
-    @property
-    def splits(self) -> list[str]:
-        """The splits with rows, train first."""
-        return sorted(set(self.hierarchy["split"].to_pylist()), reverse=True)
-
-
-def decision_origin(decision: Decision) -> Origin:
-    """Return the origin of the group that a decision gives to its label."""
-    n_people = len(decision.people)
-    return _SEVERAL if n_people > 1 else _ONE if n_people else _DRAFT
-
-
-def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Origin, int]:
-    """Return the number of landmarks of each origin that occurs, in the order of :data:`ORIGINS`.
-
-    The table does not hold the ids of labels. Where decisions of different origins fit a landmark's label and group,
-    the least reliable one counts; where none fits, because the label was renamed since, that of all decisions for the
-    group.
-
-    Args:
-        hierarchy: The table ``hierarchy``.
-        decisions: Decisions that it was built with, with the names of their groups.
-    """
-    by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
-    by_group: defaultdict[str, list[Origin]] = defaultdict(list)
-    for row in decisions:
-        if row.decision == "group" and row.group is not None:
-            by_label[normalise_label(row.label), row.group].append(decision_origin(row))
-            by_group[row.group].append(decision_origin(row))
-    names = [name for name in _DECIDING if name in hierarchy.column_names]
-    counts: Counter[Origin] = Counter()
-    for row in hierarchy.group_by(names).aggregate([([], "count_all")]).to_pylist():
-        label, group = row["supercategory"], row["hierarchical_label"]
-        if row.get("label_source") == "photographs":
-            origin = _PHOTOGRAPHS
-        else:
-            fitting = by_label.get((normalise_label(label), group)) or by_group.get(group) or [_DRAFT]
-            origin = max(fitting, key=ORIGINS.index)
-        counts[origin] += row["count_all"]
-    return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
-
-
-def annotations_creators(origins: Iterable[Origin]) -> list[str]:
-    """Return the terms of the Hugging Face hub for some origins."""
-    return sorted({origin.creator for origin in origins})
-
-
-def citation(settings: ReleaseSettings) -> str:
-    """Return the BibTeX entries that the publisher names and that of the procedure."""
-    return "\n\n".join(filter(None, (settings.citation, _template("citation.bib").rstrip())))
 
 
 def write_documents(folder: Path, facts: ReleaseFacts) -> None:
     """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder."""
     values = _placeholders(facts)
     for name in ("README.md", "datasheet.md", "LICENSE"):
-        text = Template(_template(name)).substitute(values)
+        text = Template(template(name)).substitute(values)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
-    counts = hierarchy_stats(Hierarchy.from_arrow(facts.hierarchy))
+    counts = hierarchy_stats(facts.tree)
     imbalance = counts.imbalance["landmarks"]
     n = len(facts.hierarchy)
-    columns = facts.hierarchy.schema
-    settings = facts.settings
+    settings, group_level, roots = facts.settings, facts.tree.group_level, _roots(facts)
     return {
-        **settings.model_dump(),
+        **{name: value or _NOT_STATED for name, value in settings.model_dump().items()},
+        **facts.words,
         "creators": ", ".join(settings.creators),
         "keywords": "\n".join(f"- {json.dumps(word, ensure_ascii=False)}" for word in settings.keywords),
+        "source": settings.source or "The source of the list is not stated.",
+        "images": settings.images or "It is not stated where to get them.",
         "name_quoted": json.dumps(settings.name, ensure_ascii=False),
         "hub_licence": settings.licence.lower(),
         "licence_url": settings.licence_url,
         "date": facts.date,
         "examples": ", ".join(group.group for group in counts.groups[:_EXAMPLES]),
-        "roots": " or ".join(_roots(counts)),
+        "roots": " or ".join(roots if len(roots) <= _NAMED else [*roots[:_EXAMPLES], "..."]),
         "size_category": next(name for least, name in _SIZES if n >= least),
-        "data_files": "\n".join(f"  - split: {split}\n    path: data/{split}.parquet" for split in facts.splits),
-        "features": "\n".join(f"  - name: {column.name}\n    {_feature(column.type)}" for column in columns),
-        "first_split": facts.splits[0],
-        "split_list": " and ".join(facts.splits),
-        "counts": _counts_table(counts),
+        "data_files": "\n".join(
+            f"  - split: {_yaml_name(split)}\n    path: data/{split}.parquet" for split in facts.splits.values()
+        ),
+        "features": "\n".join(
+            f"  - name: {_yaml_name(column.name)}\n    {_feature(column.type)}" for column in facts.columns
+        ),
+        "first_split": next(iter(facts.splits.values())),
+        "split_list": in_words(facts.splits),
+        "counts": _counts_table(facts, counts),
         "largest": imbalance.largest,
         "largest_share": f"{imbalance.largest_share:.1%}",
         "effective_groups": f"{imbalance.effective_groups:.1f}",
         "gini": f"{imbalance.gini:.2f}",
         "n_groups": str(len(counts.groups)),
-        "columns": _descriptions({column.name: COLUMN_DESCRIPTIONS[column.name] for column in columns}, "column"),
+        "group_level": group_level,
+        "group_sql": json.dumps(group_level) if facts.is_neutral else group_level,
+        "columns": _descriptions(facts.column_descriptions, "column"),
         "files": _descriptions(facts.files, "file"),
+        "listed": f"The {_LISTED} largest ones:\n\n" if len(counts.groups) > _LISTED else "",
         "groups": _groups_table(facts, counts),
-        "annotations_creators": "\n".join(f"- {term}" for term in annotations_creators(facts.origins)),
-        "annotators_named": f"Decisions are those of {', '.join(facts.annotators)}." if facts.annotators else NOBODY,
-        "scraped": _scraped_text(facts.sources),
-        "cleaned": _cleaned_text(facts.sources),
+        "annotations_creators": "\n".join(f"- {term}" for term in annotations_creators(facts.origins) or ["other"]),
+        "annotators_named": _annotators_text(facts),
+        "scraped": _scraped_text(facts) or "Not recorded.",
+        "cleaned": _cleaned_text(facts),
         "decided": _decisions_text(facts.decisions),
-        "raw": _RAW[settings.raw],
-        **_completed_texts(facts),
-        "origins": _origins_table(facts.origins),
+        "steps": "\n".join(f"{number}. {step}" for number, step in enumerate(_steps(facts), 1)),
+        "completed_limitation": _completed_text(facts, _COMPLETED_LIMITATION),
         "provenance": "\n\n".join(map(_provenance_text, [*_provenances(facts.sources), facts.provenance])),
         "citation": citation(settings),
+        **_conditional_texts(facts),
     }
+
+
+def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
+    """Return the texts that depend on what there is to describe."""
+    words, url, origins = facts.words, facts.settings.url, _origins_table(facts)
+    decided = bool(facts.decisions)
+    of_wikidata = not facts.is_neutral or facts.sources.scraped or CLASSES in facts.origins
+    levels = in_words(f"`{name}`" for name in facts.tree.level_names[1:])
+    without_page = facts.hierarchy["category"].null_count if "category" in facts.hierarchy.column_names else 0
+    texts = {
+        "levels": f" The levels are {levels}." if facts.is_neutral else "",
+        "level_list": levels,
+        "missing": f"`page`, for {without_page:,} {words['entities']}" if without_page else "No values are missing",
+        "in_taxonomy": "; `taxonomy.csv` says what belongs to each" if decided else "",
+        "signed": " `decisions.csv` contains the names\nthat annotators entered for themselves." if decided else "",
+        "changeable": "`decisions.csv` or `taxonomy.csv`" if decided else "the labels or what is above them",
+        "origins": f"{origins}\n\n" if origins else "",
+        "origins_listed": f" The groups come from:\n\n{origins}" if origins else "",
+        "values_licence": " Values of Wikidata are under CC0." if of_wikidata else "",
+        "address": f"{url}, " if url else "",
+        "credited_at": f", {url}" if url else "",
+        "raw": (
+            f"Yes: `raw/` has the scraped values of all {words['entities']}, and the {words['entities']} that were "
+            "removed."
+            if facts.settings.raw
+            else f"The label of every {words['entity']} is in the column `{words['label']}`"
+            f"{', every decision in `decisions.csv`' if decided else ''}."
+        ),
+    }
+    if not decided:
+        texts["labelling"] = "What the settings below say."
+    if without_page == len(facts.hierarchy):
+        texts |= {"links": "", "contents": f"the labels of {words['entities']}"}
+    return texts
+
+
+def _yaml_name(name: str) -> str:
+    """Return the name of a split or a column in YAML, quoted where YAML could read it as something else."""
+    is_plain = re.fullmatch(r"\w[\w ]*", name) and yaml.safe_load(name) == name
+    return name if is_plain else json.dumps(name, ensure_ascii=False)
 
 
 def _descriptions(descriptions: Mapping[str, str], key: str) -> str:
     return markdown_table([key, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
 
 
-def _counts_table(counts: HierarchyStats) -> str:
-    roots = _roots(counts)
+def _counts_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
+    """Return the numbers of entities by split and root: a row per split, or per root where these may be many."""
+    roots = _roots(facts)
+    if facts.is_neutral:
+        return _counts_by_root(facts.tree, counts, roots)
     rows = [
         [split, f"{sum(by_root.values()):,}", *(f"{by_root[root]:,}" for root in roots)]
         for split, by_root in counts.landmarks.items()
@@ -241,56 +155,110 @@ def _counts_table(counts: HierarchyStats) -> str:
     )
 
 
-def _roots(counts: HierarchyStats) -> list[str]:
-    return sorted({group.root for group in counts.groups}, reverse=True)
+def _counts_by_root(tree: Hierarchy, counts: HierarchyStats, roots: Sequence[str]) -> str:
+    """Return the number of entities of each split, and of names at each level, below each root and in all."""
+    finer = tree.level_names[-2:0:-1]
+
+    def names_below(root: str | None) -> list[str]:
+        below = tree.labels if root is None else tree.labels[tree.labels[:, -1] == tree.code(root, 1)]
+        return [f"{len(np.unique(below[:, tree.column(level)])):,}" for level in finer]
+
+    splits = counts.landmarks.values()
+    rows = [["all", *(f"{sum(split.values()):,}" for split in splits), *names_below(None)]]
+    rows += [[root, *(f"{split[root]:,}" for split in splits), *names_below(root)] for root in roots[:_LISTED]]
+    header = [tree.root_level, *counts.landmarks, *finer]
+    return markdown_table(header, rows, n_numeric=len(header) - 1)
+
+
+def _roots(facts: ReleaseFacts) -> list[str]:
+    """Return the roots, those of landmarks in the order "natural, human-made", others with the largest first."""
+    names = facts.tree.counts(1)
+    return list(names) if facts.is_neutral else sorted(names, reverse=True)
 
 
 def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
-    """Return a table of all groups with their numbers of landmarks by split and their most frequent labels."""
+    """Return a table of groups with their numbers of landmarks by split and their most frequent labels."""
+    tree = facts.tree
     by_split: Counter[tuple[str, str]] = Counter()
     labels: dict[str, Counter[str]] = {}
-    columns = (facts.hierarchy[name].to_pylist() for name in ("split", "hierarchical_label"))
+    columns = (facts.hierarchy[name].to_pylist() for name in ("split", tree.group_level))
     for split, group in zip(*columns, strict=True):
         by_split[group, split] += 1
         labels.setdefault(group, Counter())
     labelled = without_completed(facts.hierarchy)
-    columns = (labelled[name].to_pylist() for name in ("hierarchical_label", "supercategory"))
+    columns = (labelled[name].to_pylist() for name in (tree.group_level, "supercategory"))
     for group, label in zip(*columns, strict=True):
         labels[group][label] += 1
     rows = []
-    for group in counts.groups:
+    for group in counts.groups[:_LISTED]:
         by_frequency = sorted(labels[group.group].items(), key=lambda item: (-item[1], item[0]))
         n_landmarks = [f"{by_split[group.group, split]:,}" for split in facts.splits]
         examples = ", ".join(label for label, _ in by_frequency[:_EXAMPLES])
-        rows.append([group.group, group.root, *n_landmarks, f"{len(by_frequency):,}", examples])
-    return markdown_table(["group", "root", *facts.splits, "labels", "most frequent labels"], rows)
+        above = tree.ancestors(group.group, tree.group_level) if facts.is_neutral else [group.root]
+        rows.append([group.group, *above, *n_landmarks, f"{len(by_frequency):,}", examples])
+    levels = tree.level_names[1:] if facts.is_neutral else ("group", "root")
+    return markdown_table([*levels, *facts.splits, "labels", "most frequent labels"], rows)
 
 
-def _scraped_text(sources: InputTables) -> str:
+def _steps(facts: ReleaseFacts) -> list[str]:
+    """Return what was done, step by step, as far as the tables prove it."""
+    words, scraped, cleaned = facts.words, _scraped_text(facts), _cleaned_text(facts)
+    steps = [f"Scrape. {scraped}"] if scraped else []
+    if cleaned or not facts.is_neutral:
+        steps.append(f"Clean. {words['An_entity']} has one relevant label. {cleaned}")
+    if facts.decisions:
+        decided = f"{_decisions_text(facts.decisions)} {_annotators_text(facts)}"
+        steps.append(f"Decide. Every label is assigned to a group, or dropped. {decided}")
+    elif CLASSES in facts.origins:
+        steps.append("Decide. Groups and levels are the classes above each label on Wikidata; no annotator decided.")
+    levels = facts.tree.level_names[1:] if facts.is_neutral else ("group", "root")
+    steps.append(f"Build. {', '.join((words['Entity'], 'label', *levels))}.")
+    if completed := _completed_text(facts, _COMPLETED_STEP):
+        steps.append(completed + ("" if facts.is_neutral else _COMPLETED_CSV))
+    return steps
+
+
+def _annotators_text(facts: ReleaseFacts) -> str:
+    return f"Decisions are those of {', '.join(facts.annotators)}." if facts.annotators else NOBODY
+
+
+def _scraped_text(facts: ReleaseFacts) -> str:
     """Say which values were read where and when, as far as the scraped tables record it."""
-    if not sources.scraped:
-        return "The tables of scraped values were not beside the hierarchy, so their source is not recorded."
+    if not facts.sources.scraped:
+        unknown = "The tables of scraped values were not beside the hierarchy, so their source is not recorded."
+        return "" if facts.is_neutral else unknown
     parts = []
-    for path in sources.scraped:
+    properties: list[str] = []
+    for path in facts.sources.scraped:
         rows = tables.read_table(path, tables.SCRAPED)
-        places = [SCRAPE_SOURCE_MEANINGS[name].rstrip(".") for name in sorted(set(rows["source"].to_pylist()))]
         parameters = tables.read_provenance(path).parameters
+        properties += [str(parameters["property"])] if "property" in parameters else []
+        places = [SCRAPE_SOURCE_MEANINGS[name].rstrip(".") for name in sorted(set(rows["source"].to_pylist()))]
         places += [f"`{address}`" for key, address in sorted(parameters.items()) if key.endswith("_url")]
+        if facts.is_neutral and not pc.any(pc.match_substring(rows["category"], _COMMONS)).as_py():
+            places = [text.replace("APIs of Wikidata and Wikimedia Commons", "API of Wikidata") for text in places]
+            places = [text for text in places if _COMMONS not in text]
         days = [time.date().isoformat() for time in pc.min_max(rows["fetched_at"]).as_py().values() if time]
-        parts.append(f"{len(rows):,} landmarks, {' to '.join(dict.fromkeys(days))}: {', '.join(places)}.")
-    return " ".join(['Values of "instance of" (P31) were read.', *parts])
+        days_text = " to ".join(dict.fromkeys(days))
+        parts.append(f"{len(rows):,} {facts.words['entities']}, {days_text}: {', '.join(places)}.")
+    unnamed = "Wikidata" if facts.is_neutral else '"instance of" (P31)'
+    names = in_words(dict.fromkeys(properties)) if properties else unnamed
+    return " ".join([f"Values of {names} were read.", *parts])
 
 
-def _cleaned_text(sources: InputTables) -> str:
+def _cleaned_text(facts: ReleaseFacts) -> str:
+    sources = facts.sources
     if sources.clean is None or sources.removed is None:
         return ""
     kept, removed = tables.read_table(sources.clean, tables.CLEAN), tables.read_table(sources.removed, tables.REMOVED)
     reasons = sorted(Counter(removed["reason"].to_pylist()).items())
     counts = ", ".join(f"{count:,} {reason}" for reason, count in [("kept", len(kept)), *reasons])
-    return f"Of {len(kept) + len(removed):,} landmarks: {counts}."
+    return f"Of {len(kept) + len(removed):,} {facts.words['entities']}: {counts}."
 
 
 def _decisions_text(decisions: Sequence[Decision]) -> str:
+    if not decisions:
+        return "Not recorded."
     n_decisions = Counter(row.decision for row in decisions)
     first, last = (pick(row.decided_at for row in decisions).date().isoformat() for pick in (min, max))
     counts = ", ".join(f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision])
@@ -298,31 +266,36 @@ def _decisions_text(decisions: Sequence[Decision]) -> str:
     return f"{len(decisions):,} labels were decided {days} ({counts})."
 
 
-def _completed_texts(facts: ReleaseFacts) -> dict[str, str]:
-    """Return the step and the limitation about landmarks with a group from photographs; empty if there are none."""
+#: What the card says of entities with a group from photographs; their number, share and lowest score are filled in.
+_COMPLETED_STEP = (
+    "Complete. {An_entity} whose labels lead to no group takes the one that its photographs resemble,"
+    "\n   if the probability that this is right, calibrated on labelled {entities}, is at least {above:.0%}."
+)
+_COMPLETED_CSV = "\n   The CSV files leave these landmarks out."
+_COMPLETED_LIMITATION = (
+    "\n- The groups of {n:,} {entities} ({share:.1%}; `label_source` is `photographs`) are predictions from\n"
+    "  photographs that nobody checked. The estimated probability that one is right is at least "
+    "{above:.0%}. Leave\n  these {entities} out where people must have decided all labels."
+)
+
+
+def _completed_text(facts: ReleaseFacts, text: str) -> str:
+    """Fill in a text about entities with a group from photographs; empty if there are none."""
     n = len(facts.hierarchy) - len(without_completed(facts.hierarchy))
     if not n:
-        return {"completed_step": "", "completed_limitation": ""}
+        return ""
     above = facts.provenance.parameters["completed_above"]
-    share = f"{n / len(facts.hierarchy):.1%}"
-    return {
-        "completed_step": (
-            "\n5. Complete. A landmark whose labels lead to no group takes the one that its photographs resemble,"
-            f"\n   if the probability that this is right, calibrated on labelled landmarks, is at least {above:.0%}."
-            "\n   The CSV files leave these landmarks out."
-        ),
-        "completed_limitation": (
-            f"\n- The groups of {n:,} landmarks ({share}; `label_source` is `photographs`) are predictions from\n"
-            "  photographs that nobody checked. The estimated probability that one is right is at least "
-            f"{above:.0%}. Leave\n  these landmarks out where people must have decided all labels."
-        ),
-    }
+    return text.format(**facts.words, n=n, share=n / len(facts.hierarchy), above=above)
 
 
-def _origins_table(origins: Mapping[Origin, int]) -> str:
-    """Return a table of the origins with their numbers of landmarks."""
-    rows = [[origin.name, origin.description, origin.creator, f"{n:,}"] for origin, n in origins.items()]
-    return markdown_table(["origin of the group", "meaning", "annotations", "landmarks"], rows, n_numeric=1)
+def _origins_table(facts: ReleaseFacts) -> str:
+    """Return a table of the origins with their numbers of entities; empty if they are not recorded."""
+    rows = [
+        [origin.name, origin.description.format(**facts.words), origin.creator, f"{n:,}"]
+        for origin, n in facts.origins.items()
+    ]
+    header = ["origin of the group", "meaning", "annotations", facts.words["entities"]]
+    return markdown_table(header, rows, n_numeric=1) if rows else ""
 
 
 def _provenances(sources: InputTables) -> list[Provenance]:
@@ -342,103 +315,3 @@ def _provenance_text(provenance: Provenance) -> str:
 def _feature(kind: pa.DataType) -> str:
     """Return the type of a column in the notation of the Hugging Face hub."""
     return f"list: {kind.value_type}" if pa.types.is_list(kind) else f"dtype: {kind}"
-
-
-def files_in(folder: Path) -> list[str]:
-    """Return the paths of all files of a folder, relative to it, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-
-
-def _template(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
-# Croissant
-
-
-def write_croissant(folder: Path, facts: ReleaseFacts) -> bool:
-    """Describe a release and its data files in Croissant 1.1, the vocabulary of MLCommons for datasets.
-
-    https://docs.mlcommons.org/croissant/docs/croissant-spec.html, and for the terms on annotation (``rai:``)
-    https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html
-
-    Returns:
-        Whether the file was validated, with mlcroissant if that is installed.
-
-    Raises:
-        InputError: The description is invalid.
-    """
-    text = json.dumps(_croissant_metadata(folder, facts), indent=2, ensure_ascii=False) + "\n"
-    (folder / CROISSANT).write_text(text, encoding="utf-8", newline="\n")
-    return _is_valid_croissant(folder / CROISSANT)
-
-
-def _croissant_metadata(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
-    settings, origins = facts.settings, facts.origins
-    return {
-        "@context": json.loads(_template("croissant_context.json")),
-        "@type": "sc:Dataset",
-        "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
-        "name": settings.name,
-        "description": settings.description,
-        "url": settings.url,
-        "version": settings.version,
-        "datePublished": facts.date,
-        "license": settings.licence_url,
-        "creator": [{"@type": "sc:Person", "name": creator} for creator in settings.creators],
-        **({"keywords": list(settings.keywords)} if settings.keywords else {}),
-        "citeAs": citation(settings),
-        "rai:dataAnnotationProtocol": " ".join(
-            f"{origin.name} ({n:,} landmarks): {origin.description}" for origin, n in origins.items()
-        ),
-        **({"rai:machineAnnotationTools": ["hgld"]} if MACHINE in annotations_creators(origins) else {}),
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": name,
-                "name": name,
-                "contentUrl": name,
-                "contentSize": f"{(folder / name).stat().st_size} B",
-                "encodingFormat": _FORMATS[Path(name).suffix],
-                "sha256": sha256_of(folder / name),
-            }
-            for name in files_in(folder)
-        ],
-        "recordSet": [_record_set(split, facts.hierarchy.schema) for split in facts.splits],
-    }
-
-
-def _is_valid_croissant(path: Path) -> bool:
-    """Return whether mlcroissant is installed; raise an :class:`InputError` if it finds the file invalid."""
-    try:
-        import mlcroissant
-    except ImportError:
-        return False
-    try:
-        mlcroissant.Dataset(jsonld=path)
-    except mlcroissant.ValidationError as error:
-        raise InputError(f"{path.name}: invalid Croissant: {error}") from error
-    return True
-
-
-def _record_set(split: str, columns: pa.Schema) -> dict[str, Any]:
-    fields = []
-    for column in columns:
-        is_list = pa.types.is_list(column.type)
-        field = {
-            "@type": "cr:Field",
-            "@id": f"{split}/{column.name}",
-            "name": column.name,
-            "description": COLUMN_DESCRIPTIONS[column.name],
-            "dataType": _TYPES[column.type.value_type if is_list else column.type],
-            "source": {"fileObject": {"@id": f"data/{split}.parquet"}, "extract": {"column": column.name}},
-        }
-        fields.append({**field, "repeated": True} if is_list else field)
-    return {
-        "@type": "cr:RecordSet",
-        "@id": split,
-        "name": split,
-        "description": f"The {split} landmarks, sorted by landmark_id.",
-        "key": [{"@id": f"{split}/split"}, {"@id": f"{split}/landmark_id"}],
-        "field": fields,
-    }

@@ -7,11 +7,10 @@ depends on when, where or by whom it was written.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
@@ -20,10 +19,10 @@ from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_inpu
 from hgld.hierarchy.official import without_completed, write_official
 from hgld.io.files import folder_draft, replace_folder, sha256_of
 from hgld.io.locks import exclusive_lock
-from hgld.release.documents import CROISSANT, ReleaseFacts, files_in, write_croissant, write_documents
+from hgld.release.croissant import files_in, write_croissant
+from hgld.release.documents import write_documents
+from hgld.release.facts import SUPRANK_FILE, ReleaseFacts
 from hgld.release.settings import ReleaseSettings
-from hgld.resources import annotation_file
-from hgld.tables import SPLITS
 from hgld.taxonomy.decisions import read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
@@ -45,12 +44,14 @@ class ReleaseSummary:
         groups: Number of groups.
         files: Number of files in the folder.
         validated: Whether mlcroissant is installed and accepted the Croissant file.
+        entities: What the landmarks are called.
     """
 
     landmarks: Mapping[str, int]
     groups: int
     files: int
     validated: bool
+    entities: str = "landmarks"
 
 
 def write_release(
@@ -85,26 +86,23 @@ def write_release(
             contains files that hgld did not write; or the raw values, which are to be published, are not beside the
             hierarchy.
     """
-    built_with = find_annotations(hierarchy)
-    decisions = decisions or built_with.get("decisions") or annotation_file("decisions/final.csv")
-    taxonomy = taxonomy or built_with.get("taxonomy") or find_taxonomy(None, decisions)
-    rows = tables.read_table(hierarchy, tables.HIERARCHY)
+    rows = tables.read_table(hierarchy, tables.HIERARCHY).replace_schema_metadata()
     provenance = tables.read_provenance(hierarchy)
-    decided = read_named_decisions(decisions, read_taxonomy(taxonomy))
-    _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
+    annotations = _annotations(hierarchy, provenance, decisions, taxonomy)
+    decided = []
+    if len(annotations) == 2:
+        decided = read_named_decisions(annotations["decisions"], read_taxonomy(annotations["taxonomy"]))
     sources = find_input_tables(hierarchy)
     raw = _raw_files(hierarchy, sources) if settings.raw else {}
+    facts = ReleaseFacts(settings, rows, decided, provenance, sources)
+    copies = {f"{role}.csv": path for role, path in annotations.items()} | raw
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:
         _require_replaceable(out, discard_edits=force)
-        splits = _write_data(draft, rows, provenance)
-        shutil.copyfile(decisions, draft / "decisions.csv")
-        shutil.copyfile(taxonomy, draft / "taxonomy.csv")
-        for name, (path, _) in raw.items():
+        _write_data(draft, facts)
+        for name, path in copies.items():
             (draft / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, draft / name)
-        files = _file_descriptions(splits) | {name: text for name, (_, text) in raw.items()}
-        facts = ReleaseFacts(settings, rows, decided, provenance, sources, files)
         validated = write_croissant(draft, facts)
         write_documents(draft, facts)
         checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
@@ -113,10 +111,11 @@ def write_release(
             return None
         replace_folder(draft, out)
     return ReleaseSummary(
-        landmarks={split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in splits},
-        groups=len(pc.unique(rows["hierarchical_label"])),
+        landmarks={split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in facts.splits},
+        groups=len(facts.tree.nodes[0]),
         files=len(files_in(out)),
         validated=validated,
+        entities=facts.words["entities"],
     )
 
 
@@ -140,67 +139,53 @@ def _require_replaceable(folder: Path, *, discard_edits: bool) -> None:
         )
 
 
-def _require_built_with(hierarchy: Path, provenance: tables.Provenance, **inputs: Path) -> None:
-    for name, path in inputs.items():
-        if sha256_of(path) not in provenance.inputs.values():
+def _annotations(
+    hierarchy: Path, built: tables.Provenance, decisions: Path | None, taxonomy: Path | None
+) -> dict[str, Path]:
+    """Return the files of decisions and groups, if the hierarchy was built with such; raise if they are others."""
+    beside = {"taxonomy": find_taxonomy(None, decisions)} if decisions else {}
+    given = {"decisions": decisions, "taxonomy": taxonomy}
+    found = {**beside, **find_annotations(hierarchy), **{role: path for role, path in given.items() if path}}
+    for role in (role for role, path in given.items() if path or role in built.inputs):
+        path = found.get(role)
+        if path is None:
+            raise InputError(f"{hierarchy}: the {role} that it was built with is not beside it; name it by `{role}`")
+        if sha256_of(path) not in built.inputs.values():
             raise InputError(
-                f"{hierarchy}: not built with the present content of {path}; set `{name}` to the file that it was "
+                f"{hierarchy}: not built with the present content of {path}; set `{role}` to the file that it was "
                 "built with, or build again"
             )
+    return {role: found[role] for role in given if role in found and role in built.inputs}
 
 
-def _write_data(draft: Path, rows: pa.Table, provenance: tables.Provenance) -> list[str]:
-    """Write the Parquet and CSV files; returns the splits that have rows.
+def _write_data(draft: Path, facts: ReleaseFacts) -> None:
+    """Write the Parquet files and, of landmarks, the CSV files.
 
     The files in ``suprank`` are for ``suprank/datasets/gldv2.py`` of https://github.com/elias-ramzi/SupRank (commit
     99041e8). It reads them beside GLDv2's own, with the columns ``landmark_id``, ``cluster`` (the group) and
     ``overall_cluster`` (the root), and skips images of landmarks without a row. Landmarks whose group comes from
     photographs are left out.
     """
-    splits = []
-    (draft / "suprank").mkdir()
-    for split in SPLITS:
-        part = rows.filter(pc.equal(rows["split"], split)).sort_by("landmark_id")
-        if len(part):
-            tables.write_table(draft / "data" / f"{split}.parquet", tables.HIERARCHY, part, provenance)
-            splits.append(split)
-        if len(labelled := without_completed(part)):
+    for split, name in facts.splits.items():
+        rows = facts.hierarchy.filter(pc.equal(facts.hierarchy["split"], split)).sort_by("landmark_id")
+        path = draft / "data" / f"{name}.parquet"
+        tables.write_table(path, tables.HIERARCHY, rows, facts.provenance, neutral=facts.is_neutral)
+        if not facts.is_neutral and len(labelled := without_completed(rows)):
             frame = labelled.select([*_SUPRANK_COLUMNS]).to_pandas().rename(columns=_SUPRANK_COLUMNS)
-            frame.to_csv(draft / _suprank_file(split), index=False, lineterminator="\n")
-    write_official(draft, rows)
-    return splits
+            (draft / SUPRANK_FILE).parent.mkdir(exist_ok=True)
+            frame.to_csv(draft / SUPRANK_FILE.format(split), index=False, lineterminator="\n")
+    if not facts.is_neutral:
+        write_official(draft, facts.hierarchy)
 
 
-def _suprank_file(split: str) -> str:
-    return f"suprank/{split}_label_to_subcategory_with_clusters.csv"
-
-
-def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, tuple[Path, str]]:
-    """Return the tables of scraped and of removed landmarks, with descriptions, by their paths in a release."""
+def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, Path]:
+    """Return the tables of scraped and of removed rows, by their paths in a release."""
     if not sources.scraped or sources.removed is None:
         raise InputError(
-            f"the setting raw is true, but {hierarchy.parent} lacks scraped or removed tables that {hierarchy} was "
-            "made from"
+            f"scraped values are to be published, but {hierarchy.parent} lacks scraped or removed tables that "
+            f"{hierarchy} was made from"
         )
-    described = dict.fromkeys(sources.scraped, 'scraped values of "instance of" (P31), with items and revisions')
-    described[sources.removed] = "landmarks that were removed, each with its values and the reason"
-    return {f"raw/{path.name}": (path, text) for path, text in described.items()}
-
-
-def _file_descriptions(splits: Sequence[str]) -> dict[str, str]:
-    """Return the description of each file, by path."""
-    texts = {
-        "data/{}.parquet": "the {} landmarks, sorted by landmark_id",
-        "{}_label_to_hierarchical.csv": "the {} landmarks as CSV, without those whose group comes from photographs",
-        _suprank_file("{}"): "the {} landmarks as the training code of the paper (elias-ramzi/SupRank) reads them",
-    }
-    return {name.format(split): text.format(split) for name, text in texts.items() for split in splits} | {
-        "decisions.csv": "the decision on each label, its annotator and its time",
-        "taxonomy.csv": "the groups, their roots and what belongs to each",
-        CROISSANT: "machine-readable description of this dataset (Croissant 1.1)",
-        "datasheet.md": "answers to the questions of Datasheets for Datasets",
-        "LICENSE": "licence",
-    }
+    return {f"raw/{path.name}": path for path in (*sources.scraped, sources.removed)}
 
 
 def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:

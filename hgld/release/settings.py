@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +17,10 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
+from hgld.hierarchy.checks import GROUP
 from hgld.io.columns import read_columns
 from hgld.io.files import atomic_write
+from hgld.io.markdown import in_words
 from hgld.io.settings import Settings, settings_help
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import read_named_decisions
@@ -25,6 +28,10 @@ from hgld.taxonomy.groups import read_taxonomy
 
 #: Answers for a release of GLDv2's landmarks.
 _GLDV2 = Path(__file__).parents[1] / "templates" / "release" / "gldv2.yaml"
+#: Questions whose answers are texts of any length.
+_TEXTS = (
+    "description", "source", "ids", "images", "purpose", "funding", "annotators", "ethics", "uses", "maintenance"
+)  # fmt: skip
 #: Longest line of the file of questions.
 _WIDTH = 100
 
@@ -46,6 +53,8 @@ class ReleaseSettings(Settings):
 
     Args:
         name: What is the dataset called?
+        entity: What is one thing of the list called, such as painting?
+        entities: What are several of them called? By default the same with an s.
         version: Which version is it? Three numbers such as 1.0.0.
         description: What does it hold, in a sentence or two?
         creators: Who made it? A list of people.
@@ -53,9 +62,9 @@ class ReleaseSettings(Settings):
         url: At which address is it published?
         date: On which day is it published? By default the day of the last decision.
         keywords: By which words should it be found? A list.
-        source: Where is the list of landmarks from, and under which licence?
-        ids: What does a landmark_id number, and in which other files does it stand?
-        images: How does one get photographs of the landmarks, and under which licences are they?
+        source: Where is the list from, and under which licence?
+        ids: What does an id mean, and in which other files does it stand?
+        images: How does one get images, and under which licences are they?
         purpose: For what purpose was the dataset made?
         funding: Who funded it?
         annotators: Who decided on the labels, how were they found, and how were they paid?
@@ -63,26 +72,28 @@ class ReleaseSettings(Settings):
         uses: What has it been used for?
         maintenance: Who maintains it, how are they reached, and will there be further versions?
         citation: What should its users cite, besides the paper on the procedure? BibTeX.
-        raw: Are the scraped values of all landmarks and the removed landmarks published, too? true or false.
+        raw: Are all scraped values and the removed rows published, too? true or false.
     """
 
     name: Annotated[_Answer, _matching(".*", "one line")]
+    entity: Annotated[_Answer, _matching(".*", "one line")] | None = None
+    entities: Annotated[_Answer, _matching(".*", "one line")] | None = None
     version: Annotated[str, _matching(r"\d+\.\d+\.\d+", "three numbers such as 1.0.0")] = "1.0.0"
     description: _Answer
     creators: Annotated[list[_Answer], Field(min_length=1)]
     licence: Annotated[str, _matching(r"[\w.+-]+", "an identifier of SPDX such as CC-BY-4.0")]
-    url: Annotated[str, _matching(r"https?://\S+", "an address that begins with https://")]
+    url: Annotated[str, _matching(r"https?://\S+", "an address that begins with https://")] | None = None
     date: datetime.date | None = None
     keywords: tuple[_Answer, ...] = ()
-    source: _Answer
+    source: _Answer | None = None
     ids: _Answer
-    images: _Answer
-    purpose: _Answer
-    funding: _Answer
-    annotators: _Answer
-    ethics: _Answer
-    uses: _Answer
-    maintenance: _Answer
+    images: _Answer | None = None
+    purpose: _Answer | None = None
+    funding: _Answer | None = None
+    annotators: _Answer | None = None
+    ethics: _Answer | None = None
+    uses: _Answer | None = None
+    maintenance: _Answer | None = None
     citation: _Answer | None = None
     raw: bool = False
 
@@ -97,21 +108,39 @@ class ReleaseSettings(Settings):
         return f"https://spdx.org/licenses/{self.licence}.html"
 
 
-def write_questions(hierarchy: Path, path: Path) -> None:
-    """Write the questions of ``release.yaml``, with the answers that follow from a hierarchy.
+#: Asks a question of which the second argument is the answer if nothing else is said, and returns the answer.
+Ask = Callable[[str, str], str]
+#: Questions that ``--init`` asks; those of the datasheet are in the file only.
+_ASKED = ("name", "entity", "entities", "version", "description", "creators", "licence", "ids", "images", "url")
+
+
+def suggested(_: str, suggestion: str) -> str:
+    """Answer any question as suggested."""
+    return suggestion
+
+
+def write_questions(hierarchy: Path, path: Path, ask: Ask = suggested) -> None:
+    """Write the questions of ``release.yaml``, with answers that follow from a hierarchy or are given.
 
     Args:
         hierarchy: Table from ``hgld build``.
         path: File to write.
+        ask: Asks the questions that every release has to answer. Default: the answers that follow are taken.
 
     Raises:
         InputError: The file exists, or the hierarchy cannot be read.
     """
     if path.exists():
         raise InputError(f"{path} exists; edit it, or move it away to begin anew")
-    answers = _known_answers(hierarchy)
-    lines = ["# Facts of the release. Answer every question, texts indented below their key; then run hgld release."]
-    for name, question in settings_help(ReleaseSettings).items():
+    answers, questions = _known_answers(hierarchy), settings_help(ReleaseSettings)
+    for name in _ASKED:
+        known = answers.get(name) or ""
+        if name == "entities":
+            known = "entities" if answers["entity"] == "entity" else f"{answers['entity']}s"
+        answer = ask(questions[name], ", ".join(known) if isinstance(known, list) else known)
+        answers[name] = [each.strip() for each in answer.split(",")] if name == "creators" else answer
+    lines = ["# Facts of the release. Answer what you can, texts indented below their key; then run hgld release."]
+    for name, question in questions.items():
         comment = textwrap.wrap(question, _WIDTH, break_on_hyphens=False)
         lines += ["", *(f"# {line}" for line in comment), *_entry(name, answers.get(name))]
     with atomic_write(path) as draft:
@@ -119,13 +148,29 @@ def write_questions(hierarchy: Path, path: Path) -> None:
 
 
 def _known_answers(hierarchy: Path) -> dict[str, Any]:
-    landmarks = tables.read_table(hierarchy, tables.HIERARCHY)
-    answers = yaml.safe_load(_GLDV2.read_text(encoding="utf-8")) if _is_gldv2(landmarks) else {}
+    rows = tables.read_table(hierarchy, tables.HIERARCHY)
+    levels = tables.level_columns(rows.column_names)
+    is_neutral = GROUP not in levels
+    names = in_words(levels) if is_neutral else "group and root"
+    kind = "whole number" if rows.schema.field("landmark_id").type == pa.int64() else "text"
+    answers: dict[str, Any] = {
+        "name": hierarchy.absolute().parent.name if hierarchy.stem == "hierarchy" else hierarchy.stem,
+        "entity": "entity" if is_neutral else "landmark",
+        "version": "1.0.0",
+        "description": f"{len(rows):,} labelled entries of a list, each with its {names}.",
+        "creators": ["unknown"],
+        "licence": "CC-BY-4.0",
+        "ids": f"The id of the list, a {kind}.",
+    }
+    if _is_gldv2(rows):
+        answers |= yaml.safe_load(_GLDV2.read_text(encoding="utf-8"))
     found = find_annotations(hierarchy)
     if len(found) == 2:
         decisions = read_named_decisions(found["decisions"], read_taxonomy(found["taxonomy"]))
         if people := sorted({name for row in decisions for name in row.people}):
             answers["creators"] = people
+    else:
+        answers["date"] = datetime.date.today()
     return answers
 
 
@@ -144,7 +189,7 @@ def _entry(name: str, answer: Any) -> list[str]:
     field = ReleaseSettings.model_fields[name]
     if isinstance(answer, str) and "\n" in answer:
         return [f"{name}: |", textwrap.indent(answer.rstrip(), "  ")]
-    if field.annotation is str and not any(isinstance(each, AfterValidator) for each in field.metadata):
+    if name in _TEXTS:
         return [f"{name}: >-", *(f"  {line}" for line in textwrap.wrap(answer or "", _WIDTH))]
     value = answer or (None if field.is_required() else field.default)
     return [f"{name}:" if value is None else yaml.safe_dump({name: value}, allow_unicode=True).rstrip()]

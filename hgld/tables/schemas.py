@@ -242,6 +242,12 @@ NEUTRAL_COLUMNS: Mapping[str, pa.Field | None] = {
     "natural_or_human_made": None,
     "extra_levels": None,
     "hierarchical_labels": column("groups", TEXTS, "All groups of the entity; the finest level has the first."),
+    "label_source": column(
+        "label_source",
+        _TEXT,
+        "Where the group comes from; if from photographs, label repeats the group.",
+        values={name: text.replace("landmark", "entity") for name, text in LABEL_SOURCE_MEANINGS.items()},
+    ),
 }
 #: Result and cost of a run.
 _RUN_COLUMNS = [

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from hgld.release.settings import ReleaseSettings
-from tests.hierarchy.conftest import folder, write_completed, write_scraped
+import json
+import sys
+from pathlib import Path
+from typing import Any
 
-__all__ = ["FACTS", "folder", "write_completed", "write_scraped"]
+from hgld.release.settings import ReleaseSettings
+from tests.child_processes import run_child
+from tests.hierarchy.conftest import folder, write_completed, write_scraped
+from tests.hierarchy.test_any_list import folder as paintings
+
+__all__ = ["FACTS", "folder", "paintings", "write_completed", "write_scraped"]
 
 #: Facts of a release that has nothing to do with GLDv2.
 FACTS = ReleaseSettings.model_validate(
@@ -27,3 +34,19 @@ FACTS = ReleaseSettings.model_validate(
         "maintenance": "Zoë, at the address above.",
     }
 )
+
+
+def load_with_datasets(folder: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each split that the package ``datasets`` of Hugging Face reads from a release."""
+    # In a separate process, as the library reads the offline setting when it is imported.
+    script = (
+        "import json, os, sys\n"
+        "os.environ |= {'HF_HUB_OFFLINE': '1', 'HF_HOME': sys.argv[2]}\n"
+        "from datasets import load_dataset\n"
+        "dataset = load_dataset(sys.argv[1])\n"
+        "print(json.dumps({split: dataset[split].to_list() for split in dataset}))"
+    )
+    result = run_child([sys.executable, "-c", script, str(folder), str(cache)])
+    assert "Ignoring" not in result.stderr, "the card's header is valid"
+    splits: dict[str, list[dict[str, Any]]] = json.loads(result.stdout)
+    return splits

@@ -29,15 +29,15 @@ from hgld.io.files import folder_draft, sha256_of
 from hgld.io.locks import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.labels.clean import CleanConfig, clean_file
-from hgld.release import documents
-from hgld.release.documents import ORIGINS, annotations_creators, count_origins
+from hgld.release import croissant
+from hgld.release.facts import ORIGINS, annotations_creators, count_origins
 from hgld.release.publish import ReleaseSummary, verify_checksums, write_release
 from hgld.release.settings import ReleaseSettings
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child, run_script
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
-from tests.release.conftest import FACTS
+from tests.release.conftest import FACTS, load_with_datasets
 
 # The parser under mlcroissant, and pandas under its reader.
 pytestmark = [
@@ -170,7 +170,7 @@ def test_foreign_files_are_never_lost(built: Path, released: Path, tmp_path: Pat
 
 def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(released)
-    monkeypatch.setattr(documents, "_croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
+    monkeypatch.setattr(croissant, "_croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
     with pytest.raises(InputError, match=r"croissant\.json: invalid Croissant"):
         release(built, released, with_facts(version="2.0.0"))
     assert contents(released) == before
@@ -180,14 +180,14 @@ def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monke
 KILLED = """
 import shutil, sys
 from pathlib import Path
-from hgld.release import documents
-from hgld.release.documents import ORIGINS, annotations_creators, count_origins
+from hgld.release import croissant
+from hgld.release.facts import ORIGINS, annotations_creators, count_origins
 from tests.kill_points import kill_points, killed_before_change
 from tests.release.test_publish import NEXT, contents, release
 
 built, earlier, later, home = map(Path, sys.argv[1:])
 out = home / "release"
-documents._is_valid_croissant = lambda path: False  # which only reads, for a second
+croissant._is_valid_croissant = lambda path: False  # which only reads, for a second
 
 def prepare():
     shutil.rmtree(home, ignore_errors=True)
@@ -243,7 +243,7 @@ def test_decisions_and_taxonomy_are_those_of_the_build(built: Path, released: Pa
         ("date", "2026-3-1", "date"),
         ("date", "2026-02-30", "day is out of range"),
         ("creators", "[]", "at least 1 item"),
-        ("funding", "", "funding: is missing"),
+        ("ids", "", "ids: is missing"),
     ],
 )
 def test_invalid_facts_are_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
@@ -269,18 +269,7 @@ def test_suprank_code_can_read_its_label_files(released: Path) -> None:
 
 @pytest.mark.slow
 def test_hugging_face_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
-    # In a separate process, as the library reads the offline setting when it is imported.
-    script = (
-        "import json, os, sys\n"
-        "os.environ |= {'HF_HUB_OFFLINE': '1', 'HF_HOME': sys.argv[2]}\n"
-        "from datasets import load_dataset\n"
-        "dataset = load_dataset(sys.argv[1])\n"
-        "print(json.dumps({split: dataset[split].to_list() for split in dataset}))"
-    )
-    run = [sys.executable, "-c", script, str(released), str(tmp_path / "cache")]
-    result = run_child(run)
-    assert "Ignoring" not in result.stderr, "the card's header is valid"
-    splits = json.loads(result.stdout)
+    splits = load_with_datasets(released, tmp_path / "cache")
     assert list(splits) == ["train", "index"]
     for split, rows in splits.items():
         assert rows == pq.read_table(released / "data" / f"{split}.parquet").to_pylist()
@@ -394,8 +383,11 @@ def test_questions_are_answered_from_tables_only(built: Path) -> None:
     answers, text = ask()
     assert list(answers) == list(ReleaseSettings.model_fields)
     assert not re.search("gldv2|google", text, re.IGNORECASE)
+    suggested = {"name": built.parent.name, "entity": "landmark", "entities": "landmarks", "licence": "CC-BY-4.0"}
+    suggested |= {"description": "7 labelled entries of a list, each with its group and root."}
+    suggested |= {"ids": "The id of the list, a whole number."}
     known = {"version": "1.0.0", "creators": ["ada", "ben"], "keywords": [], "raw": False}
-    assert {key: value for key, value in answers.items() if value not in (None, "")} == known
+    assert {key: value for key, value in answers.items() if value not in (None, "")} == known | suggested
 
     # Landmarks of GLDv2, whose ids and categories are known; with another category, the ids are not GLDv2's.
     with subset_file("washington/train_label_to_category.csv").open(encoding="utf-8", newline="") as stream:
@@ -409,11 +401,11 @@ def test_questions_are_answered_from_tables_only(built: Path) -> None:
     tables.write_table(built, tables.HIERARCHY, landmarks, provenance)
     answers, _ = ask()
     assert "GLDv2" in answers["ids"]
-    assert (answers["name"], answers["url"]) == (None, None), "it is not H-GLDv2"
+    assert (answers["name"], answers["url"]) == (built.parent.name, None), "it is not H-GLDv2"
     rows = landmarks.to_pylist()
     rows[2]["category"] += "_2"
     tables.write_table(built, tables.HIERARCHY, pa.Table.from_pylist(rows, landmarks.schema), provenance)
-    assert not ask()[0]["ids"]
+    assert "GLDv2" not in ask()[0]["ids"]
 
 
 def test_questions_never_replace_answers(built: Path) -> None:
@@ -528,7 +520,7 @@ def test_groups_from_photographs_have_an_origin_of_their_own() -> None:
 
 
 def test_terms_are_those_of_the_hugging_face_hub() -> None:
-    assert annotations_creators(ORIGINS) == ["expert-generated", "machine-generated"]
+    assert annotations_creators(ORIGINS) == ["expert-generated", "found", "machine-generated"]
     package = find_spec("datasets")
     if package is None or package.origin is None:
         pytest.skip("datasets is not installed")

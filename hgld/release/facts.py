@@ -1,0 +1,247 @@
+"""What the documents of a release describe: its tables, who decided on the groups, and how to speak of the entities.
+
+Who decided follows from decisions and provenance, as far as they record it. Names of annotators are taken at their
+word, except :data:`hgld.taxonomy.decisions.NOT_PEOPLE`. A person who accepts a suggestion on the review page has
+decided.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from string import Template
+
+import pyarrow as pa
+import yaml
+
+from hgld import tables
+from hgld.errors import ConfigurationError
+from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.build_inputs import InputTables
+from hgld.hierarchy.checks import GROUP
+from hgld.release.settings import ReleaseSettings
+from hgld.tables import HIERARCHY, Provenance
+from hgld.tables.parquet import with_neutral_names
+from hgld.tables.schemas import meaning_of
+from hgld.taxonomy.decisions import Decision
+from hgld.taxonomy.label_identity import normalise_label
+
+CROISSANT = "croissant.json"
+#: Files of a split for the training code of the paper.
+SUPRANK_FILE = "suprank/{}_label_to_subcategory_with_clusters.csv"
+#: Descriptions of the CSV files of landmarks, by path.
+_LANDMARK_FILES = {
+    "{}_label_to_hierarchical.csv": "the {split} landmarks as CSV, without those whose group comes from photographs",
+    SUPRANK_FILE: "the {split} landmarks as the training code of the paper (elias-ramzi/SupRank) reads them",
+}
+_TEMPLATES = Path(__file__).parents[1] / "templates" / "release"
+
+EXPERT, MACHINE, FOUND = "expert-generated", "machine-generated", "found"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One origin of groups.
+
+    Args:
+        name: Name in a few words.
+        description: Explanation in a sentence, for the documents of a release, which fill in ``{entity}``.
+        creator: Term for ``annotations_creators`` in dataset cards of the Hugging Face hub; its vocabulary is
+            ``utils/resources/creators.json`` in the package ``datasets``.
+    """
+
+    name: str
+    description: str
+    creator: str
+
+
+#: From the most to the least reliable.
+ORIGINS = (
+    Origin("several annotators", "Two or more people gave the {entity}'s label the same group.", EXPERT),
+    Origin("one annotator", "One person decided on the label, or two disagreed and one opinion was taken.", EXPERT),
+    Origin("draft", "A draft decision on the label that no annotator has reviewed.", MACHINE),
+    Origin("classes", "The classes above the {entity}'s label on Wikidata; no annotator decided.", FOUND),
+    Origin("photographs", "What the {entity}'s photographs resemble most; no label of it leads to a group.", MACHINE),
+)
+_SEVERAL, _ONE, _DRAFT, CLASSES, _PHOTOGRAPHS = ORIGINS
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """The data that the documents of a release describe.
+
+    Args:
+        settings: What the publisher says of the dataset.
+        hierarchy: The table ``hierarchy``, all splits.
+        decisions: Decisions that the hierarchy was built with, with the names of their groups; none
+            if it was built without.
+        provenance: Provenance of the hierarchy.
+        sources: Tables that it was made from, as far as they were found.
+    """
+
+    settings: ReleaseSettings
+    hierarchy: pa.Table
+    decisions: Sequence[Decision]
+    provenance: Provenance
+    sources: InputTables
+
+    @property
+    def date(self) -> str:
+        """Date of publication, YYYY-MM-DD."""
+        if not (self.settings.date or self.decisions):
+            raise ConfigurationError("no `date` in the facts, and no decision whose day could be taken; add a date")
+        return (self.settings.date or max(row.decided_at for row in self.decisions).date()).isoformat()
+
+    @property
+    def annotators(self) -> list[str]:
+        """Names of all people who took decisions, sorted."""
+        return sorted({name for row in self.decisions for name in row.people})
+
+    @cached_property
+    def tree(self) -> Hierarchy:
+        """The hierarchy."""
+        return Hierarchy.from_arrow(self.hierarchy)
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether the entities are others than landmarks."""
+        return self.tree.group_level != GROUP
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """Columns of the published files."""
+        return (with_neutral_names(self.hierarchy, HIERARCHY) if self.is_neutral else self.hierarchy).schema
+
+    @cached_property
+    def column_descriptions(self) -> dict[str, str]:
+        """Description of each of these columns."""
+        layout = HIERARCHY.neutral if self.is_neutral else HIERARCHY
+        meanings = {column.name: meaning_of(column) for column in (*layout.schema, *layout.optional)}
+        meanings = {
+            name: text.replace("the entity", f"the {self.words['entity']}") for name, text in meanings.items()
+        }
+        finer, *levels = f"the {self.words['entity']}", *self.tree.level_names[1:]
+        for level in levels:
+            meanings.setdefault(level, f"Level above {finer}.")
+            finer = level
+        return {name: meanings[name] for name in self.columns.names}
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """How to speak of the entities, by placeholder of the templates."""
+        words: dict[str, str] = yaml.safe_load(template("entities.yaml" if self.is_neutral else "landmarks.yaml"))
+        if entity := self.settings.entity:
+            words |= {"entity": entity, "entities": self.settings.entities or f"{entity}s"}
+        article = "an" if words["entity"][0].lower() in "aeiou" else "a"
+        words |= {"an_entity": f"{article} {words['entity']}", "An_entity": f"{article.title()} {words['entity']}"}
+        words |= {name.title(): words[name][0].upper() + words[name][1:] for name in ("entity", "entities")}
+        return {name: Template(text).safe_substitute(words) for name, text in words.items()}
+
+    @cached_property
+    def origins(self) -> dict[Origin, int]:
+        """Number of landmarks by origin of their group; none if it is not recorded."""
+        if not self.decisions:
+            return {CLASSES: len(self.hierarchy)} if "levels_from" in self.provenance.parameters else {}
+        return count_origins(self.hierarchy, self.decisions)
+
+    @cached_property
+    def splits(self) -> dict[str, str]:
+        """The splits with rows, GLDv2's first, each with the name of its file."""
+        return safe_names(tables.in_order(self.hierarchy["split"].to_pylist()))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Description of each file of the release, by path."""
+        entities = self.words["entities"]
+        texts = {"data/{name}.parquet": f"the {{split}} {entities}, sorted by {self.columns.names[1]}"}
+        if not self.is_neutral:
+            texts |= _LANDMARK_FILES
+        files = {
+            path.format(split, name=name): text.format(split=split)
+            for path, text in texts.items()
+            for split, name in self.splits.items()
+        }
+        if self.decisions:
+            files["decisions.csv"] = "the decision on each label, its annotator and its time"
+            files["taxonomy.csv"] = "the groups, their roots and what belongs to each"
+        files[CROISSANT] = "machine-readable description of this dataset (Croissant 1.1)"
+        files["datasheet.md"] = "answers to the questions of Datasheets for Datasets"
+        files["LICENSE"] = "licence"
+        if self.settings.raw and self.sources.removed:
+            values = "scraped values" if self.is_neutral else 'scraped values of "instance of" (P31)'
+            files |= {f"raw/{path.name}": f"{values}, with items and revisions" for path in self.sources.scraped}
+            removed = f"{entities} that were removed, each with its values and the reason"
+            files[f"raw/{self.sources.removed.name}"] = removed
+        return files
+
+
+def safe_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names of files and of splits on the Hugging Face hub, which differ in more than case, by name.
+
+    >>> safe_names(["north wing", "north/wing", "train"])
+    {'north wing': 'north_wing', 'north/wing': 'north_wing_2', 'train': 'train'}
+    """
+    safe: dict[str, str] = {}
+    for name in names:
+        taken = {*map(str.casefold, safe.values())}
+        base = re.sub(r"\W", "_", name)
+        numbered = (f"{base}_{number}" if number > 1 else base for number in count(1))
+        safe[name] = next(each for each in numbered if each.casefold() not in taken)
+    return safe
+
+
+def decision_origin(decision: Decision) -> Origin:
+    """Return the origin of the group that a decision gives to its label."""
+    n_people = len(decision.people)
+    return _SEVERAL if n_people > 1 else _ONE if n_people else _DRAFT
+
+
+def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Origin, int]:
+    """Return the number of landmarks of each origin that occurs, in the order of :data:`ORIGINS`.
+
+    The table does not hold the ids of labels. Where decisions of different origins fit a landmark's label and group,
+    the least reliable one counts; where none fits, because the label was renamed since, that of all decisions for the
+    group.
+
+    Args:
+        hierarchy: The table ``hierarchy``.
+        decisions: Decisions that it was built with, with the names of their groups.
+    """
+    by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
+    by_group: defaultdict[str, list[Origin]] = defaultdict(list)
+    for row in decisions:
+        if row.decision == "group" and row.group is not None:
+            by_label[normalise_label(row.label), row.group].append(decision_origin(row))
+            by_group[row.group].append(decision_origin(row))
+    group_level = tables.level_columns(hierarchy.column_names)[0]
+    names = ["supercategory", group_level, *({"label_source"} & {*hierarchy.column_names})]
+    counts: Counter[Origin] = Counter()
+    for row in hierarchy.group_by(names).aggregate([([], "count_all")]).to_pylist():
+        label, group = row["supercategory"], row[group_level]
+        if row.get("label_source") == "photographs":
+            origin = _PHOTOGRAPHS
+        else:
+            fitting = by_label.get((normalise_label(label), group)) or by_group.get(group) or [_DRAFT]
+            origin = max(fitting, key=ORIGINS.index)
+        counts[origin] += row["count_all"]
+    return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
+
+
+def annotations_creators(origins: Iterable[Origin]) -> list[str]:
+    """Return the terms of the Hugging Face hub for some origins."""
+    return sorted({origin.creator for origin in origins})
+
+
+def citation(settings: ReleaseSettings) -> str:
+    """Return the BibTeX entries that the publisher names and that of the procedure."""
+    return "\n\n".join(filter(None, (settings.citation, template("citation.bib").rstrip())))
+
+
+def template(name: str) -> str:
+    """Return the text of a template."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")

@@ -1,0 +1,158 @@
+"""Releases of lists that are no landmarks, and what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hgld import tables
+from hgld.cli import app
+from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.release.publish import verify_checksums
+from hgld.tables import Provenance
+from tests.hierarchy.test_any_list import build
+from tests.release.conftest import load_with_datasets
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
+]
+
+#: What no release may say of another list. The vocabulary of the metadata is that of mlcommons.org.
+OF_LANDMARKS = re.compile("landmark|gldv2|google|(?<!ml)commons|natural|human-made|hierarchical_label", re.IGNORECASE)
+BIRDS = {
+    "split": ["north wing", "north wing", "north/wing", "2024"],
+    "id": ["c/1", "o 1", "c/1", "p"],
+    "page": ["https://www.wikidata.org/wiki/Q26198", None, None, "https://www.wikidata.org/wiki/Q25485"],
+    "label": ["carrion crow", "barn owl", "hooded crow", "great tit"],
+    "genus": ["Corvus", "Tyto", "Corvus", "Parus"],
+    "sub family": ["Corvinae", "Tytoninae", "Corvinae", "Parinae"],
+    "order": ["Passeriformes", "Strigiformes", "Passeriformes", "Passeriformes"],
+}
+
+
+@pytest.fixture
+def birds(tmp_path: Path) -> Path:
+    """Return a hierarchy without decisions, from the classes on Wikidata."""
+    path = tmp_path / "Birds of two wings" / "hierarchy.parquet"
+    path.parent.mkdir()
+    rows = Hierarchy.from_arrow(pa.table(BIRDS)).to_arrow()
+    tables.write_table(path, tables.HIERARCHY, rows, Provenance("build", {"levels_from": "parents"}))
+    return path
+
+
+def hgld(*arguments: str | Path, answers: str = "") -> str:
+    run = CliRunner().invoke(app, [*map(str, arguments)], input=answers)
+    assert run.exit_code == 0, run.output
+    return run.stdout
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """Return all files as text; of tables, the columns with their metadata."""
+    return {
+        path.relative_to(folder).as_posix(): pq.read_schema(path).to_string()
+        if path.suffix == ".parquet"
+        else path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_list_is_released_with_suggested_answers_and_says_nothing_of_landmarks(birds: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert hgld("release", birds, "--init", "--yes") == f"{birds.with_name('release.yaml')}\n"
+    printed = hgld("release", birds, "-o", out)
+    assert printed == f"2024 1, north wing 2, north/wing 1 entities in 3 groups; 8 files, valid Croissant\n{out}\n"
+    assert verify_checksums(out) == ([], [])
+    files = texts(out)
+    assert [path for path in files if path.startswith("data/")] != []
+    assert {path for path in files if "/" in path} == {
+        "data/2024.parquet", "data/north_wing.parquet", "data/north_wing_2.parquet"
+    }  # fmt: skip
+    assert not {name: found[0] for name, text in files.items() if (found := OF_LANDMARKS.search(text))}
+    assert load_hierarchy(out) == load_hierarchy(birds)
+
+    card = yaml.safe_load(files["README.md"].split("---\n")[1])
+    assert [part["split"] for part in card["configs"][0]["data_files"]] == ["2024", "north_wing", "north_wing_2"]
+    assert [column["name"] for column in card["dataset_info"]["features"]] == [*BIRDS]
+    assert card["annotations_creators"] == ["found"]
+    for row in (
+        "| order | 2024 | north wing | north/wing | sub family | genus |",
+        "| all | 1 | 2 | 1 | 3 | 3 |",
+        "| Passeriformes | 1 | 1 | 1 | 2 | 2 |",
+        "| Corvus | Corvinae | Passeriformes | 0 | 1 | 1 | 2 | carrion crow, hooded crow |",
+        "| `sub family` | Level above genus. |",
+    ):
+        assert row in files["README.md"]
+    assert "Decide. Groups and levels are the classes above each label on Wikidata" in files["README.md"]
+    assert "Scrape." not in files["README.md"]
+    assert "`page`, for 2 entities;" in files["datasheet.md"]
+
+
+@pytest.mark.parametrize("ids", [BIRDS["id"], [7, 8, 7, 9]], ids=["text", "numbers"])
+def test_croissant_has_the_levels_and_reads_every_row(
+    birds: Path, tmp_path: Path, ids: list[str] | list[int]
+) -> None:
+    import mlcroissant
+
+    rows = Hierarchy.from_arrow(pa.table({**BIRDS, "id": ids})).to_arrow()
+    tables.write_table(birds, tables.HIERARCHY, rows, Provenance("build"))
+    hgld("release", birds, "--init")
+    hgld("release", birds, "-o", tmp_path / "out")
+    dataset = mlcroissant.Dataset(jsonld=tmp_path / "out" / "croissant.json")
+    assert not dataset.metadata.ctx.issues.errors
+    found = [
+        [value.decode() if isinstance(value, bytes) else value for value in record.values()]
+        for split in ("2024", "north_wing", "north_wing_2")
+        for record in dataset.records(split)
+    ]
+    assert [[None if value != value else value for value in row] for row in found] == [
+        [*row.values()] for row in rows.to_pylist()
+    ]
+    described = json.loads((tmp_path / "out" / "croissant.json").read_text())
+    assert "rai:dataAnnotationProtocol" not in described, "nobody knows"
+
+
+@pytest.mark.slow
+def test_hugging_face_datasets_loads_every_split(birds: Path, tmp_path: Path) -> None:
+    hgld("release", birds, "--init", "--yes")
+    hgld("release", birds, "-o", tmp_path / "out")
+    splits = load_with_datasets(tmp_path / "out", tmp_path / "cache")
+    assert [*splits] == ["2024", "north_wing", "north_wing_2"]
+    assert [row for rows in splits.values() for row in rows] == load_hierarchy(birds).to_arrow().to_pylist()
+
+
+def test_paintings_are_called_so_and_released_with_decisions_and_scraped_values(
+    paintings: Path, tmp_path: Path
+) -> None:
+    build(paintings)
+    built, out = paintings / "hierarchy.parquet", tmp_path / "out"
+    hgld("release", built, "--init", answers="Genres of paintings\npainting\n\n2.0.1\n\nAda, Zoë\n")
+    facts = yaml.safe_load(built.with_name("release.yaml").read_text(encoding="utf-8"))
+    assert (facts["entities"], facts["version"], facts["creators"]) == ("paintings", "2.0.1", ["Ada", "Zoë"])
+    assert "date" not in facts or facts["date"] is None, "that of the decisions"
+    assert "louvre 2, prado 1 paintings in 3 groups" in hgld("release", built, "-o", out, "--with-scraped")
+    files = texts(out)
+    assert {"decisions.csv", "taxonomy.csv", "raw/scraped.parquet", "raw/removed.parquet"} <= {*files}
+    documents = {name: files[name] for name in ("README.md", "datasheet.md", "LICENSE", "croissant.json")}
+    assert not {name: found[0] for name, text in documents.items() if (found := OF_LANDMARKS.search(text))}
+    card = documents["README.md"]
+    for text in (
+        "# Genres of paintings 2.0.1",
+        "Every painting belongs to a group (altarpieces, portraits, views, ...)",
+        ", and every group to a root (world or heaven). The levels are `genre`, `subject` and `realm`.",
+        "1. Scrape. Values of Wikidata were read. 5 paintings, ",
+        "2. Clean. A painting has one relevant label. Of 5 paintings: 3 kept, 1 multiple, 1 unlabelled.",
+        "Decisions are those of ada.",
+        "4. Build. Painting, label, genre, subject, realm.",
+        "One person decided on the label",
+    ):
+        assert text in card
+    assert 'datePublished": "2026-03-01' in documents["croissant.json"]
