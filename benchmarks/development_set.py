@@ -23,7 +23,7 @@ from released_groups import read_landmarks
 
 from hgld import tables
 from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels
-from hgld.labels.encoders import load_encoder
+from hgld.labels.encoders import load_cached_encoder
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.labels.wording import normalised_words
@@ -102,7 +102,7 @@ def read_released_set(path: Path, half: str, encoder: str = "minilm") -> Develop
 def _labelled_set(groups: Mapping[str, str], classes: Sequence[pa.Table], encoder: str) -> DevelopmentSet:
     """Return labels with their groups, by text; a dropped label has an empty group."""
     taxonomy = read_taxonomy(annotation_file("taxonomy.csv"))
-    texts, embed = list(groups), _Embed(encoder)
+    texts, embed = list(groups), Embed(encoder)
     ids = [label_id(text, None) for text in texts]
     return DevelopmentSet(
         SuggestionInputs(
@@ -121,17 +121,18 @@ def _labelled_set(groups: Mapping[str, str], classes: Sequence[pa.Table], encode
     )
 
 
-class _Embed:
-    """Encodes texts with the default template, each once; the encoder is loaded when it is needed."""
+class Embed:
+    """Encodes texts with templates, each once; the encoder is loaded when it is needed."""
 
-    def __init__(self, encoder: str) -> None:
-        self._name = encoder
+    def __init__(self, encoder: str, templates: Sequence[str] = (DEFAULT_TEMPLATE,)) -> None:
+        self._encoder, self._templates = encoder, templates
         self._vectors: dict[str, NDArray[np.float64]] = {}
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return the vectors of texts."""
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         if new:
-            vectors = embed_labels(new, load_encoder(self._name, None), [DEFAULT_TEMPLATE])
+            vectors = embed_labels(new, load_cached_encoder(self._encoder), self._templates)
             self._vectors.update(zip(new, vectors.astype(np.float64), strict=True))
         return np.stack([self._vectors[text] for text in texts])
 

@@ -7,6 +7,7 @@ decision on a label itself is never evidence for that label, so suggestions can 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ from hgld.taxonomy.label_identity import normalise_label
 
 #: The ladder, strongest first: the label is a term or has the words of a decided label; a direct superclass points to
 #: the group; a farther one does; the label ends in the same words as examples of the group; its vector is similar to
-#: that of an example. Examples are terms and decided labels.
-EVIDENCE_KINDS = ("term", "superclass", "farther_superclass", "ending", "similar")
+#: that of an example. Examples are terms and decided labels. Taxonomies without a vocabulary have the last kind, too:
+#: the label is similar to the names of the group and of the levels above.
+EVIDENCE_KINDS = ("term", "superclass", "farther_superclass", "ending", "similar", "names")
 
 #: Weight of an example that consists of the ending alone, compared with one that has other words in front.
 _WHOLE_WEIGHT = 3.0
@@ -35,6 +37,8 @@ _SHORTER_WEIGHT = 1.0
 _OWN_WEIGHT = 3.0
 #: Weight of a decision on a class, compared with a term or link for it.
 _DECISION_WEIGHT = 3.0
+#: Between the parts of a group's name.
+_NAME_PARTS = re.compile(r" & | and | / |, ")
 #: Number of votes up to which a class counts more than another at the same distance.
 _MAX_VOTES = 4.0
 #: Weight of all farther classes together, in votes.
@@ -53,8 +57,9 @@ class Evidence:
     """Evidence of one kind for every label and group.
 
     Args:
-        values: float64, shape (n_labels, n_groups + 1); 0 without evidence; the last column is for no group.
-        explain: Returns the evidence in words, for the index of a label and of a group with a value above 0.
+        values: float64, shape (n_labels, n_groups + 1); 0 without evidence; the last column is for no group. Those of
+            names may be below 0.
+        explain: Returns the evidence in words, for the index of a label and of a group with a value other than 0.
     """
 
     values: NDArray[np.float64]
@@ -68,14 +73,20 @@ def find_evidence(
     decisions: Iterable[Decision],
     classes: Sequence[pa.Table],
     embed: EmbedTexts,
+    *,
+    compare_names: bool = False,
 ) -> list[Evidence]:
-    """Collect the evidence of every kind, in the order of ``EVIDENCE_KINDS``."""
+    """Collect the evidence of every kind, in the order of ``EVIDENCE_KINDS``.
+
+    With ``compare_names``, labels are compared with the names of the groups and of the levels above by the kind
+    "names", and with all other examples by the kind "similar".
+    """
     examples = collect_examples(labels, groups, vocabulary, decisions)
     return [
         _term_evidence(labels, examples),
         *_superclass_evidence(labels, examples, classes),
         _ending_evidence(labels, examples),
-        _similarity_evidence(labels, examples, embed),
+        *_similarity_evidence(labels, examples, embed, compare_names),
     ]
 
 
@@ -126,29 +137,67 @@ def _ending_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
     return Evidence(values, lambda row, group: endings.explain(*rows[row], group))
 
 
-def _similarity_evidence(labels: EmbeddedLabels, examples: Examples, embed: EmbedTexts) -> Evidence:
-    """Scaled cosine to the nearest example of the group."""
+def _similarity_evidence(
+    labels: EmbeddedLabels, examples: Examples, embed: EmbedTexts, compare_names: bool
+) -> list[Evidence]:
+    """Scaled cosine to the nearest example of the group, and to the names of the group and of the levels above."""
     vectors = embed([example.text for example in examples.rows])
     example_groups = np.array([example.group for example in examples.rows], np.int64)
     is_term = np.array([example.source != "decision" for example in examples.rows])
     # Decisions leave the scale alone: values stay comparable as decisions come in.
     scale = _cosine_scale(vectors[is_term], example_groups[is_term])
+    compared = np.array([not compare_names or example.source != "name" for example in examples.rows])
+    numbers = np.flatnonzero(compared)
+    place = {number: n for n, number in enumerate(numbers.tolist())}
     cosines, nearest = nearest_examples(
-        labels.vectors, vectors, example_groups, examples.n_columns, [sorted(own) for own in examples.own]
+        labels.vectors,
+        vectors[numbers],
+        example_groups[numbers],
+        examples.n_columns,
+        [sorted(place[number] for number in own) for own in examples.own],
     )
 
     def explain(row: int, group: int) -> str:
-        number = int(nearest[row, group])
+        number = int(numbers[nearest[row, group]])
         source = examples.rows[number].source
         if source == "name":
             return "near the group's name"
         return f"{'like' if source == 'decision' else 'near'} {examples.quote(number)}"
 
-    return Evidence(scale(cosines), explain)
+    names = np.zeros_like(cosines)
+    if compare_names:
+        names[:, :-1] = scale(name_cosines(labels, examples.groups, embed))
+    return [
+        Evidence(np.maximum(scale(cosines), 0), explain),
+        Evidence(names, lambda row, group: "near the names of the group and above it"),
+    ]
+
+
+def name_cosines(labels: EmbeddedLabels, groups: Sequence[Group], embed: EmbedTexts) -> NDArray[np.float64]:
+    """Return the mean cosine of labels to several texts for each group: float64, shape (n_labels, n_groups).
+
+    Three texts are compared with the label: the name or the nearest of its parts, as in "Mugs & Cups"; its words in
+    the singular; and the names of all levels, which tell a kitchen's fork from a garden's. The parts are compared
+    with the last word of the label, too, with a fifth of the weight: a "field recorder" is a recorder.
+    """
+    parts = [list(dict.fromkeys([group.name, *_NAME_PARTS.split(group.name)])) for group in groups]
+    owner = np.repeat(np.arange(len(groups)), [len(texts) for texts in parts])
+    part_vectors = embed([text for texts in parts for text in texts])
+    heads = embed([" ".join(head_words(text)[-1:]) or text for text in labels.texts])
+    singular, path = (
+        labels.vectors @ embed(texts).T
+        for texts in (
+            [" ".join(normalised_words(group.name)) or group.name for group in groups],
+            [", ".join(dict.fromkeys(group.path)) for group in groups],
+        )
+    )
+    name, head = (nearest_examples(rows, part_vectors, owner, len(groups))[0] for rows in (labels.vectors, heads))
+    # Rounded as in nearest_examples.
+    return np.asarray(np.round((name + singular + path) / 3 + head / 5, 6) / 1.2)
 
 
 def _cosine_scale(vectors: NDArray[np.float64], groups: NDArray[np.int64]) -> ScaleCosines:
-    """Return a function that standardises cosines by those between terms of different groups, and clips them at 0.
+    """Return a function that standardises cosines by those between terms of different groups.
 
     This makes the evidence comparable between encoders, some of which give high cosines to all pairs.
     """
@@ -165,10 +214,10 @@ def _cosine_scale(vectors: NDArray[np.float64], groups: NDArray[np.int64]) -> Sc
         )
     )
     if counts <= 0:
-        return lambda cosines: np.maximum(cosines, 0.0)
+        return lambda cosines: cosines
     mean = sums / counts
     deviation = max(np.sqrt(max(squares / counts - mean**2, 0.0)), 0.01)
-    return lambda cosines: np.maximum((cosines - mean) / deviation, 0.0)
+    return lambda cosines: (cosines - mean) / deviation
 
 
 def nearest_examples(

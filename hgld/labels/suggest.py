@@ -11,6 +11,10 @@ Kinds of evidence that agree are not independent, and annotators do not always f
 than it keeps. The scores of a label are therefore multiplied by ``RELIABILITY`` of the evidence for its first
 suggestion. For terms and similarity it is a cap instead, since the lower scores that they give alone are not too
 high.
+
+The vocabulary and ``WEIGHTS`` are those of H-GLDv2's taxonomy, also with changes. Other taxonomies, of products or
+species, have ``OTHER_WEIGHTS``: labels are compared with the names of groups and of the levels above, and groups that
+attract too many of the labels are less likely (:func:`balance`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +32,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import InputError, indented_list
-from hgld.labels.embed import embed_labels, embedding_matrix
+from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbedTexts, Evidence, find_evidence
 from hgld.labels.examples import EmbeddedLabels
@@ -74,9 +78,18 @@ RELIABILITY: Mapping[str, float] = {
     "farther_superclass": 0.667,
     "ending": 0.927,
     "similar": 0.9,
+    "names": 0.95,
 }
 #: Kinds for which the reliability is a cap on scores, not a factor.
-_CAPPED = ("term", "similar")
+_CAPPED = ("term", "similar", "names")
+#: Weights for taxonomies other than H-GLDv2's. Those of names and of no group are fitted by
+#: ``benchmarks/suggestions_any_domain.py`` to lists of five domains, none of which is its test; of the two best
+#: pairs, whose errors differ by 0.004, it is the one with the larger weight of no group, which promises less.
+OTHER_WEIGHTS: Mapping[str, float] = {**WEIGHTS, "similar": 2.2, "names": 2.2, "no_group": 0.5}
+#: Labels and names of these taxonomies are encoded as they are and as the default template says.
+OTHER_TEMPLATES = ("{}", DEFAULT_TEMPLATE)
+#: How far :func:`balance` makes groups equally frequent, chosen on the same lists: 0 not at all, 1 by half.
+_BALANCE, _BALANCE_STEPS = 2.0, 60
 #: Share that counts as hardly any.
 _SMALL_SHARE = 0.05
 #: Share from which a kind of evidence is the reason for a suggestion.
@@ -116,7 +129,15 @@ class SuggestionInputs:
 
     def evidence(self, decisions: Iterable[Decision] = ()) -> list[Evidence]:
         """Collect the evidence for all labels, including decisions on other labels."""
-        return find_evidence(self.labels, self.groups, self.vocabulary, decisions, self.classes, self.embed)
+        return find_evidence(
+            self.labels,
+            self.groups,
+            self.vocabulary,
+            decisions,
+            self.classes,
+            self.embed,
+            compare_names=not has_vocabulary(self.groups),
+        )
 
 
 @dataclass(frozen=True)
@@ -151,7 +172,8 @@ def suggest_file(
         embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
         taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
-        vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default.
+        vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default, if the taxonomy
+            is H-GLDv2's (:func:`has_vocabulary`).
         decisions: Files of decisions; for a label in several of them the last decision counts.
         force: Make suggestions even if ``out`` is up to date.
         progress: Reports the texts that are embedded.
@@ -207,14 +229,27 @@ def find_suggestion_files(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
-    """Return the files, with defaults in place of None."""
+    """Return the files, with defaults in place of None.
+
+    Raises:
+        InputError: The taxonomy is missing or invalid.
+    """
+    if vocabulary is None:
+        is_own = taxonomy is None or has_vocabulary(read_taxonomy(taxonomy))
+        vocabulary = [annotation_file("vocabulary.csv")] if is_own else []
     return SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
         sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes,
         annotation_file("taxonomy.csv") if taxonomy is None else taxonomy,
-        [annotation_file("vocabulary.csv")] if vocabulary is None else vocabulary,
+        vocabulary,
     )
+
+
+def has_vocabulary(groups: Sequence[Group]) -> bool:
+    """Return whether hgld's vocabulary is about these groups: at least half are H-GLDv2's, by their keys."""
+    own = {group.key for group in read_taxonomy(annotation_file("taxonomy.csv"))}
+    return 2 * sum(group.key in own for group in groups) >= len(groups)
 
 
 def read_suggestion_inputs(
@@ -238,27 +273,34 @@ def read_suggestion_inputs(
             f"{files.embeddings}: no embedding of {len(missing):,} labels of {files.clusters}; make both from "
             f"the same clean table:\n{indented_list(missing)}"
         )
-    vectors = [vectors_by_id[label_id] for label_id in ids]
+    vectors = np.stack([vectors_by_id[label_id] for label_id in ids])
     groups = read_taxonomy(files.taxonomy)
+    settings = tables.read_provenance(files.embeddings).parameters
+    if not {"encoder", "templates"} <= settings.keys():
+        raise InputError(
+            f"{files.embeddings}: does not say which encoder made it; hgld embed writes a table that does"
+        )
+    if has_vocabulary(groups):
+        embed = _cached_encoder(settings, dict(zip(texts, vectors, strict=True)), progress, load)
+    else:
+        embed = _cached_encoder({**settings, "templates": OTHER_TEMPLATES}, {}, progress, load)
+        vectors = embed(texts)
     keys = {group.key for group in groups}
     return SuggestionInputs(
         clusters=clusters,
-        labels=EmbeddedLabels(ids, texts, np.stack(vectors)),
+        labels=EmbeddedLabels(ids, texts, vectors),
         landmarks=np.asarray(clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()),
         groups=groups,
         vocabulary=[term for path in files.vocabulary for term in read_vocabulary(path, keys)],
         classes=[tables.read_table(path, tables.CLASSES) for path in files.classes],
-        embed=_cached_encoder(files.embeddings, dict(zip(texts, vectors, strict=True)), progress, load),
+        embed=embed,
     )
 
 
 def _cached_encoder(
-    embeddings: Path, vectors: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
+    settings: Mapping[str, Any], vectors: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
 ) -> EmbedTexts:
-    """Return a function that embeds texts as the labels were, and loads the encoder for the first new text."""
-    settings = tables.read_provenance(embeddings).parameters
-    if not {"encoder", "templates"} <= settings.keys():
-        raise InputError(f"{embeddings}: does not say which encoder made it; hgld embed writes a table that does")
+    """Return a function that embeds texts by some settings, and loads the encoder for the first new text."""
 
     def embed(texts: Sequence[str]) -> NDArray[np.float64]:
         new = [text for text in dict.fromkeys(texts) if text not in vectors]
@@ -278,7 +320,7 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
     """
     evidence = inputs.evidence(decisions)
     scores, rungs = score_groups(evidence), find_rungs(evidence)
-    has_evidence = np.any([part.values[:, :-1] > 0 for part in evidence], axis=0)
+    has_evidence = np.any([part.values[:, :-1] != 0 for part in evidence], axis=0)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS]
     return [
         [
@@ -303,13 +345,18 @@ def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]
     return bare
 
 
-def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+def score_groups(evidence: Sequence[Evidence], weights: Mapping[str, float] | None = None) -> NDArray[np.float64]:
     """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
 
     The scores are a softmax over the logits of the groups and of none, reduced by ``RELIABILITY``, so the scores of a
     label add up to less than 1, and to little without evidence.
     """
-    logits = np.sum([WEIGHTS[name] * values for name, values in features(evidence).items()], axis=0)
+    weights = weights or _weights(evidence)
+    logits = np.sum(
+        [weights[name] * values for name, values in features(evidence).items() if name in weights], axis=0
+    )
+    if "names" in weights:
+        logits = balance(logits)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores = exponentials[:, :-1] / exponentials.sum(axis=1, keepdims=True)
     first = scores.argmax(axis=1)[:, None]
@@ -320,6 +367,31 @@ def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
     return np.asarray(scores * np.where(is_capped, capped, factors))
 
 
+def _weights(evidence: Sequence[Evidence]) -> Mapping[str, float]:
+    """Return the weights for evidence with or without the kind "names"."""
+    return OTHER_WEIGHTS if evidence[EVIDENCE_KINDS.index("names")].values.any() else WEIGHTS
+
+
+def balance(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lower the logits of groups that are likely for more of the labels than others, and raise those of fewer.
+
+    Some names are similar to most texts, others to few, whatever these mean. Each group gets the same summand for all
+    labels: ``-_BALANCE`` times the logarithm of how many labels it attracts with it, compared with the mean. One
+    label more for each keeps the summands of short lists small.
+
+    Args:
+        logits: float64, shape (n_labels, n_groups + 1); the last column is for no group.
+    """
+    shift = np.zeros(logits.shape[1] - 1)
+    for _ in range(_BALANCE_STEPS):
+        shares = np.exp(logits[:, :-1] + shift - logits.max(axis=1, keepdims=True))
+        none = np.exp(logits[:, -1:] - logits.max(axis=1, keepdims=True))
+        attracted = (shares / (shares.sum(axis=1, keepdims=True) + none)).sum(axis=0)
+        target = -_BALANCE * np.log((attracted + 1) / (attracted.mean() + 1))
+        shift += (target - shift) / (1 + 2 * _BALANCE)  # whole steps would oscillate
+    return np.concatenate([logits[:, :-1] + shift, logits[:, -1:]], axis=1)
+
+
 def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
     """Return what the weights multiply.
 
@@ -327,18 +399,23 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
     sum to.
 
     Returns:
-        For each of ``WEIGHTS``, float64, shape (n_labels, n_groups + 1).
+        For each of ``OTHER_WEIGHTS``, float64, shape (n_labels, n_groups + 1).
     """
     values = {kind: part.values for kind, part in zip(EVIDENCE_KINDS, evidence, strict=True)}
     superclass = values["superclass"] + values["farther_superclass"]
     term = values["term"].sum(axis=1, keepdims=True)
     known = np.maximum(term, superclass.sum(axis=1, keepdims=True))
-    logs = {kind: np.log1p(value / _SMALL_SHARE) for kind, value in values.items() if kind != "similar"}
+    logs = {
+        kind: np.log1p(value / _SMALL_SHARE) for kind, value in values.items() if kind not in ("similar", "names")
+    }
     # A term of a group is in that group, however many labels below the same superclass were dropped.
     for kind in ("superclass", "farther_superclass"):
         logs[kind][:, -1:] *= 1 - term
     no_group = np.zeros_like(values["term"])
     no_group[:, -1] = 1
+    names = values["names"]
+    # What the names of a group say counts once; its other examples add what they say beyond that.
+    similar = np.maximum(values["similar"] - np.maximum(names, 0), 0)
     known_or_ending = np.maximum(known, values["ending"].sum(axis=1, keepdims=True))
     return {
         "term": logs["term"],
@@ -347,8 +424,9 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
         "ending": logs["ending"] * (1 - known),
         "ending_beside_stronger": logs["ending"] * known,
         # The cosine of a text with itself would say the same once more, in a unit that depends on the encoder.
-        "similar": values["similar"] * (1 - known),
-        "similar_beside_stronger": values["similar"] * known * (1 - term),
+        "similar": similar * (1 - known),
+        "similar_beside_stronger": similar * known * (1 - term),
+        "names": names * (1 - known),
         "no_group": no_group * (1 - known_or_ending),
         "no_group_beside_stronger": no_group * known_or_ending,
     }
@@ -363,10 +441,13 @@ def find_rungs(evidence: Sequence[Evidence]) -> NDArray[np.int64]:
     Returns:
         int64, shape (n_labels, n_groups).
     """
-    weighted = {name: WEIGHTS[name] * values[:, :-1] for name, values in features(evidence).items()}
+    weights = _weights(evidence)
+    weighted = {name: weights.get(name, 0) * values[:, :-1] for name, values in features(evidence).items()}
     weighted["ending"] += weighted["ending_beside_stronger"]
     # Beside a term of another group, similarity adds nothing to the logit, but is the only evidence to name.
-    weighted["similar"] = WEIGHTS["similar"] * evidence[-1].values[:, :-1]
+    weighted["similar"] = weights["similar"] * evidence[EVIDENCE_KINDS.index("similar")].values[:, :-1]
+    if weights is OTHER_WEIGHTS:  # names are all that there is, however little they say
+        weighted["names"] = np.maximum(weighted["names"], 1e-6)
     most = np.argmax([weighted[kind] for kind in EVIDENCE_KINDS], axis=0)
-    is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:-1]])
+    is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:-2]])
     return np.asarray(np.where(is_reason.any(axis=0), is_reason.argmax(axis=0), most), np.int64)
