@@ -121,7 +121,7 @@ def find(labels: LabelledList, embed: Embed) -> list[Evidence]:
 
 
 def quality(labels: LabelledList, embed: Embed, plain: Embed) -> list[str]:
-    """Return number of labels, accuracy of the nearest name, accuracy, calibration, and the score of foreign words."""
+    """Return the number of labels, the accuracies, the calibration error and the score of foreign words."""
     groups, truth = labels.groups, labels.truth
     roots = np.array([group.root for group in groups])
     scores = suggest.score_groups(find(labels, embed))

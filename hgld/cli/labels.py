@@ -25,7 +25,8 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.errors import ConfigurationError
+from hgld.cli.render import lines
+from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
@@ -33,10 +34,50 @@ if TYPE_CHECKING:
     from hgld.labels.clean import CleanConfig, CleanSummary, SplitSummary
     from hgld.labels.clusters import ClusterConfig, ClusterSummary
     from hgld.labels.embed import EmbedConfig, EmbedSummary
+    from hgld.labels.plain_labels import PlainConfig, PlainSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
 
-_MOST_MISSES = 10
+_MOST_MISSES, _MOST_LABELS = 10, 10
+
+
+@app.command(rich_help_panel="Labels")
+@options_of(
+    "hgld.labels.plain_labels:PlainConfig",
+    label={"metavar": "COLUMN"},
+    id={"metavar": "COLUMN"},
+    split_column={"metavar": "COLUMN"},
+    count={"metavar": "COLUMN"},
+    item={"metavar": "COLUMN"},
+)
+def labels(
+    *,
+    source: Annotated[Path, typer.Argument(metavar="LIST", help="CSV or Parquet file with a row per label.")],
+    out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
+    config: PlainConfig,
+    force: Force = False,
+) -> None:
+    """Take labels from a list of one's own, without a scrape, and unify their spellings.
+
+    X.variants.csv beside X.parquet lists the spellings that became another label, and why.
+
+    Example: hgld labels products.csv --label label --count count -o clean.parquet
+    """
+    from hgld.labels.plain_labels import label_file
+
+    print_summary(out, label_file(source, out, config, force=force), format_labels)
+
+
+def format_labels(summary: PlainSummary) -> str:
+    """Return the numbers of labels and spellings, the most frequent labels, and the first variants."""
+    width = max(len(f"{count:,}") for _, count in summary.labels)
+    return lines(
+        f"{summary.rows:,} rows for {summary.things:,} things: {summary.spellings:,} spellings of "
+        f"{len(summary.labels):,} labels; most frequent:",
+        [f"  {count:>{width},}  {label}" for label, count in summary.labels[:_MOST_LABELS]],
+        f"{len(summary.variants):,} variants of these:",
+        indented_list([f"{row.variant} → {row.label} ({row.why})" for row in summary.variants], limit=_MOST_LABELS),
+    )
 
 
 @app.command(rich_help_panel="Labels")

@@ -6,6 +6,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -221,14 +222,18 @@ def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequenc
 
 
 def count_labels(clean: pa.Table) -> tuple[dict[str, str], dict[str, Counter[str]]]:
-    """Return the label of each label id in a ``clean`` table, and by split the number of landmarks by label id."""
+    """Return the label of each label id in a ``clean`` table, and by split the number of landmarks by label id.
+
+    A row of plain labels may stand for several.
+    """
     names: dict[str, str] = {}
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     columns = (clean[name].to_pylist() for name in ("split", "supercategory", "class_item"))
-    for split, label, item in zip(*columns, strict=True):
+    weights = clean["count"].to_pylist() if "count" in clean.column_names else repeat(1, len(clean))
+    for split, label, item, weight in zip(*columns, weights, strict=True):
         identity = label_id(label, item)
         names[identity] = label
-        counts[split][identity] += 1
+        counts[split][identity] += weight
     return names, counts
 
 

