@@ -1,7 +1,8 @@
-"""A local server that speaks the protocol of the Hugging Face hub, as far as models need it.
+"""A local server that speaks the protocol of the Hugging Face hub, as far as models and datasets need it.
 
 Repositories hold commits; a file is uploaded in the commit itself or, as the hub asks for it, by Git LFS before.
-Tokens are ``write`` and ``read``, and every owner but ``somebody`` belongs to them.
+Those of datasets have names such as ``datasets/ada/birds``. Tokens are ``write`` and ``read``, and every owner but
+``somebody`` belongs to them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
 #: Suffix of files that the server takes by Git LFS.
-_LFS = ".safetensors"
+_LFS = (".safetensors", ".parquet")
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Repository:
     private: bool
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     main: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes]) -> str:
         digest = hashlib.sha1(f"{len(self.commits)} {sorted(files)}".encode()).hexdigest()
@@ -35,7 +40,7 @@ class Repository:
         return digest
 
     def files(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
-        commit = self.main if revision == "main" else revision
+        commit = self.main if revision == "main" else self.tags.get(revision, revision)
         return (commit, self.commits[commit]) if commit in self.commits else None
 
 
@@ -65,6 +70,23 @@ class Hub:
         """Return the files of the last commit."""
         repository = self.repositories[name]
         return repository.commits[repository.main]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """Run the server, and let the hub's client talk to it with the token ``write``."""
+    import huggingface_hub.constants as constants
+
+    with hub_server() as server:
+        monkeypatch.setenv("HF_TOKEN", "write")
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub_cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # the server has Git LFS only
+        monkeypatch.setattr("time.sleep", lambda _: None)  # between retries
+        yield server
 
 
 @contextmanager
@@ -129,12 +151,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"errors": [], "warnings": []})
         elif path == "/api/repos/create":
             self._create(json.loads(body))
-        elif parts[:2] == ["api", "models"]:
-            self._api("/".join(parts[2:4]), parts[4] if parts[4:] else "", parts[5] if parts[5:] else "main", body)
+        elif parts[0] == "api" and parts[1] in ("models", "datasets"):
+            name = "/".join(parts[2:4]) if parts[1] == "models" else "/".join(parts[1:4])
+            self._api(name, parts[4] if parts[4:] else "", parts[5] if parts[5:] else "main", body)
         elif path.endswith(".git/info/lfs/objects/batch"):
             self._lfs_batch(json.loads(body))
-        elif parts[2:3] == ["resolve"]:
-            self._resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        elif "resolve" in parts[2:4]:
+            position = parts.index("resolve", 2)
+            self._resolve("/".join(parts[:position]), parts[position + 1], "/".join(parts[position + 2 :]))
         else:
             self._json({"error": "no such address"}, 404)
 
@@ -144,6 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _create(self, request: dict[str, Any]) -> None:
         name = f"{request['organization']}/{request['name']}"
+        if request.get("type") == "dataset":
+            name = f"datasets/{name}"
         if self._token != "write":
             self._json({"error": "Invalid username or password."}, 401)
         elif request["organization"] == "somebody":
@@ -178,8 +204,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"id": name, "sha": commit, "private": repository.private, "tags": [], "siblings": siblings})
         elif what == "tree":
             self._json([self._entry(path, data) for path, data in files.items()])
+        elif what == "refs":
+            tags = [
+                {"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": at} for tag, at in repository.tags.items()
+            ]
+            self._json({"branches": [], "converts": [], "tags": tags})
         elif self._token != "write":
             self._json({"error": "Forbidden"}, 403)
+        elif what == "tag":
+            repository.tags[json.loads(body)["tag"]] = commit
+            self._json({})
         elif what == "preupload":
             modes = [
                 {

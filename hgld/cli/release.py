@@ -1,4 +1,4 @@
-"""``hgld release``: a folder to publish."""
+"""Releases: release, push-dataset."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import DecisionsOfHierarchy, TaxonomyOfHierarchy, app, flag, option, out_folder, print_summary
-from hgld.errors import ConfigurationError
+from hgld.cli.base import (
+    DecisionsOfHierarchy,
+    HubRepository,
+    PrivateRepository,
+    TaxonomyOfHierarchy,
+    app,
+    flag,
+    option,
+    out_folder,
+    print_summary,
+)
+from hgld.errors import ConfigurationError, counted
+from hgld.progress import byte_size
 
 if TYPE_CHECKING:
     from hgld.release.publish import ReleaseSummary
@@ -59,6 +70,30 @@ def release(
     settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
     summary = write_release(hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, force=force)
     print_summary(out, summary, format_release)
+
+
+@app.command(rich_help_panel="Hierarchy")
+def push_dataset(
+    folder: Annotated[Path, typer.Argument(help="Folder from hgld release.")],
+    repository: HubRepository,
+    private: PrivateRepository = False,
+    force: Annotated[bool, flag("--force", "Replace files of something else than a release of hgld.")] = False,
+) -> None:
+    """Publish a release on the Hugging Face hub, with a tag such as v1.0.0 for its version.
+
+    datasets.load_dataset("OWNER/NAME", revision="v1.0.0") reads it. A tagged version never changes. The hub's own
+    variables apply: HF_TOKEN, and HF_ENDPOINT for another server.
+
+    Example: hgld push-dataset release/ ada/birds
+    """
+    from hgld.release.push import push_dataset
+
+    summary = push_dataset(folder, repository, private=private, force=force)
+    if summary is None:
+        typer.echo(f"{repository}: up to date")
+        return
+    counts = f"{counted(summary.files, 'file')}, {byte_size(summary.n_bytes)}"
+    typer.echo(f"{summary.name}, {counts}, tagged {summary.tag}\n{summary.url}")
 
 
 def ask(question: str, suggestion: str) -> str:

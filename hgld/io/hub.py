@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
@@ -20,7 +20,12 @@ from hgld.version import __version__
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+#: What a repository holds.
+Kind = Literal["model", "dataset"]
+
 _TIMEOUT_S = 10
+#: Files that the hub adds to a new repository.
+_OF_THE_HUB = {".gitattributes", "README.md"}
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -52,7 +57,7 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
     raise AssertionError("unreachable: raise_for_status raises when no response was ok")
 
 
-def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = None) -> Path:
+def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = None, *, kind: Kind = "model") -> Path:
     """Return a folder with files of a repository, all of one commit.
 
     Files that the repository lacks are absent from the folder. Without a revision (branch, tag or commit), the hub is
@@ -67,7 +72,11 @@ def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = N
     try:
         return Path(
             _api().snapshot_download(
-                repository, revision=revision, allow_patterns=list(names), etag_timeout=_TIMEOUT_S
+                repository,
+                repo_type=kind,
+                revision=revision,
+                allow_patterns=list(names),
+                etag_timeout=_TIMEOUT_S,
             )
         )
     except Exception as error:  # see hub_file
@@ -83,43 +92,100 @@ def require_repository_name(repository: str) -> None:
         )
 
 
-def repository_files(repository: str) -> tuple[list[str], bool] | None:
-    """Return the names of the files of a repository and whether it is private; None if there is none to be seen.
+def require_replaceable_repository(
+    repository: str,
+    what: str,
+    is_ours: Callable[[Sequence[str]], bool],
+    *,
+    kind: Kind = "model",
+    private: bool = False,
+    force: bool = False,
+) -> list[str]:
+    """Check that an upload replaces nothing but an earlier one, and return the files that the repository has.
+
+    Args:
+        repository: Name of the repository, which need not exist.
+        what: What an upload is, such as "a model of hgld".
+        is_ours: Returns whether files with these names are such an upload.
+        kind: What the repository holds.
+        private: Whether the repository must not be public.
+        force: Whether files of something else may be replaced.
 
     Raises:
+        ConfigurationError: The name is malformed, or the repository holds something else or is public.
         SourceError: The hub cannot be reached, or refuses the token.
     """
     from huggingface_hub.errors import RepositoryNotFoundError
 
+    require_repository_name(repository)
+    api = _api()
     try:
-        info = _api().model_info(repository, timeout=_TIMEOUT_S)
+        info = (api.dataset_info if kind == "dataset" else api.model_info)(repository, timeout=_TIMEOUT_S)
     except RepositoryNotFoundError:
-        return None
+        return []
     except Exception as error:  # see hub_file
         raise SourceError(f"{repository}: {_reason(error)}") from error
-    return [file.rfilename for file in info.siblings or ()], bool(info.private)
+    names = [file.rfilename for file in info.siblings or ()]
+    if private and not info.private:
+        raise ConfigurationError(
+            f"{repository}: exists and is public, which `private` does not change; change it on its page, or name "
+            "another one"
+        )
+    if not (force or set(names) <= _OF_THE_HUB or is_ours(names)):
+        raise ConfigurationError(
+            f"{repository}: exists and holds something else than {what} ({', '.join(names[:5])}); name another one, "
+            "or replace its files with `force`"
+        )
+    return names
 
 
-def upload_folder(folder: Path, repository: str, *, private: bool, message: str, replaces: Sequence[str]) -> str:
+def upload_folder(
+    folder: Path,
+    repository: str,
+    *,
+    private: bool,
+    message: str,
+    replaces: Sequence[str],
+    kind: Kind = "model",
+    tag: str | None = None,
+) -> str:
     """Upload the files of a folder in one commit, and create the repository if there is none.
 
     An upload that is interrupted changes no file of the repository. Files named by ``replaces`` are removed from the
-    repository if the folder lacks them. Returns the URL of the commit.
+    repository if the folder lacks them. Returns the URL of the commit, which gets the tag.
 
     Raises:
         SourceError: The hub cannot be reached or refuses the upload, or the upload was cut off.
     """
     api = _api()
+    outcome = "No file of the repository was changed"
     try:
-        api.create_repo(repository, private=private, exist_ok=True)
+        api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
         commit = api.upload_folder(
-            repo_id=repository, folder_path=folder, commit_message=message, delete_patterns=list(replaces)
+            repo_id=repository,
+            repo_type=kind,
+            folder_path=folder,
+            commit_message=message,
+            delete_patterns=list(replaces),
         )
+        if tag is not None:
+            outcome = f"Its files are there, but not the tag {tag}; run the same command again"
+            api.create_tag(repository, repo_type=kind, tag=tag, revision=commit.oid)
     except Exception as error:  # see hub_file
-        raise SourceError(
-            f"{repository}: cannot be uploaded: {_reason(error)}. No file of the repository was changed"
-        ) from error
+        raise SourceError(f"{repository}: cannot be uploaded: {_reason(error)}. {outcome}") from error
     return str(commit.commit_url)
+
+
+def repository_tags(repository: str, kind: Kind = "model") -> list[str]:
+    """Return the tags of a repository.
+
+    Raises:
+        SourceError: There is no such repository, or the hub cannot be reached.
+    """
+    try:
+        return [tag.name for tag in _api().list_repo_refs(repository, repo_type=kind).tags]
+    except Exception as error:  # see hub_file
+        raise SourceError(f"{repository}: {_reason(error)}") from error
 
 
 def _api() -> HfApi:

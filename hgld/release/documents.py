@@ -232,7 +232,7 @@ def _scraped_text(facts: ReleaseFacts) -> str:
     for path in facts.sources.scraped:
         rows = tables.read_table(path, tables.SCRAPED)
         parameters = tables.read_provenance(path).parameters
-        properties += [str(parameters["property"])] if "property" in parameters else []
+        properties += [str(parameters["property_id"])] if "property_id" in parameters else []
         places = [SCRAPE_SOURCE_MEANINGS[name].rstrip(".") for name in sorted(set(rows["source"].to_pylist()))]
         places += [f"`{address}`" for key, address in sorted(parameters.items()) if key.endswith("_url")]
         if facts.is_neutral and not pc.any(pc.match_substring(rows["category"], _COMMONS)).as_py():

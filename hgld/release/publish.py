@@ -200,13 +200,23 @@ def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
     path = folder / CHECKSUMS
     if not path.is_file():
         raise InputError(f"{folder}: no {CHECKSUMS}, so not a release")
+    listed = read_checksums(path)
+    present = files_in(folder)
+    unlisted = [name for name in present if name not in listed and name != CHECKSUMS]
+    changed = [name for name, digest in listed.items() if name not in present or sha256_of(folder / name) != digest]
+    return unlisted, changed
+
+
+def read_checksums(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a release, by its path.
+
+    Raises:
+        InputError: A line cannot be parsed.
+    """
     listed = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         digest, separator, name = line.partition("  ")
         if not separator:
             raise InputError(f'{path}: line {number}: expected "<SHA-256>  <file>", found "{line}"')
         listed[name] = digest
-    present = files_in(folder)
-    unlisted = [name for name in present if name not in listed and name != CHECKSUMS]
-    changed = [name for name, digest in listed.items() if name not in present or sha256_of(folder / name) != digest]
-    return unlisted, changed
+    return listed

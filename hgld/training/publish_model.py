@@ -14,11 +14,11 @@ from typing import Any
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import shown_value
 from hgld.io.files import folder_draft, replace_folder
-from hgld.io.hub import hub_snapshot, repository_files, require_repository_name, upload_folder
+from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.locks import exclusive_lock
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.model_files import CARD, CONFIG, TRAINING, WEIGHTS, is_written_by_hgld, read_checkpoint, write_model
+from hgld.models.model_files import CARD, CONFIG, TRAINING, is_written_by_hgld, read_checkpoint, write_model
 from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
 from hgld.training.run_folder import RunFolder, result_affecting
 from hgld.version import __version__
@@ -196,10 +196,6 @@ def _numbers(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.4g}" for value in values)
 
 
-#: Files that the hub adds to a new repository.
-_OF_THE_HUB = (".gitattributes", CARD)
-
-
 @dataclass(frozen=True)
 class PushConfig:
     """Description of a published model.
@@ -271,8 +267,13 @@ def push_model(
     if is_published(model):
         raise ConfigurationError(f"{model}: is published already; copy its files as they are, with hf upload")
     if repository is not None:
-        require_repository_name(repository)
-        _require_replaceable_repository(repository, config)
+        require_replaceable_repository(
+            repository,
+            "a model of hgld",
+            lambda names: CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG])),
+            private=config.private,
+            force=config.force,
+        )
     place = f"{HUB_PREFIX}{repository}" if repository else "path/to/this/folder"
     facts = _card_facts(find_checkpoint(model), repository or (out or Path()).absolute().name, place, config)
     embedder, url, n_bytes = load_model(model, pretrained), None, 0
@@ -406,22 +407,3 @@ def _identity(folder: Path) -> list[Any]:
         return [model]
     training = json.loads((folder / TRAINING).read_text(encoding="utf-8"))
     return [model, result_affecting({key: training.get(key) for key in ("settings", "digests")})]
-
-
-def _require_replaceable_repository(repository: str, config: PushConfig) -> None:
-    existing = repository_files(repository)
-    if existing is None:
-        return
-    names, is_private = existing
-    if config.private and not is_private:
-        raise ConfigurationError(
-            f"{repository}: exists and is public, which `private` does not change; change it on its page, or name "
-            "another one"
-        )
-    if not {CONFIG, WEIGHTS} & set(names) and set(names) <= set(_OF_THE_HUB):
-        return
-    if not config.force and not (CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG]))):
-        raise ConfigurationError(
-            f"{repository}: exists and holds something else than a model of hgld ({', '.join(names[:5])}); name "
-            "another one, or replace its files with `force`"
-        )

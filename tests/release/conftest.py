@@ -11,8 +11,9 @@ from hgld.release.settings import ReleaseSettings
 from tests.child_processes import run_child
 from tests.hierarchy.conftest import folder, write_completed, write_scraped
 from tests.hierarchy.test_any_list import folder as paintings
+from tests.hub_server import hub
 
-__all__ = ["FACTS", "folder", "paintings", "write_completed", "write_scraped"]
+__all__ = ["FACTS", "folder", "hub", "paintings", "write_completed", "write_scraped"]
 
 #: Facts of a release that has nothing to do with GLDv2.
 FACTS = ReleaseSettings.model_validate(

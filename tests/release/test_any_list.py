@@ -18,6 +18,7 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.release.publish import verify_checksums
 from hgld.tables import Provenance
 from tests.hierarchy.test_any_list import build
+from tests.hub_server import Hub
 from tests.release.conftest import load_with_datasets
 
 pytestmark = [
@@ -156,3 +157,25 @@ def test_paintings_are_called_so_and_released_with_decisions_and_scraped_values(
     ):
         assert text in card
     assert 'datePublished": "2026-03-01' in documents["croissant.json"]
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+def test_a_release_is_pushed_with_a_tag_that_never_changes(birds: Path, hub: Hub, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    hgld("release", birds, "--init", "--yes")
+    hgld("release", birds, "-o", out)
+    assert ", tagged v1.0.0\n" in hgld("push-dataset", out, "ada/birds", "--private")
+    repository = hub.repositories["datasets/ada/birds"]
+    assert hub.head("datasets/ada/birds").keys() - {".gitattributes"} == texts(out).keys()
+    assert hgld("push-dataset", out, "ada/birds") == "ada/birds: up to date\n"
+    (out / "README.md").write_text("mine")
+    assert "files are not those of hgld release" in CliRunner().invoke(app, ["push-dataset", str(out), "a/b"]).output
+    facts = birds.with_name("release.yaml")
+    facts.write_text(facts.read_text().replace("entity: entity", "entity: bird"))
+    hgld("release", birds, "-o", out, "--force")
+    refused = CliRunner().invoke(app, ["push-dataset", str(out), "ada/birds"]).output
+    assert "v1.0.0 is published with other files; raise the version" in refused
+    facts.write_text(facts.read_text().replace("version: 1.0.0", "version: 1.1.0"))
+    hgld("release", birds, "-o", out)
+    hgld("push-dataset", out, "ada/birds")
+    assert [*repository.tags] == ["v1.0.0", "v1.1.0"]

@@ -5,6 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.hub_server import hub
+
+__all__ = ["hub"]
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:

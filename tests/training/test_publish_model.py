@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +52,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = toy.write_images(folder / "images", n_classes=8, per_class=4, n_val=2)
     train(toy.settings(manifest, model=MODEL, image={"size": 32, "resize": 40}), folder / "run")
     return folder / "run"
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    constants = huggingface_hub.constants
-    with hub_server() as server:
-        monkeypatch.setenv("HF_TOKEN", "write")
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
-        )
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub_cache"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # the server has Git LFS only
-        monkeypatch.setattr("time.sleep", lambda _: None)  # between retries
-        yield server
 
 
 def embeddings(model: str | Path) -> NDArray[np.float32]:
