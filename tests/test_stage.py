@@ -27,6 +27,7 @@ from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import build_file
 from hgld.io.locks import exclusive_lock
 from hgld.labels import ClusterConfig, EmbedConfig, clean_file, cluster_file, embed_file, suggest_file
+from hgld.labels.plain_labels import PlainConfig, label_file
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import write_decisions
 from tests.child_processes import run_child, single_thread_environment
@@ -72,6 +73,13 @@ CASES = {
         ),
         ["clean.parquet", "removed.parquet"],
         ["scraped.parquet", "irrelevant.csv"],
+    ),
+    "labels": Case(
+        lambda folder, out, force: label_file(
+            folder / "plain.csv", out / "plain.parquet", PlainConfig("label"), force=force
+        ),
+        ["plain.parquet", "plain.variants.csv"],
+        ["plain.csv"],
     ),
     "embed": Case(
         lambda folder, out, force: embed_file(
@@ -143,6 +151,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "irrelevant.csv").write_text("item,label,reason\nQ570116,tourist attraction,says nothing\n")
     for name in ("taxonomy", "vocabulary"):
         shutil.copy(annotation_file(f"{name}.csv"), folder)
+    (folder / "plain.csv").write_text("label\nChurch\nchurches\nlake\n")
     groups = {"church building": "church", "lake": "lake", "bridge": "bridge"}
     write_decisions(folder / "decisions.csv", [decision(*value, groups[value[1]]) for (value,) in landmarks[:3]])
     for stage in ("clean", "embed", "cluster"):

@@ -246,7 +246,11 @@ def _forms(text: str) -> list[str]:
     """
     plain = re.sub(r"[-_/]+", " ", normalise_label(text).replace("’", "'"))
     bare = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
-    forms = (" ".join(normalised_words(each)) or each for each in (plain.translate(_WRITTEN_OUT), bare))
+    # The singular of "cookies" may end in y, so that of "cookie" does, too.
+    forms = (
+        re.sub(r"(?<=\w\w)ie\b", "y", " ".join(normalised_words(each)) or each)
+        for each in (plain.translate(_WRITTEN_OUT), bare)
+    )
     return list(dict.fromkeys(forms))
 
 
@@ -288,11 +292,14 @@ def _is_mistake(form: str, other: str, used: Mapping[str, int], words: frozenset
 
 
 def _distance_is_one(word: str, other: str) -> bool:
-    """Return whether a letter was added, left out, replaced or exchanged with the next one."""
+    """Return whether a letter after the first was added, left out or exchanged with the next one.
+
+    Words that differ by another letter are seldom mistakes: tannery and cannery, tower and power.
+    """
     start = next((n for n, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), min(len(word), len(other)))
     first, second = word[start:], other[start:]
     exchanged = first[:2] == second[1::-1] and first[2:] == second[2:]
-    return first[1:] == second or first == second[1:] or first[1:] == second[1:] or exchanged
+    return start > 0 and (first[1:] == second or first == second[1:] or exchanged)
 
 
 def _why(text: str, label: str) -> str:

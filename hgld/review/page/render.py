@@ -80,8 +80,10 @@ class PageRenderer:
         self._lists, self._references = lists, references
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
-        self._environment = page_templates("review")
-        self._environment.globals["noun"] = lambda number=2: references.nouns[number != 1]
+        # An environment of its own: several sessions of one process may be about different things.
+        self._environment = page_templates("review").overlay()
+        noun = {"noun": lambda number=2: references.nouns[number != 1]}
+        self._environment.globals = self._environment.globals | noun
         self._macros: dict[str, Any] = {
             name: macro
             for template in ("parts", "lists", "photographs")
