@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,5 +55,14 @@ def test_birds_from_list_to_genus_family_and_order(
     pd.testing.assert_frame_equal(built.sort_index()[["split", *LEVELS]], complete[["split", *LEVELS]])
     hierarchy = load_hierarchy(out)
     assert (hierarchy.level_names, hierarchy.split_names) == (("entity", *LEVELS), ["east", "west"])
+    counted = hgld("stats", out, "-o", tmp_path / "stats.svg")
+    assert "Passeriformes                   40             26            66      35" in counted
+    before = shutil.copy(out, tmp_path / "before.parquet")
     hgld("build", clean, "--levels-from", "parents:genus,order", "-o", out)
+    compared = hgld("compare", before, out, "-o", tmp_path / "flows.svg")
+    assert "agreement over 321 entities in both" in compared
+    pictures = [
+        (tmp_path / name).read_text() for name in ("stats.svg", "stats.tree.svg", "stats.tree.html", "flows.svg")
+    ]
+    assert not any("landmark" in text for text in (counted, compared, *pictures))
     assert pd.read_parquet(out).columns.tolist()[4:] == ["genus", "order"]

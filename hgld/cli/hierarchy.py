@@ -21,6 +21,7 @@ from hgld.cli.base import (
     TaxonomyOfHierarchy,
     app,
     flag,
+    neutral_words,
     out_figure,
     out_file,
     parse_images,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
 
+#: Roots that are columns of a table; more are rows.
+_MOST_ROOT_COLUMNS = 6
 _MOST_FLOWS = 20
 _MOST_LABELS = 5
 _MOST_MISSES = 5
@@ -216,6 +219,7 @@ def compare(
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
     from hgld.hierarchy.compare import compare_files
+    from hgld.hierarchy.tree import GROUP
 
     comparison = compare_files(
         before,
@@ -225,7 +229,9 @@ def compare(
         picture=out,
         changes=changes,
     )
-    typer.echo(comparison.to_json() if json else format_comparison(comparison))
+    text = comparison.to_json() if json else format_comparison(comparison)
+    is_neutral = bool(comparison.agreement) and GROUP not in comparison.agreement
+    typer.echo(neutral_words(text) if is_neutral and not json else text)
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -438,18 +444,23 @@ def format_stats(stats: HierarchyStats) -> str:
     """Return counts by split and root with totals, the imbalance of groups, and a table of each root's groups."""
     roots = sorted({group.root for group in stats.groups}, reverse=True)
     counts: list[list[str | int]] = []
-    for quantity, by_split in (("landmarks", stats.landmarks), ("images", stats.images)):
+    noun = next(iter(stats.imbalance))
+    for quantity, by_split in ((noun, stats.landmarks), ("images", stats.images)):
         by_row = {split: [by_root[root] for root in roots] for split, by_root in by_split.items()}
         if len(by_row) > 1:
             by_row["all"] = [sum(column) for column in zip(*by_row.values(), strict=True)]
         counts += [[quantity, name, *row, sum(row)] for name, row in by_row.items()]
     per_root = [sum(group.root == root for group in stats.groups) for root in roots]
     counts.append(["groups", "", *per_root, len(stats.groups)])
-    lines = aligned(["", "split", *roots, "all"], counts)
+    if len(roots) <= _MOST_ROOT_COLUMNS:
+        lines = aligned(["", "split", *roots, "all"], counts)
+    else:
+        titles = [f"{row[0]} {row[1]}".strip() for row in counts]
+        lines = aligned(["", *titles], list(zip([*roots, "all"], *(row[2:] for row in counts), strict=True)))
     for split, count in stats.from_photographs.items():
-        lines.append(f"{count:,} {split} landmarks take their group from photographs, not from a label")
+        lines.append(f"{count:,} {split} {noun} take their group from photographs, not from a label")
     if stats.images_elsewhere:
-        lines.append(f"{stats.images_elsewhere:,} images are of landmarks that are not in the hierarchy")
+        lines.append(f"{stats.images_elsewhere:,} images are of {noun} that are not in the hierarchy")
     columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
     rows = [[quantity, *_imbalance_cells(imbalance)] for quantity, imbalance in stats.imbalance.items()]
     lines += ["", *aligned(columns, rows)]
@@ -470,7 +481,7 @@ def _imbalance_cells(imbalance: Imbalance) -> tuple[str, ...]:
 
 
 def _group_table(stats: HierarchyStats, root: str) -> list[str]:
-    columns = [root, "landmarks", "share"] + ["images", "share"] * bool(stats.images)
+    columns = [root, next(iter(stats.imbalance)), "share"] + ["images", "share"] * bool(stats.images)
     all_landmarks = sum(sum(by_root.values()) for by_root in stats.landmarks.values())
     all_images = sum(sum(by_root.values()) for by_root in stats.images.values())
     rows = []

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, root_colours, save, without_glyph_warnings
+from hgld.figures.style import FAINT, INK, LANDMARKS, LIGHT, Nouns, root_colours, save, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.path import Path as Outline
 
-#: Number of groups drawn for each root.
-_N_LARGEST = 7
+#: Number of groups drawn for each root, of roots, and of groups by size.
+_N_LARGEST, _N_ROOTS, _N_RANKED = 7, 4, 100
 _IMAGES = "#f08c00"
 
 
@@ -39,45 +39,51 @@ class GroupSize:
     images: int | None
 
 
-def draw_groups(path: Path, groups: Sequence[GroupSize]) -> None:
-    """Draw all groups by size, and below them the seven largest of each root.
+def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns = LANDMARKS) -> None:
+    """Draw the hundred largest groups by size, and below them the seven largest of each of the largest roots.
 
     Args:
         path: Picture to write.
         groups: Groups in descending order of landmarks; all have image counts, or none has.
+        nouns: What is counted.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 8.6), layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)[:, 0]
     axes = upper.subplots()
-    _draw_ranks(axes, groups)
-    _draw_lorenz(axes.inset_axes((0.62, 0.40, 0.30, 0.56)), groups)
-    roots = _roots(groups)
-    colours = root_colours(roots)
+    roots, colours = _largest_roots(groups), root_colours(group.root for group in groups)
+    _draw_ranks(axes, groups, {root: colours[root] for root in roots}, nouns)
+    _draw_lorenz(axes.inset_axes((0.62, 0.40, 0.30, 0.56)), groups, nouns)
+    gap = " " if len(roots) < 3 else "\n"
     for panel, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
-        _draw_largest(panel, [group for group in groups if group.root == root], root, colours[root])
+        of_root = [group for group in groups if group.root == root]
+        _draw_largest(panel, of_root, f"{root}:{gap}", colours[root], nouns)
     save(figure, path)
 
 
-def _draw_ranks(axes: Axes, groups: Sequence[GroupSize]) -> None:
-    """Draw each group's share of the landmarks as a bar, and of the images as a point."""
+def _draw_ranks(axes: Axes, groups: Sequence[GroupSize], colours: Mapping[str, str], nouns: Nouns) -> None:
+    """Draw the share of all that each large group has as a bar, and of the images as a point."""
     shares = _percentages([group.landmarks for group in groups])
-    places = np.arange(len(groups))
-    colours = root_colours(group.root for group in groups)
-    for root in _roots(groups):
-        in_root = np.array([group.root == root for group in groups])
+    drawn = groups[:_N_RANKED]
+    places = np.arange(len(drawn))
+    other = {} if {group.root for group in drawn} <= colours.keys() else {OTHER: FAINT}
+    for root, colour in {**colours, **other}.items():
+        in_root = np.array([(group.root if group.root in colours else OTHER) == root for group in drawn])
         axes.bar(
             places[in_root],
-            shares[in_root],
+            shares[: len(drawn)][in_root],
             width=0.78,
-            color=colours[root],
-            label=f"landmarks, {root}",
+            color=colour,
+            label=f"{nouns[1]}, {root}",
         )
     if (images := _image_counts(groups)) is not None:
-        axes.plot(places, _percentages(images), "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
-    axes.set_xticks(places, [group.name for group in groups], rotation=90, fontsize=8, parse_math=False)
-    axes.set_xlim(-0.8, len(groups) - 0.2)
+        points = _percentages(images)[: len(drawn)]
+        axes.plot(places, points, "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
+    axes.set_xticks(places, [group.name for group in drawn], rotation=90, fontsize=8, parse_math=False)
+    axes.set_xlim(-0.8, len(drawn) - 0.2)
+    # Room for the Lorenz curves above the bars, also where groups are of similar sizes.
+    axes.set_ylim(top=max(axes.get_ylim()[1], 3.6 * shares[len(drawn) * 3 // 5]))
     axes.set_ylabel("share (%)")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
@@ -93,10 +99,10 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupSize]) -> None:
     )
 
 
-def _draw_lorenz(axes: Axes, groups: Sequence[GroupSize]) -> None:
+def _draw_lorenz(axes: Axes, groups: Sequence[GroupSize], nouns: Nouns) -> None:
     """Draw the Lorenz curves of landmarks and images."""
     for counts, colour, name in (
-        ([group.landmarks for group in groups], INK, "landmarks"),
+        ([group.landmarks for group in groups], INK, nouns[1]),
         (_image_counts(groups), _IMAGES, "images"),
     ):
         if counts is not None:
@@ -112,7 +118,7 @@ def _draw_lorenz(axes: Axes, groups: Sequence[GroupSize]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_largest(axes: Axes, groups: Sequence[GroupSize], root: str, colour: str) -> None:
+def _draw_largest(axes: Axes, groups: Sequence[GroupSize], heading: str, colour: str, nouns: Nouns) -> None:
     largest = groups[:_N_LARGEST]
     total = sum(group.landmarks for group in groups)
     places = range(len(largest))
@@ -126,14 +132,17 @@ def _draw_largest(axes: Axes, groups: Sequence[GroupSize], root: str, colour: st
     axes.set_ylim(_N_LARGEST - 0.4, -0.6)
     axes.margins(x=0.45)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("landmarks")
-    axes.set_title(f"{root}: {total:,} landmarks, {len(groups)} groups", fontsize=10.5)
+    axes.set_xlabel(nouns[1])
+    axes.set_title(f"{heading}{total:,} {nouns[1]}, {len(groups)} groups", fontsize=10.5)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _roots(groups: Sequence[GroupSize]) -> list[str]:
-    """Return the roots, natural before human-made."""
-    return sorted({group.root for group in groups}, reverse=True)
+def _largest_roots(groups: Sequence[GroupSize]) -> list[str]:
+    """Return the largest roots, natural before human-made."""
+    sizes = Counter[str]()
+    for group in groups:
+        sizes[group.root] += group.landmarks
+    return sorted((root for root, _ in sizes.most_common(_N_ROOTS)), reverse=True)
 
 
 def _percentages(counts: Sequence[int]) -> NDArray[np.float64]:
@@ -155,13 +164,16 @@ _WIDTH, _LEFT, _RIGHT, _LINE, _BANDS = 9.0, 3.0, 6.0, 0.21, 4.0
 _BAR, _TITLE, _MARGIN = 0.1, 0.75, 0.25
 
 
-def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, max_bands: int = 30) -> None:
+def draw_flows(
+    path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: Nouns = LANDMARKS, max_bands: int = 30
+) -> None:
     """Draw the groups that landmarks moved between; the thickness of a band is its number of landmarks.
 
     Args:
         path: Picture to write.
         bands: Bands, at most one per pair of groups.
         n_landmarks: Number of all landmarks, moved or not, for the title.
+        nouns: What moved.
         max_bands: Number of bands drawn, largest first; see :func:`fold_small`.
     """
     from matplotlib.figure import Figure
@@ -178,7 +190,7 @@ def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, max_bands
     # In inches, y down.
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(height, 0))
     axes.set_axis_off()
-    title = f"{moved:,} of {n_landmarks:,} landmarks moved to another group"
+    title = f"{moved:,} of {n_landmarks:,} {nouns[1]} moved to another group"
     axes.text(_WIDTH / 2, 0.3, title, ha="center", va="center", fontsize=11, color=INK)
 
     for x, heading in ((_LEFT - _BAR / 2, "before"), (_RIGHT + _BAR / 2, "after")):

@@ -51,6 +51,11 @@ DPI = 150
 _WIDTH = 9.6  # inches
 
 
+#: The words for one and for several of what a figure counts.
+Nouns = tuple[str, str]
+LANDMARKS: Nouns = ("landmark", "landmarks")
+
+
 def root_colours(roots: Iterable[str]) -> dict[str, str]:
     """Return a colour for each root, the same ones for the same roots."""
     names = sorted(set(roots))

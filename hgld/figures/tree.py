@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import INK, root_colours, save, without_glyph_warnings
+from hgld.figures.style import INK, LANDMARKS, Nouns, root_colours, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ Box = tuple[float, float, float, float]
 
 #: Inches.
 _WIDTH, _HEIGHT, _HEADING, _GAP = 13.0, 8.2, 0.34, 0.09
+#: Number of roots that are drawn side by side.
+_MOST_COLUMNS = 6
 #: Points: largest and smallest size of group names, and size of labels.
 _GROUP_FONT, _SMALL_GROUP_FONT, _LABEL_FONT = 11.0, 5.5, 6.5
 
@@ -54,12 +56,13 @@ def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda node: (-node.landmarks, node.name)))
 
 
-def draw_tree(path: Path, roots: Sequence[Node]) -> None:
-    """Draw the roots side by side; areas are numbers of landmarks, and names are drawn where they fit.
+def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns = LANDMARKS) -> None:
+    """Draw a few roots side by side, or many as a treemap; areas are counts, and names are drawn where they fit.
 
     Args:
         path: Picture to write.
         roots: Roots, with groups as children and labels as children of these.
+        nouns: What is counted.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -69,18 +72,29 @@ def draw_tree(path: Path, roots: Sequence[Node]) -> None:
     # In inches, y down.
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(_HEIGHT, 0))
     axes.set_axis_off()
-    left = _GAP
-    total_width = _WIDTH - _GAP * (len(roots) + 1)
-    total = sum(root.landmarks for root in roots)
     colours = root_colours(root.name for root in roots)
     with without_glyph_warnings():  # texts are measured before they are drawn
-        for root in roots:
-            width = total_width * root.landmarks / total
-            heading = f"{root.name}  {root.landmarks:,} landmarks, {len(root.children)} groups"
-            _write(axes, heading, (left, 0, width, _HEADING), 12.0, 7.0, color=INK, fontweight="bold")
-            _draw_root(axes, root, (left, _HEADING, width, _HEIGHT - _HEADING - _GAP), colours[root.name])
-            left += width + _GAP
+        for root, (left, top, width, height) in zip(roots, _root_boxes(roots, _WIDTH, _HEIGHT, _GAP), strict=True):
+            heading = (left, top, width, min(_HEADING, height / 4))
+            text = f"{root.name}  {root.landmarks:,} {nouns[1]}, {len(root.children)} groups"
+            style = {"color": INK, "fontweight": "bold"}
+            _write(axes, text, heading, 12.0, 7.0, **style) or _write(axes, root.name, heading, 12.0, 5.0, **style)
+            _draw_root(axes, root, (left, top + heading[3], width, height - heading[3]), colours[root.name])
     save(figure, path)
+
+
+def _root_boxes(roots: Sequence[Node], width: float, height: float, gap: float) -> list[Box]:
+    """Divide a page among roots: side by side, or as a treemap where columns would be too narrow for names."""
+    sizes = [root.landmarks for root in roots]
+    if len(roots) > _MOST_COLUMNS:
+        boxes = squarify(sizes, (gap / 2, 0, width - gap, height - gap / 2))
+        return [(left + gap / 2, top, wide - gap, high - gap / 2) for left, top, wide, high in boxes]
+    left, free, total = gap, width - gap * (len(roots) + 1), sum(sizes)
+    boxes = []
+    for size in sizes:
+        boxes.append((left, 0.0, free * size / total, height - gap))
+        left += boxes[-1][2] + gap
+    return boxes
 
 
 def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
@@ -215,23 +229,22 @@ _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_HEADING, _GROUP_HEADING, _PAGE_GAP = (
 _FONT, _SMALL_FONT, _CHARACTER = 15.0, 7.0, 0.7
 
 
-def write_tree_page(path: Path, roots: Sequence[Node]) -> None:
+def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns = LANDMARKS) -> None:
     """Write the tree of :func:`~hgld.figures.tree.draw_tree` as a self-contained page with tooltips and a search.
 
     Args:
         path: HTML file to write or replace.
         roots: Roots, with groups as children and labels as children of these.
+        nouns: What is counted.
     """
     total = sum(root.landmarks for root in roots)
-    tiles: list[str] = []
-    left, width_of_all = _PAGE_GAP, _PAGE_WIDTH - _PAGE_GAP * (len(roots) + 1)
     colours = root_colours(root.name for root in roots)
-    for root in roots:
-        width = width_of_all * root.landmarks / total
-        tiles += _root(root, (left, 0.0, width, _PAGE_HEIGHT - _PAGE_GAP), colours[root.name])
-        left += width + _PAGE_GAP
+    boxes = _root_boxes(roots, _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_GAP)
+    tiles = [
+        tile for root, box in zip(roots, boxes, strict=True) for tile in _root(root, box, colours[root.name], nouns)
+    ]
     page = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=f"{total:,} landmarks in {sum(len(root.children) for root in roots):,} groups",
+        title=f"{total:,} {nouns[1]} in {sum(len(root.children) for root in roots):,} groups",
         width=f"{_PAGE_WIDTH:g}",
         height=f"{_PAGE_HEIGHT:g}",
         tiles="\n".join(tiles),
@@ -240,22 +253,23 @@ def write_tree_page(path: Path, roots: Sequence[Node]) -> None:
         draft.write_text(page, encoding="utf-8")
 
 
-def _root(root: Node, box: Box, root_colour: str) -> Iterator[str]:
+def _root(root: Node, box: Box, root_colour: str, nouns: Nouns) -> Iterator[str]:
     left, top, width, height = box
+    heading = min(_PAGE_HEADING, height / 4)
+    title = (left, top, width, heading)
     yield '<g class="root">'
-    yield _name(f"{root.name}: {root.landmarks:,} landmarks", (left, top, width, _PAGE_HEADING), bold=True)
-    area = (left, top + _PAGE_HEADING, width, height - _PAGE_HEADING)
-    groups = squarify([group.landmarks for group in root.children], area)
+    yield _name(f"{root.name}: {root.landmarks:,} {nouns[1]}", title, bold=True) or _name(root.name, title, bold=True)
+    groups = squarify([group.landmarks for group in root.children], (left, top + heading, width, height - heading))
     for n, (group, group_box) in enumerate(zip(root.children, groups, strict=True)):
-        yield from _group((root.name,), group, group_box, shade(root_colour, n))
+        yield from _group((root.name,), group, group_box, shade(root_colour, n), nouns)
     yield "</g>"
 
 
-def _group(above: tuple[str, ...], group: Node, box: Box, colour: str) -> Iterator[str]:
+def _group(above: tuple[str, ...], group: Node, box: Box, colour: str, nouns: Nouns) -> Iterator[str]:
     left, top, width, height = box
     path = (*above, group.name)
     yield '<g class="group">'
-    yield _tile("group", path, group.landmarks, box, colour)
+    yield _tile("group", path, f"{group.landmarks:,} {nouns[group.landmarks != 1]}", box, colour)
     if all(label.name == group.name for label in group.children):
         yield _name(group.name, box, bold=True)
     else:
@@ -265,15 +279,15 @@ def _group(above: tuple[str, ...], group: Node, box: Box, colour: str) -> Iterat
         area = (left + margin, top + heading, width - 2 * margin, height - heading - margin)
         labels = squarify([label.landmarks for label in group.children], area)
         for label, label_box in zip(group.children, labels, strict=True):
-            yield _tile("label", (*path, label.name), label.landmarks, label_box)
+            yield _tile("label", (*path, label.name), f"{label.landmarks:,} {nouns[label.landmarks != 1]}", label_box)
             yield _name(label.name, label_box)
     yield "</g>"
 
 
-def _tile(kind: str, path: tuple[str, ...], landmarks: int, box: Box, colour: str | None = None) -> str:
+def _tile(kind: str, path: tuple[str, ...], size: str, box: Box, colour: str | None = None) -> str:
     """Return a rectangle with its path in the tree and its size as a tooltip."""
     left, top, width, height = box
-    title = f"{' › '.join(path)}: {landmarks:,} {'landmark' if landmarks == 1 else 'landmarks'}"
+    title = f"{' › '.join(path)}: {size}"
     fill = f' fill="{colour}"' if colour else ""
     return (
         f'<g class="tile {kind}" data-name="{escape(path[-1])}"><title>{escape(title)}</title>'

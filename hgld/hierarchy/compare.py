@@ -125,7 +125,7 @@ def compare_files(
         write_changes(changes, explained)
     if picture is not None:
         flows = [(flow.source, flow.target, flow.landmarks) for flow in comparison.flows]
-        draw_flows(picture, flows, n_landmarks=comparison.common)
+        draw_flows(picture, flows, n_landmarks=comparison.common, nouns=second.nouns)
     return comparison
 
 

@@ -51,7 +51,8 @@ class HierarchyStats:
         from_photographs: Number of landmarks by split whose group comes from photographs, not from a label; no
             entry for a split without such landmarks.
         groups: All groups, the one with the most landmarks first.
-        imbalance: Imbalance of ``landmarks`` and, if given, of ``images`` over groups.
+        imbalance: Imbalance over groups of ``landmarks``, or of ``entities`` if they are none, and, if given, of
+            ``images``.
     """
 
     landmarks: dict[str, dict[str, int]]
@@ -98,7 +99,9 @@ def stats_file(
     stats = hierarchy_stats(loaded, counts)
     if picture is not None:
         draw_groups(
-            picture, [GroupSize(group.group, group.root, group.landmarks, group.images) for group in stats.groups]
+            picture,
+            [GroupSize(group.group, group.root, group.landmarks, group.images) for group in stats.groups],
+            loaded.nouns,
         )
     if tree is not None:
         draw_hierarchy(tree, loaded)
@@ -127,7 +130,7 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
         )
         for code, name in enumerate(names)
     ]
-    imbalances = {"landmarks": imbalance(names, n_landmarks)}
+    imbalances = {hierarchy.nouns[1]: imbalance(names, n_landmarks)}
     if images and n_images.any():
         imbalances["images"] = imbalance(names, n_images)
     ones = np.ones(len(hierarchy), np.int64)
@@ -189,8 +192,8 @@ def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     levels = [name for name in dict.fromkeys(named) if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
-    draw_tree(path, roots)
-    write_tree_page(path.with_suffix(".html"), roots)
+    draw_tree(path, roots, hierarchy.nouns)
+    write_tree_page(path.with_suffix(".html"), roots, hierarchy.nouns)
 
 
 def _sum_by_split_and_root(

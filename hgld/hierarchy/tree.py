@@ -172,6 +172,11 @@ class Hierarchy:
     def __len__(self) -> int:
         return len(self.landmark_ids)
 
+    @property
+    def nouns(self) -> tuple[str, str]:
+        """The words for one and for several of what has labels."""
+        return ("landmark", "landmarks") if self.group_level == GROUP else ("entity", "entities")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
@@ -185,8 +190,7 @@ class Hierarchy:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {count:,}" for split, count in sorted(Counter(self.splits.tolist()).items()))
-        noun = "landmarks" if self.group_level == GROUP else "entities"
-        lines = [f"Hierarchy of {len(self):,} {noun} ({splits}) in {self.n_levels} levels"]
+        lines = [f"Hierarchy of {len(self):,} {self.nouns[1]} ({splits}) in {self.n_levels} levels"]
         width = max(map(len, self.level_names))
         for level, name in zip(range(self.n_levels, 0, -1), self.level_names, strict=True):
             counts = list(self.counts(level).items())

@@ -46,7 +46,7 @@ def write_documents(folder: Path, facts: ReleaseFacts) -> None:
 
 def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
     counts = hierarchy_stats(facts.tree)
-    imbalance = counts.imbalance["landmarks"]
+    imbalance = counts.imbalance[facts.tree.nouns[1]]
     n = len(facts.hierarchy)
     settings, group_level, roots = facts.settings, facts.tree.group_level, _roots(facts)
     return {

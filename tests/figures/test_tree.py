@@ -77,6 +77,24 @@ def test_names_are_drawn_where_they_fit(tmp_path: Path) -> None:
     assert "reef" not in drawn, "a thousandth of the area holds no name"
 
 
+def test_many_roots_are_tiles_with_names(tmp_path: Path) -> None:
+    leaves = [(f"order {n:02}", f"genus {n}", f"genus {n}", 34 - n) for n in range(34)]
+    draw_tree(tmp_path / "tree.svg", build_nodes(leaves), ("species", "species"))
+    drawn = (tmp_path / "tree.svg").read_text(encoding="utf-8")
+    assert "<!-- order 00  34 species, 1 groups -->" in drawn
+    assert all(f"<!-- order {n:02}" in drawn for n in range(25)), "in columns, few names would fit"
+    write_tree_page(tmp_path / "tree.html", build_nodes(leaves), ("entity", "entities"))
+    page = BeautifulSoup((tmp_path / "tree.html").read_text(encoding="utf-8"), "html.parser")
+    assert [title.get_text() for title in page.select(".tile > title")][-1] == "order 33 › genus 33: 1 entity"
+    boxes = [
+        tuple(float(str(tile.rect[side])) for side in ("x", "y", "width", "height"))
+        for tile in page.select(".tile")
+        if tile.rect
+    ]
+    assert all(overlap(one, other) <= 0.1 for n, one in enumerate(boxes) for other in boxes[:n])
+    assert all(x >= 0 and y >= 0 and x + w <= 1300 and y + h <= 820 for x, y, w, h in boxes)
+
+
 def test_tree_is_reproducible(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         draw_tree(tmp_path / name, build_nodes([("natural", "lake", 3), ("human-made", "inn", 1)]))

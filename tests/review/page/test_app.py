@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision
 from tests.review import sessions
-from tests.review.page.page_server import open_client
+from tests.review.page.page_server import REFERENCES, open_client
 from tests.review.sessions import GROUPS, decide, label, open_session
 
 TEMPLATES = [template_folder(name) for name in ("pages", "review")]
@@ -36,6 +37,18 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
     assert all(address.startswith(("/", "#")) for address in loaded)
     for path in (path for folder in TEMPLATES for pattern in ("*.css", "*.js") for path in folder.rglob(pattern)):
         assert not re.search(r"https?:|@import|url\(", path.read_text(encoding="utf-8")), path
+
+
+def test_other_lists_have_no_landmarks(tmp_path: Path) -> None:
+    """Neither on their pages nor, of another session in the same process, on those of landmarks."""
+    paintings = replace(REFERENCES, nouns=("painting", "paintings"))
+    with open_session(tmp_path / "a.sqlite") as first, open_session(tmp_path / "b.sqlite") as second:
+        of_landmarks, of_paintings = open_client(first), open_client(second, references=paintings)
+        for client, noun in ((of_paintings, "painting"), (of_landmarks, "landmark")):
+            pages = [client.get(path).text for path in ("/", "/landmarks?label=Q2", "/photographs?label=Q2")]
+            # Names of classes and addresses are no words.
+            words = re.sub(r"<[^>]*>", " ", " ".join(pages))
+            assert set(re.findall(r"\b(?:landmark|painting)(?=s?\b)", words)) == {noun}
 
 
 def test_html_in_labels_is_escaped(client: TestClient, session: ReviewSession) -> None:
