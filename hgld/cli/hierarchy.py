@@ -218,8 +218,8 @@ def compare(
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
+    from hgld.hierarchy.checks import GROUP
     from hgld.hierarchy.compare import compare_files
-    from hgld.hierarchy.tree import GROUP
 
     comparison = compare_files(
         before,
