@@ -88,61 +88,10 @@ def test_many_roots_are_tiles_with_names(tmp_path: Path) -> None:
     assert [title.get_text() for title in page.select(".tile > title")][-1] == "order 33 › genus 33: 1 entity"
     sides = [
         [float(str(tile.rect[side])) for side in ("x", "y", "width", "height")]
-        for tile in page.select("g:has(> rect)")
-        if tile.rect
-    ]
-    boxes = [(x, y, w, h) for x, y, w, h in sides]
-    assert all(overlap(one, other) <= 1e-6 * area for other in boxes[:n])
-
-
-def test_squarify_reproduces_the_example_of_its_paper() -> None:
-    # Bruls, Huizing and van Wijk (2000), section 3.1: 6, 6, 4, 3, 2, 2, 1 in a box of 6 by 4.
-    boxes = squarify([6, 6, 4, 3, 2, 2, 1], (0, 0, 6, 4))
-    assert boxes[:2] == [(0, 0, 3, 2), (0, 2, 3, 2)]
-    assert boxes[2] == pytest.approx((3, 0, 12 / 7, 7 / 3))
-    assert boxes[3] == pytest.approx((3 + 12 / 7, 0, 9 / 7, 7 / 3))
-
-
-def test_squarify_without_sizes() -> None:
-    assert squarify([], (0, 0, 1, 1)) == []
-
-
-def test_build_nodes_sums_landmarks_and_sorts_by_size() -> None:
-    roots = build_nodes(
-        [("natural", "lake", "pond", 2), ("natural", "sea", "bay", 5), ("human-made", "inn", "inn", 1)]
-    )
-    assert [(root.name, root.landmarks) for root in roots] == [("natural", 7), ("human-made", 1)]
-    assert [(group.name, group.landmarks) for group in roots[0].children] == [("sea", 5), ("lake", 2)]
-    assert roots[0].children[1].children[0].name == "pond"
-
-
-def test_names_are_drawn_where_they_fit(tmp_path: Path) -> None:
-    leaves = [
-        ("natural", "lake", "$x^2$ & <b>", 900),
-        ("natural", "lake", "灯台", 90),
-        ("natural", "reef", "reef", 1),
-    ]
-    draw_tree(tmp_path / "tree.svg", build_nodes(leaves))
-    drawn = (tmp_path / "tree.svg").read_text(encoding="utf-8")
-    for name in ("natural  991 landmarks, 2 groups", "lake  990", "$x^2$ &amp; &lt;b&gt;"):
-        assert f"<!-- {name} -->" in drawn
-    assert "reef" not in drawn, "a thousandth of the area holds no name"
-
-
-def test_many_roots_are_tiles_with_names(tmp_path: Path) -> None:
-    leaves = [(f"order {n:02}", f"genus {n}", f"genus {n}", 34 - n) for n in range(34)]
-    draw_tree(tmp_path / "tree.svg", build_nodes(leaves), ("species", "species"))
-    drawn = (tmp_path / "tree.svg").read_text(encoding="utf-8")
-    assert "<!-- order 00  34 species, 1 groups -->" in drawn
-    assert all(f"<!-- order {n:02}" in drawn for n in range(25)), "in columns, few names would fit"
-    write_tree_page(tmp_path / "tree.html", build_nodes(leaves), ("entity", "entities"))
-    page = BeautifulSoup((tmp_path / "tree.html").read_text(encoding="utf-8"), "html.parser")
-    assert [title.get_text() for title in page.select(".tile > title")][-1] == "order 33 › genus 33: 1 entity"
-    boxes = [
-        tuple(float(str(tile.rect[side])) for side in ("x", "y", "width", "height"))
         for tile in page.select(".tile")
         if tile.rect
     ]
+    boxes = [(x, y, w, h) for x, y, w, h in sides]
     assert all(overlap(one, other) <= 0.1 for n, one in enumerate(boxes) for other in boxes[:n])
     assert all(x >= 0 and y >= 0 and x + w <= 1300 and y + h <= 820 for x, y, w, h in boxes)
 
