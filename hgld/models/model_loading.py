@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -17,6 +18,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.hub import hub_snapshot
 from hgld.models.backbones import image_settings_for, valid_image_settings
 from hgld.models.embedding_model import build_model
+from hgld.models.external_networks import is_external, load_external
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
 from hgld.models.model_files import CONFIG_FILES, is_model_folder, read_checkpoint, read_model, weights_name
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
@@ -37,6 +39,8 @@ def load_model(
     resize: int | None = None,
     fit: Fit | None = None,
     interpolation: Interpolation | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> ImageEmbedder:
     """Load a model that is ready to embed images: a trained one from files, or an untrained one by name.
 
@@ -44,8 +48,12 @@ def load_model(
         model: Folder of a training run, of which ``best.pt`` is loaded, or else ``last.pt``; a checkpoint of
             ``hgld train``; a folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a
             repository of the Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset
-            or a timm model, or ``timm:NAME`` where both have that name; or ``open_clip:NAME``. A folder that has the
-            name of a model is meant by ``./name``.
+            or a timm model, or ``timm:NAME`` where both have that name; or ``open_clip:NAME``, where
+            ``open_clip:NAME/TAG`` also names the weights. A folder that has the name of a model is meant by
+            ``./name``. Networks of other runtimes are ``onnx:FILE``; ``litert:FILE``; and ``python:MODULE:FUNCTION``
+            or ``python:FILE.py:FUNCTION``, a function from images, float32, shape (B, 3, h, w), values from 0 to 1,
+            to embeddings, shape (B, d). Features of a file are its output, or an output or inner tensor that
+            ``onnx:FILE#NAME``, ``litert:FILE#NAME`` or ``litert:FILE#INDEX`` names, averaged over positions.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
         size: Input size in pixels. Default: that of the training, for a timm model or a tower of open_clip as in its
             own transform, and for a preset 224.
@@ -54,6 +62,9 @@ def load_model(
         fit: How images of any aspect ratio become inputs: ``crop``, ``squash``, ``pad`` or ``longest``; see
             :class:`~hgld.datasets.transforms.ImageSettings`. Default: likewise, and ``crop``.
         interpolation: ``bilinear``, ``bicubic`` or ``lanczos``. Default: likewise, and ``bilinear``.
+        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1. Default: likewise; of files of ONNX
+            ImageNet's, and of LiteRT 0.5, unless they take pixel values as integers.
+        std: Standard deviation of red, green and blue, by which they are then divided. Default: as for ``mean``.
 
     Returns:
         The model in evaluation mode on the CPU.
@@ -69,13 +80,22 @@ def load_model(
             f"`model` is a {type(model).__name__}; expected the name or the place of a model (embeddings of a "
             "network of your own are input of hgld.evaluate_retrieval)"
         )
-    given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation}
+    given = {
+        "size": size,
+        "resize": resize,
+        "fit": fit,
+        "interpolation": interpolation,
+        "mean": mean,
+        "std": std,
+    }
     changes = {name: value for name, value in given.items() if value is not None}
     if _is_name(model):
         untrained = load_untrained_model(str(model), pretrained, valid_image_settings(changes))
         return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
         raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
+    if is_external(model):
+        return load_external(str(model), changes)
     checkpoint = find_checkpoint(model)
     trained = _load_trained(checkpoint) if checkpoint else _load_published(model)
     on_hub = str(model).startswith(HUB_PREFIX)
@@ -96,7 +116,7 @@ def find_checkpoint(model: str | Path) -> Path | None:
         InputError: The path is that of a folder without a model.
     """
     path = Path(model)
-    if _is_name(model) or is_published(model):
+    if _is_name(model) or is_published(model) or is_external(model):
         return None
     if not path.is_dir():
         return path
@@ -145,7 +165,7 @@ def load_untrained_model(
 
     Args:
         name: Name of a preset, of a timm model (also after ``timm:``), or of a model of open_clip after
-            ``open_clip:``.
+            ``open_clip:``, with the tag of its weights as in ``open_clip:NAME/TAG`` unless ``pretrained`` names them.
         pretrained: A file of weights, a tag of open_clip, ``efficientnet-lite0`` (or lite1, lite2), or ``none`` for
             random ones. Default: the weights that the preset names, or those of timm's hub.
         image_settings: Image settings; unless set, those of timm's or open_clip's own transform, and for presets
@@ -157,6 +177,9 @@ def load_untrained_model(
     Raises:
         ConfigurationError: The model does not exist, or its weights are not available.
     """
+    if name.startswith(OPEN_CLIP) and pretrained is None:
+        name, _, tag = name.partition("/")
+        pretrained = tag or None
     settings = ModelSettings.model_validate(
         {"preset": name} if name in PRESETS else {"backbone": name.removeprefix(TIMM)}
     ).without_head()
@@ -172,7 +195,7 @@ def load_untrained_model(
 
 def _is_name(model: str | Path) -> bool:
     """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
-    if isinstance(model, Path) or model.startswith(HUB_PREFIX):
+    if isinstance(model, Path) or model.startswith(HUB_PREFIX) or is_external(model):
         return False
     if model in PRESETS or model.startswith((OPEN_CLIP, TIMM)) or is_model(model):
         return True

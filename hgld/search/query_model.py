@@ -17,6 +17,7 @@ from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, HgldError
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record, weights_digest
 from hgld.models.embedding_model import MEMORY_FORMAT
+from hgld.models.external_networks import PYTHON
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, report_unreadable
 from hgld.models.model_loading import load_model
 from hgld.progress import Progress
@@ -135,6 +136,10 @@ def _load(
             f"{embeddings}: it is not recorded beside it which model made these embeddings; give `model`"
         )
     source = record.sources.model
+    if source.model.startswith(PYTHON):  # the record may come from elsewhere, and its code is not to be run unasked
+        raise ConfigurationError(
+            f"{embeddings}: made by the code of {source.model}; if you trust it, give it as `model`"
+        )
     try:
         return load_model(source.model, source.pretrained)
     except HgldError as error:

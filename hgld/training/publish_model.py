@@ -17,6 +17,7 @@ from hgld.io.files import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.locks import exclusive_lock
 from hgld.io.markdown import markdown_table
+from hgld.models.external_networks import is_external
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_files import CARD, CONFIG, TRAINING, is_written_by_hgld, read_checkpoint, write_model
 from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
@@ -266,6 +267,8 @@ def push_model(
         raise ConfigurationError("expected `repository`, `out` or both; found neither")
     if is_published(model):
         raise ConfigurationError(f"{model}: is published already; copy its files as they are, with hf upload")
+    if is_external(model):
+        raise ConfigurationError(f"{model}: runs outside hgld, which cannot publish it; publish its file as it is")
     if repository is not None:
         require_replaceable_repository(
             repository,
