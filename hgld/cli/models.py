@@ -202,8 +202,9 @@ def embed_images(
     model: Annotated[
         str,
         option(
-            "Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub, or "
-            "untrained: a preset, a timm model or open_clip:NAME."
+            "Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub; "
+            "untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: "
+            "onnx:FILE, litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION."
         ),
     ],
     pretrained: Pretrained = None,
@@ -228,6 +229,22 @@ def embed_images(
     interpolation: Annotated[
         Literal["bilinear", "bicubic", "lanczos"] | None,
         option("Interpolation between pixels.", default="that of the model"),
+    ] = None,
+    mean: Annotated[
+        tuple[float, float, float] | None,
+        option(
+            "Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1.",
+            default="that of the model; for ONNX ImageNet's, for LiteRT 0.5",
+            metavar="R G B",
+        ),
+    ] = None,
+    std: Annotated[
+        tuple[float, float, float] | None,
+        option(
+            "Standard deviation of red, green and blue, by which they are then divided.",
+            default="likewise",
+            metavar="R G B",
+        ),
     ] = None,
     config: partial[EmbedImagesConfig],
     part: Annotated[
@@ -257,7 +274,9 @@ def embed_images(
             "choose one of `part`, `merge` and `force`; to embed all again in parts, remove the output first"
         )
     disable_trimming()
-    embedder = load_model(model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation)
+    embedder = load_model(
+        model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation, mean=mean, std=std
+    )
     settings = config(device=local_device(config.keywords["device"]))
     if merge:
         print_summary(

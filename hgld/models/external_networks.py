@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from textwrap import shorten
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class ExternalNetwork(nn.Module):
             )
         try:
             # A copy, which a function may change.
-            output = self._network.function(np.array(images.detach().float().cpu(), order="C"))
+            output = self._network.function(images.detach().float().cpu().numpy().copy(order="C"))
             features = torch.as_tensor(output).detach().to(images.device, torch.float32)
         except Exception as error:  # whatever runtimes and functions raise
             raise ConfigurationError(f"{name} cannot embed images: {_reason(error)}") from error
@@ -153,8 +154,9 @@ def _load_litert(place: str) -> _Network:
             f"{path}: the tensor {tensor or 'of the output'} {found}; choose another one: {_likely(network)}"
         )
     inputs = network.get_input_details()
-    n, *sides, n_colours = inputs[0]["shape"] if len(inputs[0]["shape"]) == 4 else (0, 0)
-    if len(inputs) > 1 or (n, n_colours) != (1, 3) or sides[0] != sides[1]:
+    # Of a number of images that is open, the shape has 1, and so it has of an open height or width.
+    (n, *_), (*_, height, width, n_colours) = inputs[0]["shape"], (0, 0, *inputs[0]["shape_signature"])
+    if len(inputs) > 1 or (n, n_colours) != (1, 3) or height != width or width < 1:
         shapes = " and ".join(map(_shape, inputs))
         raise ConfigurationError(f"{path}: takes {shapes}; expected a network of one square image in RGB")
     index, dtype = inputs[0]["index"], inputs[0]["dtype"]
@@ -173,7 +175,7 @@ def _load_litert(place: str) -> _Network:
         return np.concatenate(rows)
 
     normalisation = _normalisation(dtype, scale, zero_point) or {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    return _of_file(_LITERT, path, tensor, features, int(sides[0]), normalisation)
+    return _of_file(_LITERT, path, tensor, features, int(height), normalisation)
 
 
 def _likely(network: Any) -> str:
@@ -232,28 +234,19 @@ def _load_onnx(place: str) -> _Network:
 
 def _load_function(place: str) -> _Network:
     module_name, _, function_name = place.rpartition(":")
-    name, source = f"{PYTHON}{place}", f"{PYTHON}{place}"
+    name = source = f"{PYTHON}{place}"
     path = Path(module_name)
     if not module_name or not function_name:
         raise ConfigurationError(f"{name}: expected python:MODULE:FUNCTION or python:FILE.py:FUNCTION")
+    if path.suffix == ".py":
+        _require_file(path)
+        name, source = f"{PYTHON}{path.name}:{function_name}", f"{PYTHON}{path.absolute()}:{function_name}"
     try:
-        if path.suffix == ".py":
-            _require_file(path)
-            name, source = f"{PYTHON}{path.name}:{function_name}", f"{PYTHON}{path.absolute()}:{function_name}"
-            spec = spec_from_file_location(f"hgld_model_{path.stem}", path)
-            assert spec is not None
-            assert spec.loader is not None
-            # Known by its name while it is run, as dataclasses look it up.
-            module = sys.modules[spec.name] = module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = import_module(module_name)
-    except InputError:
-        raise
+        module = _run_file(path) if path.suffix == ".py" else import_module(module_name)
     except Exception as error:  # whatever the code of the module raises
         raise ConfigurationError(
-            f"{name} cannot be imported: {_reason(error)}; a module is found if it is installed or below PYTHONPATH, "
-            "and a file by python:FILE.py:FUNCTION"
+            f"{name} cannot be imported: {_reason(error)}; a module has to be installed or below PYTHONPATH, and a "
+            "file is named by python:FILE.py:FUNCTION"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -261,6 +254,15 @@ def _load_function(place: str) -> _Network:
     files = [Path(module.__file__)] if module.__file__ else []
     normalisation = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
     return _Network(name, source, files, function, normalisation=normalisation)
+
+
+def _run_file(path: Path) -> ModuleType:
+    spec = spec_from_file_location(f"hgld_model_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)  # before it is run, as dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
 
 
 def _of_file(
