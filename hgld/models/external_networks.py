@@ -154,9 +154,9 @@ def _load_litert(place: str) -> _Network:
             f"{path}: the tensor {tensor or 'of the output'} {found}; choose another one: {_likely(network)}"
         )
     inputs = network.get_input_details()
-    # Of a number of images that is open, the shape has 1, and so it has of an open height or width.
-    (n, *_), (*_, height, width, n_colours) = inputs[0]["shape"], (0, 0, *inputs[0]["shape_signature"])
-    if len(inputs) > 1 or (n, n_colours) != (1, 3) or height != width or width < 1:
+    # A length that is left open is 1 in the shape and -1 in the signature; one image at a time is open or 1.
+    n, height, width, n_colours = [0, 0, 0, 0, *map(int, inputs[0]["shape_signature"])][-4:]
+    if len(inputs) > 1 or abs(n) != 1 or n_colours != 3 or height != width or width < 1:
         shapes = " and ".join(map(_shape, inputs))
         raise ConfigurationError(f"{path}: takes {shapes}; expected a network of one square image in RGB")
     index, dtype = inputs[0]["index"], inputs[0]["dtype"]
@@ -175,7 +175,7 @@ def _load_litert(place: str) -> _Network:
         return np.concatenate(rows)
 
     normalisation = _normalisation(dtype, scale, zero_point) or {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    return _of_file(_LITERT, path, tensor, features, int(height), normalisation)
+    return _of_file(_LITERT, path, tensor, features, height, normalisation)
 
 
 def _likely(network: Any) -> str:
@@ -187,7 +187,8 @@ def _likely(network: Any) -> str:
     maps = [each for each in outputs if len(each["shape"]) == 4 and each["shape"][1] > 1]
     likely = [details[index] for index in pooled[-1:]]
     likely += [max(reversed(maps), key=lambda each: each["shape"][3])] if maps else []
-    return ", ".join(f"#{each['index']} ({_shape(each)}, {each['name'].partition(';')[0]})" for each in likely)
+    shown = likely or network.get_output_details()
+    return ", ".join(f"#{each['index']} ({_shape(each)}, {each['name'].partition(';')[0]})" for each in shown)
 
 
 def _shape(tensor: Any) -> str:
@@ -199,10 +200,10 @@ def _load_onnx(place: str) -> _Network:
     runtime = _package("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors, not advice about old files
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # runtime errors of several classes of onnxruntime
+    except Exception as error:  # of many classes, which onnxruntime hides in an inner module
         raise InputError(f"{path}: not a network of ONNX, or an incomplete one: {_reason(error)}") from error
     outputs = [each.name for each in session.get_outputs()]
     chosen = outputs if output is None else [output]
@@ -251,9 +252,9 @@ def _load_function(place: str) -> _Network:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigurationError(f"{name}: {module_name} has no function {function_name}")
-    files = [Path(module.__file__)] if module.__file__ else []
+    file = getattr(module, "__file__", None)  # modules of C in the interpreter have none
     normalisation = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-    return _Network(name, source, files, function, normalisation=normalisation)
+    return _Network(name, source, [Path(file)] if file else [], function, normalisation=normalisation)
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -306,7 +307,8 @@ def _quantised(values: NDArray[np.float32], dtype: DTypeLike, scale: float, zero
     if not np.issubdtype(dtype, np.integer):
         return values.astype(dtype)
     limits = np.iinfo(np.dtype(dtype))
-    return np.clip(np.rint(values / (scale or 1) + zero_point), limits.min, limits.max).astype(dtype)
+    integers: NDArray[Any] = np.rint(values / (scale or 1) + zero_point).clip(limits.min, limits.max).astype(dtype)
+    return integers
 
 
 def _normalisation(dtype: DTypeLike, scale: float, zero_point: int) -> dict[str, tuple[float, ...]]:

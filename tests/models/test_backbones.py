@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from sklearn.datasets import load_sample_image
 from timm.data import create_transform, resolve_data_config, resolve_model_data_config
 
 import hgld
@@ -173,14 +175,19 @@ TIMM_MODELS = (
 )
 
 
-def assert_same_pixels(settings: ImageSettings, configuration: dict[str, Any]) -> None:
-    """Compare pixels with those of timm's transform of a configuration, and their normalisation."""
+def assert_same_pixels(
+    settings: ImageSettings,
+    configuration: dict[str, Any],
+    sizes: Sequence[tuple[int, int]] = ((640, 427), (241, 427), (90, 77)),
+) -> None:
+    """Compare pixels of parts of a photograph with those of timm's transform, and their normalisation."""
     ours = transforms.evaluation_transform(settings)
     pixels = create_transform(**configuration, is_training=False, normalize=False)
     normalised = create_transform(**configuration, is_training=False)
-    for shape in ((340, 501, 3), (611, 300, 3), (90, 77, 3)):
-        picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
-        assert ours.pixels(Picture(picture)).equal(pixels(picture))
+    photograph = Image.fromarray(load_sample_image("china.jpg"))
+    for width, height in sizes:
+        picture = photograph.crop((640 - width, 0, 640, height))
+        assert ours.pixels(Picture(picture)).equal(pixels(picture)), (width, height)
         torch.testing.assert_close(ours(picture), normalised(picture), atol=2e-6, rtol=1e-5)
 
 
@@ -190,6 +197,30 @@ def test_images_of_timm_models_are_transformed_as_timm_does(name: str) -> None:
     configuration = resolve_data_config(pretrained_cfg=timm.models.get_pretrained_cfg(name).to_dict())
     settings = image_settings_for(ModelSettings(backbone=name), ImageSettings(), timm_transform=True)
     assert_same_pixels(settings, configuration)
+
+
+@pytest.mark.slow
+def test_images_of_all_timm_models_are_transformed_as_timm_does() -> None:
+    """One model of each transform, and parts of a photograph, down to a single pixel."""
+    names = dict[str, str]()
+    for name in timm.list_pretrained():
+        values = resolve_data_config(pretrained_cfg=timm.models.get_pretrained_cfg(name).to_dict())
+        # The colour of the border is the mean.
+        mean = values["mean"] if values["crop_mode"] == "border" else None
+        geometry = [values[key] for key in ("input_size", "crop_pct", "crop_mode", "interpolation")]
+        names.setdefault(f"{geometry} {mean}", name)
+    refused = []
+    for name in names.values():
+        configuration = resolve_data_config(pretrained_cfg=timm.models.get_pretrained_cfg(name).to_dict())
+        try:
+            settings = image_settings_for(ModelSettings(backbone=name), ImageSettings(), timm_transform=True)
+        except ConfigurationError:
+            refused.append((configuration["crop_pct"] > 1, len(set(configuration["input_size"][1:])) > 1))
+            continue
+        sizes = [(640, 427), (427, 427), (301, 427), (225, 224), (640, 99), (33, 427), (75, 57), (640, 3), (1, 1)]
+        assert_same_pixels(settings, configuration, sizes)
+    assert len(names) - len(refused) > 50
+    assert all(map(any, refused)), "refused: images that are not square, and crops larger than the image"
 
 
 @pytest.mark.parametrize("name", ["timm:test_resnet", "test_vit4", "test_convnext3", "test_efficientnet"])
