@@ -60,6 +60,9 @@ def test_a_tower_embeds_as_open_clip_does(model: ImageEmbedder, weights: Path) -
         expected = theirs.encode_image(preprocess(PHOTOGRAPH)[None], normalize=True)
     np.testing.assert_allclose(model.embed([PHOTOGRAPH]), expected.numpy(), atol=1e-5)
     assert (model.dim, model.image_settings.size, model.image_settings.interpolation) == (16, 32, "bicubic")
+    named = hgld.load_model(f"open_clip:tiny-tower/{weights}")
+    assert named.settings == model.settings
+    np.testing.assert_array_equal(named.embed([PHOTOGRAPH]), model.embed([PHOTOGRAPH]))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,9 @@ def test_unusable_towers_are_explained(model: ImageEmbedder, weights: Path, tmp_
             hgld.load_model(f"open_clip:{name}", pretrained)
 
     expect("ViT-Q-14", "none", 'open_clip has no model "ViT-Q-14"')
+    expect(
+        "ViT-B-32/laion", None, r'"laion" is neither a file nor a tag of the open_clip model ViT-B-32 \(its tags: '
+    )
     expect(
         "ViT-B-32", None, r"set `pretrained` to the weights of open_clip:ViT-B-32: a tag \(openai, .*\), a file, or"
     )
