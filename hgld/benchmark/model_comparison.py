@@ -1,0 +1,321 @@
+"""Compare models on the images of a manifest: what ``hgld compare-models`` runs.
+
+::
+
+    OUT/embeddings/NAME.parquet    embeddings of all images of the manifest, see hgld embed-images
+    OUT/embeddings/NAME.json       what the model is, and how fast it was
+    OUT/adaptations/NAME+LOSS/     trainings of linear layers on the embeddings of the training split
+    OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment
+    OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.paired.compare
+    OUT/results.md, .tex           tables
+    OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
+
+Whatever is there and made from the same files is not made again, so that an interrupted comparison is resumed by the
+same call. A model that fails is reported with its reason; the others are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.benchmark.compared_models import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
+from hgld.benchmark.engine import InProcess, Report, compare
+from hgld.benchmark.model_reports import ModelFacts, ModelResults, main_metric, write_model_reports
+from hgld.benchmark.paired import compare as compare_results
+from hgld.datasets.image_labels import read_labels
+from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.evaluation.evaluate import EvaluationConfig, RankingConfig
+from hgld.evaluation.evaluation_files import EvaluationInputs, evaluate_inputs, get_protocol
+from hgld.evaluation.metrics import default_metrics
+from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
+from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.settings import EvaluationFiles
+from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
+from hgld.inspection.queries import find_method_differences
+from hgld.inspection.query_pages import write_method_differences_page
+from hgld.io.files import atomic_write
+from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
+from hgld.progress import Progress
+from hgld.tables import Provenance, input_digests, is_up_to_date
+from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.training import TrainingSettings, train
+from hgld.training.run import is_finished
+
+log = logging.getLogger(__name__)
+
+#: Suffixes of files of embeddings, which are compared like models.
+_EMBEDDINGS = (".parquet", ".npy", ".safetensors")
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelComparison:
+    """Models that are compared on the images of a manifest; a :class:`~hgld.benchmark.engine.Study`."""
+
+    models: Sequence[ModelEntry]
+    manifest: Path
+    root: Path | None
+    out: Path
+    config: ModelComparisonConfig
+    facts: dict[str, ModelFacts] = field(default_factory=dict)
+    results: dict[str, RetrievalResult] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def tasks(self, n_processes: int, *, force: bool) -> list[Callable[[Progress], None]]:
+        """Return a task per model, which does what is not done."""
+        names = [entry.name for entry in self.models]
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL")
+        log.info("evaluated images: split %s", self.split or "all")
+        return [partial(self._run, entry, force) for entry in self.models]
+
+    def reports(self) -> Iterator[Report[ModelResults]]:
+        """Yield the only report, which is always written."""
+        yield Report(self._write)
+
+    @cached_property
+    def images(self) -> Manifest:
+        """The images."""
+        return read_manifest(self.manifest)
+
+    @cached_property
+    def split(self) -> str | None:
+        """Split whose images are ranked against each other; None for all images."""
+        splits = set(self.images.splits.tolist())
+        chosen = self.config.split or ("test" if "test" in splits else None)
+        treatments = [text for text in self.config.treatments if parse_treatment(text).needs_training]
+        for split, used in (
+            (chosen, ""),
+            (self.config.train_split if treatments else None, f" for {treatments[:1]}"),
+        ):
+            if split is not None and split not in splits:
+                raise ConfigurationError(
+                    f"{self.manifest}: has no split {split}{used}; expected {', '.join(sorted(map(str, splits)))}"
+                )
+        if treatments and chosen in (None, self.config.train_split):
+            raise ConfigurationError(
+                f"{treatments[0]} is fitted to the split {self.config.train_split}, which would be evaluated, too; "
+                "name another one as `split`"
+            )
+        return chosen
+
+    def _run(self, entry: ModelEntry, force: bool, progress: Progress) -> None:
+        """Embed and evaluate a model, or note why it fails."""
+        self.facts[entry.name] = ModelFacts(entry.name, entry.model, entry.seen)
+        try:
+            path = self._embed(entry, force, progress)
+            images = read_embeddings(path)
+            for text in dict.fromkeys(self.config.treatments):
+                name = entry.name if text == "none" else f"{entry.name} + {text}"
+                self.results[name] = self._evaluate(name, images, parse_treatment(text), path)
+                self.files |= {name: path} if text == "none" else {}
+        except AssertionError:
+            raise
+        except Exception as error:  # whatever networks raise: the other models are compared all the same
+            text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
+            self.facts[entry.name] = replace(self.facts[entry.name], failure=" ".join(text.split()))
+
+    def _embed(self, entry: ModelEntry, force: bool, progress: Progress) -> Path:
+        """Return the file with the embeddings of a model, and note what the model is."""
+        given = Path(entry.model)
+        if given.suffix in _EMBEDDINGS and given.is_file():
+            dim = read_embeddings(given).vectors.shape[1]
+            self.facts[entry.name] = replace(self.facts[entry.name], dim=dim)
+            return given
+        model = load_model(entry.model, **entry.options)
+        out = self.out / "embeddings" / f"{entry.name}.parquet"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        config, record = self.config, out.with_suffix(".json")
+        done = embed_images(
+            self.manifest,
+            out,
+            model,
+            EmbedImagesConfig(device=config.device, batch_size=config.batch_size, workers=config.workers),
+            root=self.root,
+            force=force,
+            progress=progress,
+        )
+        if done is not None or not record.is_file():
+            facts = replace(
+                self.facts[entry.name],
+                dim=model.network.dim,
+                parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+                images=model.image_settings.describe(),
+                images_per_s=done.embedded / done.seconds if done is not None else None,
+                skipped=len(done.skipped) if done is not None else 0,
+            )
+            with atomic_write(record) as draft:
+                draft.write_text(json.dumps(asdict(facts), indent=1), encoding="utf-8")
+        known = json.loads(record.read_text(encoding="utf-8"))
+        self.facts[entry.name] = ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
+        return out
+
+    def _evaluate(self, name: str, images: Embeddings, treatment: Treatment, path: Path) -> RetrievalResult:
+        config = self.config
+        file = self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
+        parameters = {"split": self.split, "metrics": config.metrics and list(config.metrics), "treatment": treatment}
+        parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
+        made_of = Provenance("compare-models", parameters, input_digests(embeddings=path, labels=self.manifest))
+        if is_up_to_date(file, made_of):
+            return read_per_query(file)[0]
+        if treatment.kind != "none":
+            images = replace(images, vectors=torch.from_numpy(self._treated(images, treatment, path)))
+        task = self._task(images)
+        metrics = config.metrics
+        if metrics is None:
+            metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
+        (result,) = evaluate_inputs(
+            get_protocol("leave-one-out"),
+            EvaluationInputs(EvaluationFiles(embeddings=path), images, images),
+            [task],
+            EvaluationConfig(metrics=tuple(metrics), ranking=RankingConfig(device=config.device)),
+        ).results
+        result = replace(result, name=name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_per_query([result], file, made_of)
+        return result
+
+    def _task(self, images: Embeddings) -> RetrievalTask:
+        files = EvaluationFiles(embeddings=images.path, labels=self.manifest, split=self.split)
+        (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
+        return task
+
+    def _treated(self, images: Embeddings, treatment: Treatment, path: Path) -> Vectors:
+        """Return the embeddings of all images after a treatment."""
+        from sklearn.decomposition import PCA
+
+        vectors = torch.as_tensor(images.vectors).float().numpy()
+        kind, value = treatment
+        if kind == "adapt":
+            return self._adapted(vectors, value, path)
+        n_dims = int(value) if value else vectors.shape[1]
+        if n_dims > vectors.shape[1]:
+            raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
+        if kind == "truncate":
+            return vectors[:, :n_dims]
+        labels = read_labels(self.manifest, images, split=self.config.train_split)
+        fitted = vectors[labels.labelled]
+        if kind == "center":
+            return vectors - fitted.mean(0)
+        if n_dims > len(fitted):
+            raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
+        pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
+        treated: Vectors = pca.transform(vectors).astype(np.float32)
+        return treated
+
+    def _adapted(self, vectors: Vectors, loss: str, path: Path) -> Vectors:
+        """Return the embeddings after a linear layer that is trained with a loss, begun as a PCA.
+
+        Settings are those of the heads for Washington's photographs, which were chosen on training landmarks alone.
+        """
+        n_dims = vectors.shape[1]
+        head = {"name": "adam", "lr": 1e-4, "weight_decay": 0, "schedule": "cosine", "interval": "step"}
+        values = {
+            "model": {
+                "backbone": "features",
+                "n_features": n_dims,
+                "l2_norm": True,
+                "dim": min(n_dims, 512),
+                "projection": "pca",
+            },
+            "data": {
+                "manifest": self.manifest,
+                "features": path,
+                "train": self.config.train_split,
+                "test": self.split,
+            },
+            "sampler": {"name": "class_balanced", "per_class": 4},
+            "loss": {"name": loss},
+            "optimiser": {"head": head},
+            "batch_size": 128,
+            "steps": 300,
+            "evaluation": {"every": 1000},
+            "workers": 0,
+            "loggers": [],
+        }
+        settings = TrainingSettings.model_validate(values)
+        run = self.out / "adaptations" / f"{path.stem}+{loss}"
+        if not is_finished(settings, run):
+            train(settings, run, resume=True, device=self.config.device)
+        network = load_checkpoint_model(run / "last.pt").network
+        with torch.inference_mode():
+            parts = [network(part) for part in torch.from_numpy(vectors).split(4096)]
+        return torch.cat(parts).numpy()
+
+    def _write(self) -> tuple[ModelResults, list[Path]]:
+        facts = tuple(self.facts[entry.name] for entry in self.models)
+        if not self.results:
+            failures = [f"{each.name}: {each.failure}" for each in facts]
+            raise InputError(f"no model could be compared:\n{indented_list(failures)}")
+        table = compare_results(self.results, self.config.reference)
+        outcome = ModelResults(table, facts, self.results, self.split)
+        differences = self._write_differences()
+        return outcome, [*write_model_reports(outcome, self.out, has_differences=bool(differences)), *differences]
+
+    def _write_differences(self) -> list[Path]:
+        """Write the page of the queries on which the best two models differ most, without treatments."""
+        untreated = [self.results[name] for name in self.files if main_metric([self.results[name]]) == "H-AP"]
+        pair = sorted(untreated, key=lambda result: -result.means["H-AP"])[:2]
+        if len(pair) < 2:
+            return []
+        first, second = pair
+        tasks = [self._task(read_embeddings(self.files[result.name])) for result in (second, first)]
+        differences = find_method_differences((second, first), (tasks[0], tasks[1]))
+        if differences is None:
+            return []
+        rows = {image_id: row for row, image_id in enumerate(self.images.ids.tolist())}
+
+        def photo(position: int) -> Photo:
+            assert tasks[0].query_ids is not None
+            return manifest_photo(self.images, rows[str(tasks[0].query_ids[position])])
+
+        photos = PhotoSource(photo, photo, images_of_manifest(self.images, self.root or self.manifest.parent))
+        page = self.out / "differences.html"
+        title = f"{second.name} and {first.name}: largest differences"
+        write_method_differences_page(differences, page, photos, title=title)
+        return [page]
+
+
+def compare_models(
+    models: Sequence[ModelEntry],
+    manifest: Path,
+    out: Path,
+    config: ModelComparisonConfig | None = None,
+    *,
+    root: Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> tuple[ModelResults, list[Path]]:
+    """Embed the images of a manifest with models, evaluate the embeddings leave-one-out, and compare the results.
+
+    Args:
+        models: The models.
+        manifest: Table of ``hgld manifest``.
+        out: Folder to write.
+        config: Settings.
+        root: Folder that the paths of the manifest are relative to. Default: that of the manifest.
+        force: Whether to embed again what is up to date.
+        progress: Progress in images.
+
+    Returns:
+        The results, and the files written.
+
+    Raises:
+        ConfigurationError: Two models have the same name, a treatment has no training split, or the manifest lacks a
+            split.
+        InputError: The manifest cannot be read, or every model fails.
+        BusyError: Another comparison is writing to the folder.
+    """
+    study = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
+    outcome = compare(study, InProcess(), force=force, progress=progress)
+    return outcome.results[0], outcome.files

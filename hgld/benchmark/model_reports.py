@@ -1,0 +1,239 @@
+"""Tables, figures and the page of a comparison of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.benchmark.engine import write_text
+from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
+from hgld.figures.models import Interval, Scatter, draw_intervals, draw_scatters
+from hgld.figures.style import figure_files
+from hgld.io.files import atomic_write
+from hgld.io.markdown import markdown_table
+from hgld.pages.templates import page_templates
+
+_INTERVALS = """\
+In %, distances in levels. In brackets are 95 % intervals over the classes of the evaluated images. A model is
+underlined where it is better than every other one, by intervals of all pairs that hold together (max-T bootstrap)."""
+_RANKS = """\
+Rank of each model, and in brackets those that the same intervals leave possible."""
+_DIFFERENCES = """\
+Difference from the model in the first row, with intervals of all pairs that hold together. One that contains 0 leaves
+open which of the two is better."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known about a compared model.
+
+    Args:
+        name: Name in tables.
+        model: What was loaded.
+        seen: Whether it was trained on images of the evaluated classes.
+        dim: Number of dimensions of the embeddings.
+        parameters: Number of parameters; None for embeddings from a file.
+        images: How images become inputs; None likewise.
+        images_per_s: Images embedded per second; None likewise.
+        skipped: Number of images that could not be read.
+        failure: Why the model could not be compared; None if it was.
+    """
+
+    name: str
+    model: str
+    seen: str
+    dim: int | None = None
+    parameters: int | None = None
+    images: str | None = None
+    images_per_s: float | None = None
+    skipped: int = 0
+    failure: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ModelResults:
+    """Outcome of a comparison.
+
+    Args:
+        table: Rows of :func:`hgld.benchmark.paired.compare`.
+        facts: What is known about each model, those that failed included.
+        results: Evaluation of each model after each treatment, by name in tables.
+        split: Split that was evaluated; None for all images.
+    """
+
+    table: pd.DataFrame
+    facts: tuple[ModelFacts, ...]
+    results: Mapping[str, RetrievalResult]
+    split: str | None
+
+
+def main_metric(results: Sequence[RetrievalResult]) -> str:
+    """Return the metric by which models are sorted: H-AP, or the first where they lack it."""
+    return "H-AP" if all("H-AP" in result.metrics for result in results) else results[0].metrics[0]
+
+
+def write_model_reports(outcome: ModelResults, out: Path, *, has_differences: bool) -> list[Path]:
+    """Write the tables, figures and the page, and return the files.
+
+    Args:
+        outcome: Results of the comparison.
+        out: Folder to write.
+        has_differences: Whether the page links ``differences.html``.
+    """
+    table, main = outcome.table, main_metric(list(outcome.results.values()))
+    order = table[table["metric"] == main].sort_values("rank", kind="stable")["name"].tolist()
+    rows = {(row.metric, row.name): row for row in table.itertuples(index=False)}
+    metrics = list(dict.fromkeys(table["metric"]))
+    figures = _draw(outcome, rows, order, main, out)
+    with atomic_write(out / "results.parquet") as draft:
+        table.to_parquet(draft, index=False)
+    with atomic_write(out / "results.csv") as draft:
+        table.to_csv(draft, index=False)
+    write_text(out / "results.md", _markdown(outcome, rows, order, metrics, figures))
+    write_text(out / "results.tex", _latex(rows, order, metrics))
+    page = (
+        page_templates("retrieval")
+        .get_template("models.html")
+        .render(
+            title="Comparison of models",
+            metrics=metrics,
+            rows=[
+                (name, [(rows[metric, name].mean, _mean(rows[metric, name])) for metric in metrics]) for name in order
+            ],
+            best={(metric, name) for metric, name in rows if _is_best(rows[metric, name])},
+            facts=[_fact_cells(each) for each in outcome.facts],
+            fact_names=_FACT_NAMES,
+            failures=[each for each in outcome.facts if each.failure],
+            figures=[path.name for path in figures],
+            has_differences=has_differences,
+            notes=[_INTERVALS, *_notes(outcome)],
+        )
+    )
+    write_text(out / "index.html", page)
+    names = ("results.parquet", "results.csv", "results.md", "results.tex", "index.html")
+    return [*(out / name for name in names), *(file for figure in figures for file in figure_files(figure))]
+
+
+def _is_best(row: Any) -> bool:
+    return bool(row.worst_rank == 1)
+
+
+def _mean(row: Any) -> str:
+    mean, low, high = (shown_value(row.metric, value) for value in (row.mean, row.low, row.high))
+    return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _difference(row: Any) -> str:
+    if row.name == row.reference:
+        return "0"
+    mean, low, high = (
+        shown_value(row.metric, value) for value in (row.difference, row.difference_low, row.difference_high)
+    )
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+_FACT_NAMES = ("Model", "Loaded from", "Parameters", "Dimensions", "Input", "Images/s", "Saw these classes")
+
+
+def _fact_cells(facts: ModelFacts) -> list[str]:
+    return [
+        facts.name,
+        facts.model,
+        "–" if facts.parameters is None else f"{facts.parameters:,}",
+        "–" if facts.dim is None else f"{facts.dim:,}",
+        facts.images or "–",
+        "–" if facts.images_per_s is None else f"{facts.images_per_s:.1f}",
+        facts.seen,
+    ]
+
+
+def _notes(outcome: ModelResults) -> list[str]:
+    first = next(iter(outcome.results.values()))
+    images = f"Leave-one-out on {first.counts['queries']:,} images of {outcome.split or 'all splits'}."
+    skipped = [f"{each.name}: {each.skipped:,} images could not be read." for each in outcome.facts if each.skipped]
+    return [images, *skipped, *setting_notes([first])]
+
+
+def _markdown(
+    outcome: ModelResults,
+    rows: Mapping[tuple[str, str], Any],
+    order: Sequence[str],
+    metrics: Sequence[str],
+    figures: Sequence[Path],
+) -> str:
+    def grid(cell: Callable[[Any], str]) -> str:
+        body = [[name, *(cell(rows[metric, name]) for metric in metrics)] for name in order]
+        return markdown_table(["Model", *metrics], body, n_numeric=len(metrics))
+
+    def mean(row: Any) -> str:
+        return f"<ins>{_mean(row)}</ins>" if _is_best(row) else _mean(row)
+
+    def rank(row: Any) -> str:
+        return f"{row.rank} [{row.best_rank}, {row.worst_rank}]"
+
+    head = ["*reference*", *(f"*{rows[metric, order[0]].reference}*" for metric in metrics)]
+    differences = [head] + [[name, *(_difference(rows[metric, name]) for metric in metrics)] for name in order]
+    sections = ["# Comparison of models", _INTERVALS, grid(mean), "## Ranks", _RANKS, grid(rank)]
+    if len(order) > 1:
+        table = markdown_table(["Model", *metrics], differences, n_numeric=len(metrics))
+        sections += ["## Differences", _DIFFERENCES, table]
+    sections += ["## Models", markdown_table(_FACT_NAMES, [_fact_cells(each) for each in outcome.facts])]
+    if failures := [f"- {each.name}: {each.failure}" for each in outcome.facts if each.failure]:
+        sections += ["## Failures", "\n".join(failures)]
+    sections += ["## Setup", "\n".join(f"- {note}" for note in _notes(outcome))]
+    sections += [f"![{path.stem}]({path.name})" for path in figures]
+    return "\n\n".join(sections)
+
+
+def _latex(rows: Mapping[tuple[str, str], Any], order: Sequence[str], metrics: Sequence[str]) -> str:
+    """Return the means as a table for the package booktabs."""
+
+    def cell(row: Any) -> str:
+        text = f"{shown_value(row.metric, row.mean):.1f}"
+        return rf"\underline{{{text}}}" if _is_best(row) else text
+
+    body = {escape_latex(metric): [cell(rows[metric, name]) for name in order] for metric in metrics}
+    table = pd.DataFrame(body, index=pd.Index([escape_latex(name) for name in order], name="Model"))
+    return str(table.reset_index().to_latex(index=False, escape=False))
+
+
+def _draw(
+    outcome: ModelResults, rows: Mapping[tuple[str, str], Any], order: Sequence[str], main: str, out: Path
+) -> list[Path]:
+    """Draw intervals of the main metric and of each level, and the main metric against others and against costs."""
+    levels = [metric for metric in dict.fromkeys(metric for metric, _ in rows) if metric.startswith("AP")]
+
+    def shown(metric: str, name: str, value: str = "mean") -> float:
+        return shown_value(metric, getattr(rows[metric, name], value))
+
+    ends = ("mean", "low", "high")
+    panels = {
+        with_unit(metric): [Interval(name, *(shown(metric, name, end) for end in ends)) for name in order]
+        for metric in dict.fromkeys([main, *levels])
+    }
+    draw_intervals(out / "levels.png", panels)
+    facts = {each.name: each for each in outcome.facts}
+    dims = {name: facts[name.partition(" + ")[0]].dim for name in order if " + " not in name}
+    speeds = {name: facts[name].images_per_s for name in dims}
+    scatters = [
+        Scatter(with_unit(other), with_unit(main), [(name, shown(other, name), shown(main, name)) for name in order])
+        for other in ("mAP@R", "R@1")
+        if other != main and (other, order[0]) in rows
+    ]
+    costs = [
+        Scatter(
+            label, with_unit(main), [(name, float(x), shown(main, name)) for name, x in known.items() if x], log=True
+        )
+        for label, known in (("dimensions", dims), ("images per second", speeds))
+    ]
+    figures = [out / "levels.png"]
+    for name, drawn in (("metrics.png", scatters), ("costs.png", costs)):
+        drawn = [each for each in drawn if len(each.points) > 1]
+        if drawn:
+            draw_scatters(out / name, drawn)
+            figures.append(out / name)
+    return figures

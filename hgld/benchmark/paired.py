@@ -1,0 +1,140 @@
+"""Paired comparison of retrieval results of the same queries: who is better than whom, and how sure that is.
+
+The comparison of a metric is one joint bootstrap. Classes are drawn with replacement and with all their queries,
+since queries of a class resemble one another, and each draw gives the means of all results at once. Differences of
+all pairs of results are divided by their standard errors; the quantile of the largest of them in absolute value
+(max-T; Westfall and Young 1993; Romano and Wolf 2005) makes the intervals of all pairs hold together, whichever
+result is looked at because it came first. Intervals of ranks follow from the pairs that differ (Mogstad, Romano,
+Shaikh and Wilhelm, Inference for Ranks, Review of Economic Studies 91, 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hgld.compute.resampling import check_resampling
+from hgld.errors import ConfigurationError
+from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names
+
+#: Number of drawn classes held in memory at once.
+_BLOCK_SIZE = 2**22
+
+Floats = npt.NDArray[np.float64]
+
+
+def compare(
+    results: Sequence[RetrievalResult] | Mapping[str, RetrievalResult],
+    reference: str | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare results of the same queries, such as those of several models.
+
+    Intervals reflect the choice of the classes that are evaluated on, not of those that models were trained on.
+
+    Args:
+        results: Results, by name or under their own names; evaluations of the same images.
+        reference: Name of the result that the others are compared with. Default: the best by each metric.
+        metrics: Metrics to compare. Default: all that every result has.
+        confidence: Confidence of intervals, and of those of a metric together, between 0 and 1.
+        n_resamples: Number of bootstrap samples.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        A row per metric and result, with the columns ``metric``; ``name``; ``mean`` over the queries for which all
+        results have the metric, and its interval ``low`` and ``high``; ``rank``, and its interval ``best_rank`` and
+        ``worst_rank``; ``reference``; ``difference`` from it, with ``difference_low`` and ``difference_high``; and
+        ``p_value`` of that difference, corrected for all pairs of results. Metrics are shares from 0 to 1 or
+        distances.
+
+    Raises:
+        ConfigurationError: There are no results or no common queries, no result has one of the names, the results
+            have no metric in common, or ``confidence`` or ``n_resamples`` is out of range.
+    """
+    check_resampling(confidence, n_resamples)
+    named = dict(results) if isinstance(results, Mapping) else {result.name: result for result in results}
+    if not named or len(named) < len(results):
+        raise ConfigurationError(f"`results` are {len(results)} with {len(named)} names; expected different names")
+    if reference is not None and reference not in named:
+        raise ConfigurationError(f'no result is called "{reference}"; expected one of {", ".join(named)}')
+    known = metric_names(named.values())
+    common = [name for name in known if all(name in result.metrics for result in named.values())]
+    chosen = common if metrics is None else list(metrics)
+    if not chosen or not {*chosen} <= {*common}:
+        raise ConfigurationError(f"all results have the metrics {', '.join(common) or 'none'}; choose from these")
+    rng = np.random.default_rng(seed)
+    rows: list[pd.DataFrame] = []
+    for metric in chosen:
+        values = pd.concat([result.per_query[metric] for result in named.values()], axis=1, join="inner").dropna()
+        if not len(values):
+            raise ConfigurationError(f"there is no query for which all results have {metric}")
+        first = next(iter(named.values())).per_query
+        classes = first["class"].loc[values.index] if "class" in first else values.index
+        draws = _resampled_means(values.to_numpy(np.float64), classes.to_numpy(object), n_resamples, rng)
+        rows.append(_compare_metric(metric, list(named), values.to_numpy().mean(0), draws, reference, confidence))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _compare_metric(
+    metric: str, names: Sequence[str], means: Floats, draws: Floats, reference: str | None, confidence: float
+) -> pd.DataFrame:
+    """Return the rows of a metric, from the means of M results and those of B draws of classes, shape (B, M)."""
+    better = -1.0 if is_distance(metric) else 1.0
+    base = names.index(reference) if reference else int(np.argmax([goodness(metric, mean) for mean in means]))
+    first, second = np.triu_indices(len(names), 1)
+    differences, drawn = means[first] - means[second], draws[:, first] - draws[:, second]
+    errors = drawn.std(axis=0, ddof=1)
+    # Equal results differ in no draw.
+    errors[errors <= 1e-12] = np.inf
+    largest = np.abs((drawn - differences) / errors).max(axis=1, initial=0.0)
+    half_widths = np.where(
+        np.isinf(errors), 0, np.quantile(largest, confidence) * np.where(np.isinf(errors), 0, errors)
+    )
+    p_values = (1 + (largest >= np.abs(differences / errors)[:, None]).sum(axis=1)) / (1 + len(draws))
+    matrix, widths, ps = np.zeros((3, len(names), len(names)))
+    ps += 1
+    matrix[first, second], matrix[second, first] = differences, -differences
+    for square, flat in ((widths, half_widths), (ps, p_values)):
+        square[first, second] = square[second, first] = flat
+    is_better = better * matrix > widths  # row beyond column
+    is_better &= widths > 0
+    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return pd.DataFrame(
+        {
+            "metric": metric,
+            "name": names,
+            "mean": means,
+            "low": low,
+            "high": high,
+            "rank": pd.Series(-better * means).rank(method="min").astype(int),
+            "best_rank": 1 + is_better.sum(axis=0),
+            "worst_rank": len(names) - is_better.sum(axis=1),
+            "reference": names[base],
+            "difference": matrix[:, base],
+            "difference_low": matrix[:, base] - widths[:, base],
+            "difference_high": matrix[:, base] + widths[:, base],
+            "p_value": ps[:, base],
+        }
+    )
+
+
+def _resampled_means(
+    values: Floats, classes: npt.NDArray[np.object_], n_resamples: int, rng: np.random.Generator
+) -> Floats:
+    """Return the means over the queries of drawn classes: (n_query, M) -> (n_resamples, M)."""
+    names, rows = np.unique(classes.astype(str), return_inverse=True)
+    totals = np.zeros((len(names), values.shape[1] + 1))
+    np.add.at(totals, rows, np.column_stack([values, np.ones(len(values))]))
+    means = []
+    for block in np.array_split(np.arange(n_resamples), -(-n_resamples * len(names) // _BLOCK_SIZE)):
+        times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=len(block))
+        drawn = times @ totals
+        means.append(drawn[:, :-1] / drawn[:, -1:])
+    return np.concatenate(means)
