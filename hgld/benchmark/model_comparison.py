@@ -118,7 +118,7 @@ class ModelComparison:
             for text in dict.fromkeys(self.config.treatments):
                 name = entry.name if text == "none" else f"{entry.name} + {text}"
                 self.results[name] = self._evaluate(name, images, parse_treatment(text), path)
-                self.files |= {name: path} if text == "none" else {}
+                self.files.update({name: path} if text == "none" else {})
         except AssertionError:
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
