@@ -40,6 +40,7 @@ from hgld.evaluation.metrics import default_metrics
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import EvaluationFiles
+from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
@@ -180,7 +181,9 @@ class ModelComparison:
             [task],
             EvaluationConfig(metrics=tuple(metrics), ranking=RankingConfig(device=config.device)),
         ).results
-        result = replace(result, name=name)
+        assert task.query_labels is not None
+        classes = main_labels(task.query_labels)[:, 0].astype(str).astype(object)
+        result = replace(result, name=name, per_query=result.per_query.assign(**{"class": classes}))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_per_query([result], file, made_of)
         return result

@@ -40,7 +40,9 @@ def compare(
     Intervals reflect the choice of the classes that are evaluated on, not of those that models were trained on.
 
     Args:
-        results: Results, by name or under their own names; evaluations of the same images.
+        results: Results, by name or under their own names; evaluations of the same images. Queries are drawn with
+            all others of their class, in the column ``class`` of ``per_query``; without that column one by one, which
+            makes intervals too narrow where queries of a class resemble one another.
         reference: Name of the result that the others are compared with. Default: the best by each metric.
         metrics: Metrics to compare. Default: all that every result has.
         confidence: Confidence of intervals, and of those of a metric together, between 0 and 1.
