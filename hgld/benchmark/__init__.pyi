@@ -1,4 +1,6 @@
 from .benchmark_settings import BenchmarkSettings as BenchmarkSettings
+from .compared_models import ModelComparisonConfig as ModelComparisonConfig
+from .compared_models import ModelEntry as ModelEntry
 from .comparison import Comparison as Comparison
 from .comparison import ComparisonSummary as ComparisonSummary
 from .comparison import compare_methods as compare_methods
@@ -8,4 +10,8 @@ from .cost_estimate import estimate_cost as estimate_cost
 from .launcher import LocalLauncher as LocalLauncher
 from .launcher import Slot as Slot
 from .launcher import parse_slots as parse_slots
+from .model_comparison import compare_models as compare_models
+from .model_reports import ModelFacts as ModelFacts
+from .model_reports import ModelResults as ModelResults
+from .paired import compare as compare
 from .slurm_launcher import SlurmLauncher as SlurmLauncher

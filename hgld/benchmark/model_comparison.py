@@ -34,9 +34,10 @@ from hgld.benchmark.paired import compare as compare_results
 from hgld.datasets.image_labels import read_labels
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
-from hgld.evaluation.evaluate import EvaluationConfig, RankingConfig
+from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationInputs, evaluate_inputs, get_protocol
 from hgld.evaluation.metrics import default_metrics
+from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import EvaluationFiles
@@ -44,7 +45,7 @@ from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, sha256_of
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.progress import Progress
 from hgld.tables import Provenance, input_digests, is_up_to_date
@@ -56,6 +57,8 @@ log = logging.getLogger(__name__)
 
 #: Suffixes of files of embeddings, which are compared like models.
 _EMBEDDINGS = (".parquet", ".npy", ".safetensors")
+#: Images of each class in a batch of linear adaptation.
+_PER_CLASS = 4
 Vectors = npt.NDArray[np.float32]
 
 
@@ -116,6 +119,9 @@ class ModelComparison:
         try:
             path = self._embed(entry, force, progress)
             images = read_embeddings(path)
+            zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
+            if zeros:
+                raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
             for text in dict.fromkeys(self.config.treatments):
                 name = entry.name if text == "none" else f"{entry.name} + {text}"
                 self.results[name] = self._evaluate(name, images, parse_treatment(text), path)
@@ -163,8 +169,9 @@ class ModelComparison:
 
     def _evaluate(self, name: str, images: Embeddings, treatment: Treatment, path: Path) -> RetrievalResult:
         config = self.config
-        file = self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
-        parameters = {"split": self.split, "metrics": config.metrics and list(config.metrics), "treatment": treatment}
+        file = self._evaluation(name)
+        metrics = None if config.metrics is None else list(config.metrics)
+        parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
         made_of = Provenance("compare-models", parameters, input_digests(embeddings=path, labels=self.manifest))
         if is_up_to_date(file, made_of):
@@ -172,7 +179,6 @@ class ModelComparison:
         if treatment.kind != "none":
             images = replace(images, vectors=torch.from_numpy(self._treated(images, treatment, path)))
         task = self._task(images)
-        metrics = config.metrics
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
         (result,) = evaluate_inputs(
@@ -188,6 +194,9 @@ class ModelComparison:
         write_per_query([result], file, made_of)
         return result
 
+    def _evaluation(self, name: str) -> Path:
+        return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
+
     def _task(self, images: Embeddings) -> RetrievalTask:
         files = EvaluationFiles(embeddings=images.path, labels=self.manifest, split=self.split)
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
@@ -197,29 +206,32 @@ class ModelComparison:
         """Return the embeddings of all images after a treatment."""
         from sklearn.decomposition import PCA
 
-        vectors = torch.as_tensor(images.vectors).float().numpy()
+        vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
-        if kind == "adapt":
-            return self._adapted(vectors, value, path)
         n_dims = int(value) if value else vectors.shape[1]
         if n_dims > vectors.shape[1]:
             raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
         if kind == "truncate":
             return vectors[:, :n_dims]
         labels = read_labels(self.manifest, images, split=self.config.train_split)
+        if kind == "adapt":
+            sizes = np.unique(main_labels(labels.labelling)[labels.labelled, 0], return_counts=True)[1]
+            return self._adapted(vectors, value, path, int(np.count_nonzero(sizes >= _PER_CLASS)))
         fitted = vectors[labels.labelled]
         if kind == "center":
-            return vectors - fitted.mean(0)
+            centred: Vectors = vectors - fitted.mean(0)
+            return centred
         if n_dims > len(fitted):
             raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
         pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
         treated: Vectors = pca.transform(vectors).astype(np.float32)
         return treated
 
-    def _adapted(self, vectors: Vectors, loss: str, path: Path) -> Vectors:
+    def _adapted(self, vectors: Vectors, loss: str, path: Path, n_classes: int) -> Vectors:
         """Return the embeddings after a linear layer that is trained with a loss, begun as a PCA.
 
-        Settings are those of the heads for Washington's photographs, which were chosen on training landmarks alone.
+        Settings are those of the heads for Washington's photographs, which were chosen on training landmarks alone;
+        batches are smaller where fewer than 32 classes have enough images.
         """
         n_dims = vectors.shape[1]
         head = {"name": "adam", "lr": 1e-4, "weight_decay": 0, "schedule": "cosine", "interval": "step"}
@@ -237,10 +249,10 @@ class ModelComparison:
                 "train": self.config.train_split,
                 "test": self.split,
             },
-            "sampler": {"name": "class_balanced", "per_class": 4},
+            "sampler": {"name": "class_balanced", "per_class": _PER_CLASS},
             "loss": {"name": loss},
             "optimiser": {"head": head},
-            "batch_size": 128,
+            "batch_size": _PER_CLASS * max(1, min(32, n_classes)),
             "steps": 300,
             "evaluation": {"every": 1000},
             "workers": 0,
@@ -252,7 +264,7 @@ class ModelComparison:
             train(settings, run, resume=True, device=self.config.device)
         network = load_checkpoint_model(run / "last.pt").network
         with torch.inference_mode():
-            parts = [network(part) for part in torch.from_numpy(vectors).split(4096)]
+            parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
         return torch.cat(parts).numpy()
 
     def _write(self) -> tuple[ModelResults, list[Path]]:
@@ -263,7 +275,10 @@ class ModelComparison:
         table = compare_results(self.results, self.config.reference)
         outcome = ModelResults(table, facts, self.results, self.split)
         differences = self._write_differences()
-        return outcome, [*write_model_reports(outcome, self.out, has_differences=bool(differences)), *differences]
+        inputs = {name: sha256_of(self._evaluation(name)) for name in self.results}
+        made_of = Provenance("compare-models", {"reference": self.config.reference}, inputs)
+        files = write_model_reports(outcome, self.out, made_of, has_differences=bool(differences))
+        return outcome, [*files, *differences]
 
     def _write_differences(self) -> list[Path]:
         """Write the page of the queries on which the best two models differ most, without treatments."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hgld.benchmark.engine import write_text
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
@@ -16,6 +18,7 @@ from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.markdown import markdown_table
 from hgld.pages.templates import page_templates
+from hgld.tables import Provenance, with_provenance
 
 _INTERVALS = """\
 In %, distances in levels. In brackets are 95 % intervals over the classes of the evaluated images. A model is
@@ -76,21 +79,30 @@ def main_metric(results: Sequence[RetrievalResult]) -> str:
     return "H-AP" if all("H-AP" in result.metrics for result in results) else results[0].metrics[0]
 
 
-def write_model_reports(outcome: ModelResults, out: Path, *, has_differences: bool) -> list[Path]:
+def table_rows(table: pd.DataFrame) -> dict[tuple[str, str], Any]:
+    """Return the rows of a table of :func:`hgld.benchmark.paired.compare` by metric and name."""
+    return {(str(row.metric), str(row.name)): row for row in table.itertuples(index=False)}
+
+
+def write_model_reports(
+    outcome: ModelResults, out: Path, provenance: Provenance, *, has_differences: bool
+) -> list[Path]:
     """Write the tables, figures and the page, and return the files.
 
     Args:
         outcome: Results of the comparison.
         out: Folder to write.
+        provenance: What the results are made from.
         has_differences: Whether the page links ``differences.html``.
     """
     table, main = outcome.table, main_metric(list(outcome.results.values()))
     order = table[table["metric"] == main].sort_values("rank", kind="stable")["name"].tolist()
-    rows = {(row.metric, row.name): row for row in table.itertuples(index=False)}
+    rows = table_rows(table)
     metrics = list(dict.fromkeys(table["metric"]))
     figures = _draw(outcome, rows, order, main, out)
+    arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
     with atomic_write(out / "results.parquet") as draft:
-        table.to_parquet(draft, index=False)
+        pq.write_table(arrow.cast(with_provenance(arrow.schema, "model_comparison/1", provenance)), draft)
     with atomic_write(out / "results.csv") as draft:
         table.to_csv(draft, index=False)
     write_text(out / "results.md", _markdown(outcome, rows, order, metrics, figures))

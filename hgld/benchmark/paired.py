@@ -11,6 +11,7 @@ Shaikh and Wilhelm, Inference for Ranks, Review of Economic Studies 91, 2024).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,15 +51,15 @@ def compare(
         seed: Seed of the bootstrap.
 
     Returns:
-        A row per metric and result, with the columns ``metric``; ``name``; ``mean`` over the queries for which all
-        results have the metric, and its interval ``low`` and ``high``; ``rank``, and its interval ``best_rank`` and
+        A row per metric and result, with the columns ``metric``; ``name``; ``mean`` over the queries that have the
+        metric, and its interval ``low`` and ``high``; ``rank``, and its interval ``best_rank`` and
         ``worst_rank``; ``reference``; ``difference`` from it, with ``difference_low`` and ``difference_high``; and
         ``p_value`` of that difference, corrected for all pairs of results. Metrics are shares from 0 to 1 or
         distances.
 
     Raises:
-        ConfigurationError: There are no results or no common queries, no result has one of the names, the results
-            have no metric in common, or ``confidence`` or ``n_resamples`` is out of range.
+        ConfigurationError: There are no results, no result has one of the names, the results have no metric in
+            common that a query has, or ``confidence`` or ``n_resamples`` is out of range.
     """
     check_resampling(confidence, n_resamples)
     named = dict(results) if isinstance(results, Mapping) else {result.name: result for result in results}
@@ -71,17 +72,31 @@ def compare(
     chosen = common if metrics is None else list(metrics)
     if not chosen or not {*chosen} <= {*common}:
         raise ConfigurationError(f"all results have the metrics {', '.join(common) or 'none'}; choose from these")
+    classes = pd.concat([_classes(result) for result in named.values()])
+    classes = classes[~classes.index.duplicated()]
     rng = np.random.default_rng(seed)
     rows: list[pd.DataFrame] = []
     for metric in chosen:
-        values = pd.concat([result.per_query[metric] for result in named.values()], axis=1, join="inner").dropna()
-        if not len(values):
-            raise ConfigurationError(f"there is no query for which all results have {metric}")
-        first = next(iter(named.values())).per_query
-        classes = first["class"].loc[values.index] if "class" in first else values.index
-        draws = _resampled_means(values.to_numpy(np.float64), classes.to_numpy(object), n_resamples, rng)
-        rows.append(_compare_metric(metric, list(named), values.to_numpy().mean(0), draws, reference, confidence))
+        values = pd.DataFrame({name: result.per_query[metric] for name, result in named.items()}, dtype=np.float64)
+        if values.isna().all().any():
+            if metrics is not None:
+                raise ConfigurationError(f"there is a result of which no query has {metric}; choose other metrics")
+            continue
+        draws = _resampled_means(values.to_numpy(), classes.loc[values.index].to_numpy(object), n_resamples, rng)
+        means = np.array([result.means[metric] for result in named.values()])
+        rows.append(_compare_metric(metric, list(named), means, draws, reference, confidence))
+    if not rows:
+        raise ConfigurationError("there is no metric that some query of every result has")
     return pd.concat(rows, ignore_index=True)
+
+
+def _classes(result: RetrievalResult) -> pd.Series[Any]:
+    """Return the class of each query, or the query itself where there are no classes."""
+    index = result.per_query.index
+    classes: pd.Series[Any] = (
+        result.per_query["class"] if "class" in result.per_query else pd.Series(index.astype(str), index)
+    )
+    return classes
 
 
 def _compare_metric(
@@ -108,7 +123,7 @@ def _compare_metric(
     is_better = better * matrix > widths  # row beyond column
     is_better &= widths > 0
     low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    return pd.DataFrame(
+    table: pd.DataFrame = pd.DataFrame(
         {
             "metric": metric,
             "name": names,
@@ -125,18 +140,21 @@ def _compare_metric(
             "p_value": ps[:, base],
         }
     )
+    return table
 
 
 def _resampled_means(
     values: Floats, classes: npt.NDArray[np.object_], n_resamples: int, rng: np.random.Generator
 ) -> Floats:
-    """Return the means over the queries of drawn classes: (n_query, M) -> (n_resamples, M)."""
+    """Return the means over the queries of drawn classes, NaN excluded: (n_query, M) -> (n_resamples, M)."""
     names, rows = np.unique(classes.astype(str), return_inverse=True)
-    totals = np.zeros((len(names), values.shape[1] + 1))
-    np.add.at(totals, rows, np.column_stack([values, np.ones(len(values))]))
+    known = ~np.isnan(values)
+    totals = np.zeros((len(names), 2 * values.shape[1]))
+    np.add.at(totals, rows, np.column_stack([np.where(known, values, 0), known]))
     means = []
     for block in np.array_split(np.arange(n_resamples), -(-n_resamples * len(names) // _BLOCK_SIZE)):
         times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=len(block))
-        drawn = times @ totals
-        means.append(drawn[:, :-1] / drawn[:, -1:])
+        sums, counts = np.split(times @ totals, 2, axis=1)
+        # Draws without any query that has the metric, of very few, deviate by nothing.
+        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nanmean(values, axis=0)))
     return np.concatenate(means)

@@ -69,17 +69,17 @@ def compare_models_command(
 
 def format_model_results(outcome: ModelResults, *, width: int = 80) -> str:
     """Return the means of all models, their ranks by the main metric, and the models that failed."""
-    from hgld.benchmark.model_reports import main_metric
+    from hgld.benchmark.model_reports import main_metric, table_rows
     from hgld.evaluation.results import shown_value
 
     table, main = outcome.table, main_metric(list(outcome.results.values()))
     metrics = list(dict.fromkeys(table["metric"]))
-    by_model = {(row.name, row.metric): row for row in table.itertuples(index=False)}
+    by_model = table_rows(table)
     order = table[table["metric"] == main].sort_values("rank", kind="stable")["name"].tolist()
     rows = []
     for name in order:
-        of_main = by_model[name, main]
-        cells = {metric: f"{shown_value(metric, by_model[name, metric].mean):.2f}" for metric in metrics}
+        of_main = by_model[main, name]
+        cells = {metric: f"{shown_value(metric, by_model[metric, name].mean):.2f}" for metric in metrics}
         rows.append((name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells}))
     failures = [f"failed: {each.name}: {each.failure}" for each in outcome.facts if each.failure]
     return lines(wrapped_table("mean in %", [f"rank by {main}", *metrics], rows, width=width), failures)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,10 +14,14 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult
 
 
-def result(name: str, metric: str = "H-AP", **columns: object) -> RetrievalResult:
+def result(name: str, metric: str = "H-AP", **columns: Any) -> RetrievalResult:
     table = pd.DataFrame(columns)
     table.index.name = "query"
     return RetrievalResult(name, table, (metric,), {"queries": len(table)}, {})
+
+
+def h_ap(values: list[float]) -> RetrievalResult:
+    return results_of(np.array(values)[:, None], np.arange(len(values)))[0]
 
 
 def results_of(values: np.ndarray, classes: np.ndarray, metric: str = "H-AP") -> list[RetrievalResult]:
@@ -78,8 +84,17 @@ def test_fewer_levels_of_a_distance_are_better_and_equal_results_are_equal() -> 
     assert table["best_rank"].tolist()[:2] == [1, 1]
 
 
+def test_queries_without_a_metric_count_for_nothing() -> None:
+    """As those with a right answer in mistake_severity, which differ between models."""
+    one = result("a", "mistake_severity", mistake_severity=[1.0, np.nan, 2.0, np.nan])
+    other = result("b", "mistake_severity", mistake_severity=[np.nan, 3.0, np.nan, 2.0])
+    table = compare([one, other]).set_index("name")
+    assert table["mean"].tolist() == [1.5, 2.5]
+    assert table.loc["b", ["difference", "rank", "best_rank"]].tolist() == [1, 2, 1]
+
+
 def test_wrong_results_are_refused() -> None:
-    one, other = result("a", **{"H-AP": [0.5, 0.6]}), result("b", "R@1", **{"R@1": [1.0, 0.0]})
+    one, other = h_ap([0.5, 0.6]), result("b", "R@1", **{"R@1": [1.0, 0.0]})
     for results, options, message in (
         ([one, one], {}, "2 with 1 names"),
         ([], {}, "0 with 0 names"),
@@ -87,7 +102,8 @@ def test_wrong_results_are_refused() -> None:
         ([one], {"reference": "c"}, 'no result is called "c"'),
         ([one], {"metrics": ["AP"]}, "the metrics H-AP"),
         ([one], {"confidence": 1.0}, "confidence"),
-        ([result("a", **{"H-AP": [np.nan]})], {}, "no query for which all results have H-AP"),
+        ([h_ap([np.nan])], {}, "no metric that some query of every result has"),
+        ([h_ap([np.nan])], {"metrics": ["H-AP"]}, "no query has H-AP"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             compare(results, **options)

@@ -1,0 +1,184 @@
+"""Comparisons of models, by the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from hgld.benchmark.compared_models import ModelComparisonConfig, parse_model, parse_treatment
+from hgld.cli import app
+from hgld.errors import ConfigurationError
+from hgld.tables import MANIFEST, Provenance, read_provenance, write_table
+from tests.axe import violations
+from tests.datasets.pictures import manifest_table, save_pictures
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+MODELS = ("a=test_resnet?pretrained=none&size=32&seen=no", "b=test_vit2?pretrained=none")
+
+
+def hgld(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def colour(number: int) -> tuple[int, int, int]:
+    return 40 * (number % 6), 25 * (number // 2 % 10), 90 + 20 * (number % 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of 16 classes in 4 groups, half of the classes to train on, with a manifest."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    names = [f"{number // 6}_{number % 6}.png" for number in range(96)]
+    for number, name in enumerate(names):
+        noise = rng.normal(colour(number // 6), 40, (40, 48, 3)).clip(0, 255).astype(np.uint8)
+        Image.fromarray(noise).save(folder / name)
+    classes = [number // 6 for number in range(96)]
+    levels = {"class": [f"class {n}" for n in classes], "group": [f"group {n // 4}" for n in classes]}
+    table = manifest_table(names, levels, ["train" if n % 2 else "test" for n in classes])
+    write_table(folder / "manifest.parquet", MANIFEST, table, Provenance("manifest", {}, {}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two models, with one that is missing and one in a file."""
+    out = tmp_path_factory.mktemp("compared")
+    np.save(out / "zero.npy", np.zeros((96, 4), np.float32))
+    (out / "zero.ids.txt").write_text("\n".join(sorted(path.name for path in folder.glob("*.png"))) + "\n")
+    others = ["gone=missing.pt", f"zero={out / 'zero.npy'}"]
+    options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", out]
+    shown = hgld("compare-models", *MODELS, *others, "--treatment", "none", "--treatment", "pca-8", *options)
+    assert "failed: gone: missing.pt: no such file" in shown
+    assert "zero.npy: the embeddings of 96 images are zero" in shown
+    return out
+
+
+def test_numbers_are_those_of_the_commands_one_by_one(folder: Path, compared: Path, tmp_path: Path) -> None:
+    manifest, embeddings = folder / "manifest.parquet", tmp_path / "a.parquet"
+    model = ("--model", "test_resnet", "--pretrained", "none", "--size", 32, "--workers", 0)
+    hgld("embed-images", *model, "--images", manifest, "-o", embeddings)
+    names = ("H-AP", "mAP@R", "R@1", "AP_l1", "NDCG")
+    metrics = [word for name in names for word in ("--metric", name)]
+    files = ("--embeddings", embeddings, "--labels", manifest, "--split", "test")
+    means = json.loads(hgld("evaluate", *files, *metrics, "--json"))["results"][0]["means"]
+    table = pd.read_csv(compared / "results.csv")
+    ours = pd.read_parquet(compared / "results.parquet").query("name == 'a'").set_index("metric")["mean"]
+    assert {name: ours[name] for name in names} == means
+    pd.testing.assert_frame_equal(pd.read_parquet(compared / "results.parquet"), table, check_dtype=False)
+    assert read_provenance(compared / "results.parquet").command == "compare-models"
+    facts = json.loads((compared / "embeddings" / "a.json").read_text())
+    assert (facts["dim"], facts["seen"]) == (96, "no")
+    assert facts["parameters"] > 1000
+    text = (compared / "results.md").read_text()
+    assert "| a | test_resnet |" in text
+    assert "- gone: missing.pt: no such file" in text
+
+
+def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path) -> None:
+    from sklearn.decomposition import PCA
+
+    from hgld import evaluate_retrieval
+    from hgld.tables.embeddings import read_embeddings
+
+    images = read_embeddings(compared / "embeddings" / "a.parquet")
+    assert images.ids is not None
+    number = np.array([int(name.partition("_")[0]) for name in images.ids])
+    vectors = np.asarray(images.vectors, np.float32)
+    pca = PCA(8, svd_solver="full").fit(vectors[number % 2 == 1])
+    labels = np.stack([number, number // 4], axis=1)[number % 2 == 0]
+    expected = evaluate_retrieval(pca.transform(vectors[number % 2 == 0]), labels)
+    table = pd.read_csv(compared / "results.csv")
+    ours = table[table["name"] == "a + pca-8"].set_index("metric")["mean"]
+    for metric in ("H-AP", "R@1"):
+        assert ours[metric] == pytest.approx(expected.means[metric], abs=1e-5)
+
+
+def test_finished_work_is_kept(folder: Path, compared: Path) -> None:
+    def times() -> dict[str, int]:
+        files = [*compared.glob("embeddings/*.parquet"), *compared.glob("evaluations/*.parquet")]
+        return {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in files}
+
+    before, table = times(), (compared / "results.csv").read_bytes()
+    (compared / "evaluations" / "b.parquet").unlink()
+    (compared / "results.csv").unlink()
+    options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", compared]
+    hgld("compare-models", *MODELS, "--treatment", "none", "--treatment", "pca-8", *options)
+    after = times()
+    assert {key for key in before if after[key] != before[key]} == {"evaluations/b.parquet"}
+    assert (compared / "results.csv").read_bytes() == table
+
+
+@pytest.mark.slow
+def test_linear_adaptation_learns_and_is_trained_once(folder: Path, tmp_path: Path) -> None:
+    options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path]
+    treatments = ["--treatment", "none", "--treatment", "adapt-smooth_ap", "--treatment", "center"]
+    hgld("compare-models", MODELS[0], *treatments, *options)
+    run = tmp_path / "adaptations" / "a+smooth_ap"
+    trained = (run / "last.pt").stat().st_mtime_ns
+    (tmp_path / "evaluations" / "a+adapt-smooth_ap.parquet").unlink()
+    hgld("compare-models", MODELS[0], *treatments, *options)
+    assert (run / "last.pt").stat().st_mtime_ns == trained
+    names = pd.read_csv(tmp_path / "results.csv")["name"].unique().tolist()
+    assert names == ["a", "a + adapt-smooth_ap", "a + center"]
+
+
+@pytest.mark.slow
+def test_page_sorts_by_every_column(browser: Chrome, compared: Path) -> None:
+    browser.get((compared / "index.html").as_uri())
+
+    def column(number: int) -> list[str]:
+        cells = browser.find_elements("css selector", f"#results tbody tr > :nth-child({number})")
+        return [str(cell.get_attribute("data-value")) for cell in cells]
+
+    heads = browser.find_elements("css selector", "#results th button")
+    h_ap = [head.text for head in heads].index("H-AP") + 1
+    assert column(1)[0] in {"a", "b", "a + pca-8", "b + pca-8"}
+    for number, head in ((h_ap, heads[h_ap - 1]), (2, heads[1])):
+        head.click()
+        values = [float(value) for value in column(number)]
+        assert values == sorted(values, reverse=True)
+        head.click()
+        assert [float(value) for value in column(number)] == values[::-1]
+    heads[0].click()
+    assert column(1) == sorted(column(1), reverse=True)
+    assert violations(browser) == []
+    assert "missing.pt: no such file" in browser.page_source
+    images = browser.find_elements("css selector", "img")
+    assert images
+    assert all(browser.execute_script("return arguments[0].naturalWidth", image) for image in images)
+
+
+def test_wrong_settings_are_named(folder: Path, tmp_path: Path) -> None:
+    for text, message in (
+        ("a?sizes=3", "has no option sizes; expected size"),
+        ("a?size=x", 'size is "x"; expected a whole number'),
+        ("a?seen=maybe", 'seen is "maybe"'),
+        ("../=a", '"../" cannot name files'),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            parse_model(text)
+    for text in ("pca", "pca-0", "whiten-x", "adapt-", "centre"):
+        with pytest.raises(ConfigurationError, match="expected none, center"):
+            parse_treatment(text)
+    with pytest.raises(ConfigurationError):
+        ModelComparisonConfig(treatments=("best",))
+    command = ["compare-models", "--manifest", folder / "manifest.parquet", "-o", tmp_path / "out"]
+    assert "models are called a, a; give each a name" in hgld(*command, "a=x", "a=y", code=1)
+    assert "has no split val; expected test, train" in hgld(*command, "a=x", "--split", "val", code=1)
+    assert "would be evaluated, too" in hgld(*command, "a=x", "--split", "train", "--treatment", "center", code=1)
+    assert "no model could be compared" in hgld(*command, "a=x.pt", code=1)
+    assert not list(tmp_path.glob("out/*.csv"))
+    save_pictures(tmp_path, "a.png")
+    assert "no such file" in hgld("compare-models", "a", "--manifest", tmp_path / "no", "-o", tmp_path, code=1)
