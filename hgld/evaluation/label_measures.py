@@ -15,6 +15,7 @@ import torch
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, build_task, evaluate_retrieval, evaluate_tasks, label_array
+from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, labelled_rows
 from hgld.hierarchy.label_sets import LabelSets
 
@@ -66,7 +67,8 @@ def path_consistency(
     own, others = task.query_labels, task.gallery_labels
     if not isinstance(own, np.ndarray) or not isinstance(others, np.ndarray):
         raise ConfigurationError("labels vote for a path of a tree, which needs one label per image and level")
-    (result,) = evaluate_tasks([task], EvaluationConfig((f"P@{k}",), n_neighbours=k))
+    ranking = RankingConfig(device=str(task.queries.device))
+    (result,) = evaluate_tasks([task], EvaluationConfig((f"P@{k}",), ranking=ranking, n_neighbours=k))
     assert result.nearest is not None
     positions = result.nearest.positions
     ranked = (positions >= 0).all(1)
@@ -86,7 +88,8 @@ def _most_frequent(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     counts = np.zeros(labels.shape, np.int64)
     for column in labels.T:
         counts += labels == column[:, None]
-    return counts.argmax(1)
+    first: npt.NDArray[np.int64] = counts.argmax(1)
+    return first
 
 
 def _share(flags: npt.NDArray[np.bool_]) -> float:

@@ -203,7 +203,7 @@ def test_unequal_classes_break_the_bound_for_map_at_r() -> None:
     cosines = np.linspace(0.9, 0.1, 100)
     items = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1)
     means = [
-        evaluate_retrieval([[1.0, 0.0]], [label], items, gallery, metrics=["mAP@R"]).means["mAP@R"]
+        evaluate_retrieval(np.eye(1, 2), np.array([label]), items, gallery, metrics=["mAP@R"]).means["mAP@R"]
         for label in (0, 1)
     ]
     assert np.mean(means) > 0.95 > label_noise_ceiling(0.5)

@@ -69,7 +69,7 @@ def test_queries_and_a_gallery() -> None:
         *(part[own] for own in rows for part in (embeddings, labels)), metrics=METRICS
     ).means
     metric = hgld.RetrievalMetric(METRICS)
-    for batch in torch.arange(60).split(9):
+    for batch in torch.split(torch.arange(60), 9):
         metric.update(embeddings[batch], labels[batch], is_query=is_query[batch])
     assert metric.compute() == expected
     # All images in the gallery, some of them queries as well, which do not find themselves.
@@ -102,7 +102,8 @@ def test_inconsistent_batches_are_refused(options: dict[str, Any], message: str)
 def test_all_batches_have_the_same_arguments(name: str) -> None:
     metric = hgld.RetrievalMetric()
     metric.update(*data(6))
-    metric.update(*data(6), **{name: np.arange(6)})
+    more: dict[str, Any] = {name: np.arange(6)}
+    metric.update(*data(6), **more)
     with pytest.raises(InputError, match=f"only some batches have `{name}`; give it with all batches, or none"):
         metric.compute()
 
