@@ -8,6 +8,7 @@ from . import losses as losses
 from . import models as models
 from . import training as training
 from .errors import HgldError as HgldError
+from .evaluation import RetrievalMetric as RetrievalMetric
 from .evaluation import RetrievalResult as RetrievalResult
 from .evaluation import evaluate_retrieval as evaluate_retrieval
 from .hierarchy import Hierarchy as Hierarchy

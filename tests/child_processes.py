@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,3 +44,31 @@ def run_script(script: str, *arguments: str | Path, cwd: Path | None = None) -> 
 def single_thread_environment() -> dict[str, str]:
     """Return environment variables with which a child imports what the tests do, and computes in one thread."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def run_in_two_processes(*arguments: str) -> list[str]:
+    """Run Python with these arguments in two processes, as torchrun starts them; return what each printed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = single_thread_environment() | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+    }
+    running = [
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            env={**environment, "RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    printed = []
+    for process in running:
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        printed.append(output)
+    return printed

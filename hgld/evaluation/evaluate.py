@@ -190,22 +190,24 @@ def evaluate_retrieval(
         progress=progress,
     )
     junk = None if ignored is None else RaggedIndices.from_lists(ignored)
-    task = _task(query_embeddings, query_labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids, junk)
+    task = build_task(
+        query_embeddings, query_labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids, junk
+    )
     (result,) = evaluate_tasks([task], config)
     return result
 
 
-def _task(
+def build_task(
     query_embeddings: Vectors,
     query_labels: Labelling | torch.Tensor,
     gallery_embeddings: Vectors | None,
     gallery_labels: Labelling | torch.Tensor | None,
-    query_ids: Sequence[Any] | Ids | None,
-    gallery_ids: Sequence[Any] | Ids | None,
-    ignored: RaggedIndices | None,
+    query_ids: Sequence[Any] | Ids | None = None,
+    gallery_ids: Sequence[Any] | Ids | None = None,
+    ignored: RaggedIndices | None = None,
 ) -> RetrievalTask:
-    """Build the task, leave-one-out where there is no gallery."""
-    queries, labels = as_tensor(query_embeddings), _labelling(query_labels, "query")
+    """Build the task of :func:`evaluate_retrieval`, leave-one-out where there is no gallery."""
+    queries, labels = as_tensor(query_embeddings), label_array(query_labels, "query")
     ids = _checked_ids(query_ids, len(labels), "query")
     if gallery_embeddings is None and gallery_labels is None and gallery_ids is None:
         if ignored is not None:
@@ -219,7 +221,7 @@ def _task(
     if gallery_ids is not None and query_ids is None:
         raise ConfigurationError("`gallery_ids` are given without `query_ids`; expected both, or neither")
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
-    others = _labelling(gallery_labels, "gallery")
+    others = label_array(gallery_labels, "gallery")
     if ignored is not None:
         ignored.check(len(labels), len(others), "`ignored`")
     return query_gallery_task(
@@ -233,7 +235,16 @@ def _task(
     )
 
 
-def _labelling(labels: Labelling | torch.Tensor, role: str) -> Labelling:
+def label_array(labels: Labelling | torch.Tensor, role: str) -> Labelling:
+    """Return labels as int64, shape (n, L); label sets are returned as they are.
+
+    Args:
+        labels: Labels of queries or of the gallery.
+        role: ``query`` or ``gallery``, for messages.
+
+    Raises:
+        InputError: They are no integers of shape (n, L) or (n,).
+    """
     if isinstance(labels, LabelSets):
         return labels
     try:

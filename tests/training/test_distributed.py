@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
 import re
-import socket
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,43 +10,13 @@ import torch
 from hgld.compute.processes import Processes
 from hgld.models.model_files import read_checkpoint
 from hgld.training import run
+from tests.child_processes import run_in_two_processes
 from tests.training import together, toy
 
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
-
-
-def run_in_two_processes(*arguments: str) -> list[str]:
-    """Run Python with these arguments in two processes, as torchrun starts them; return what each printed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-    }
-    running = [
-        subprocess.Popen(
-            [sys.executable, *arguments],
-            env={**environment, "RANK": rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    printed = []
-    for process in running:
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        printed.append(output)
-    return printed
 
 
 @pytest.fixture(scope="module")
