@@ -208,7 +208,7 @@ class ModelComparison:
 
         vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
-        n_dims = int(value) if value else vectors.shape[1]
+        n_dims = int(value) if value.isdigit() else vectors.shape[1]
         if n_dims > vectors.shape[1]:
             raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
         if kind == "truncate":
@@ -216,7 +216,8 @@ class ModelComparison:
         labels = read_labels(self.manifest, images, split=self.config.train_split)
         if kind == "adapt":
             sizes = np.unique(main_labels(labels.labelling)[labels.labelled, 0], return_counts=True)[1]
-            return self._adapted(vectors, value, path, int(np.count_nonzero(sizes >= _PER_CLASS)))
+            n_dims = min(vectors.shape[1], 512, int(sizes.sum()) - 1)
+            return self._adapted(vectors, n_dims, value, path, int(np.count_nonzero(sizes >= _PER_CLASS)))
         fitted = vectors[labels.labelled]
         if kind == "center":
             centred: Vectors = vectors - fitted.mean(0)
@@ -227,20 +228,19 @@ class ModelComparison:
         treated: Vectors = pca.transform(vectors).astype(np.float32)
         return treated
 
-    def _adapted(self, vectors: Vectors, loss: str, path: Path, n_classes: int) -> Vectors:
+    def _adapted(self, vectors: Vectors, n_dims: int, loss: str, path: Path, n_classes: int) -> Vectors:
         """Return the embeddings after a linear layer that is trained with a loss, begun as a PCA.
 
         Settings are those of the heads for Washington's photographs, which were chosen on training landmarks alone;
         batches are smaller where fewer than 32 classes have enough images.
         """
-        n_dims = vectors.shape[1]
         head = {"name": "adam", "lr": 1e-4, "weight_decay": 0, "schedule": "cosine", "interval": "step"}
         values = {
             "model": {
                 "backbone": "features",
-                "n_features": n_dims,
+                "n_features": vectors.shape[1],
                 "l2_norm": True,
-                "dim": min(n_dims, 512),
+                "dim": n_dims,
                 "projection": "pca",
             },
             "data": {

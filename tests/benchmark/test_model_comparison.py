@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,9 @@ def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path)
         assert ours[metric] == pytest.approx(expected.means[metric], abs=1e-5)
 
 
-def test_finished_work_is_kept(folder: Path, compared: Path) -> None:
+def test_finished_work_is_kept(folder: Path, compared: Path, tmp_path: Path) -> None:
+    compared = shutil.copytree(compared, tmp_path / "copy")
+
     def times() -> dict[str, int]:
         files = [*compared.glob("embeddings/*.parquet"), *compared.glob("evaluations/*.parquet")]
         return {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in files}
