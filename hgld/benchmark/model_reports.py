@@ -229,10 +229,14 @@ def _draw(
     }
     draw_intervals(out / "levels.png", panels)
     facts = {each.name: each for each in outcome.facts}
-    dims = {name: facts[name.partition(" + ")[0]].dim for name in order if " + " not in name}
+    # Names of models after treatments would cover one another.
+    untreated = [name for name in order if name in facts]
+    dims = {name: facts[name].dim for name in untreated}
     speeds = {name: facts[name].images_per_s for name in dims}
     scatters = [
-        Scatter(with_unit(other), with_unit(main), [(name, shown(other, name), shown(main, name)) for name in order])
+        Scatter(
+            with_unit(other), with_unit(main), [(name, shown(other, name), shown(main, name)) for name in untreated]
+        )
         for other in ("mAP@R", "R@1")
         if other != main and (other, order[0]) in rows
     ]
