@@ -64,7 +64,18 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class ModelComparison:
-    """Models that are compared on the images of a manifest; a :class:`~hgld.benchmark.engine.Study`."""
+    """Models that are compared on the images of a manifest; a :class:`~hgld.benchmark.engine.Study`.
+
+    Args:
+        models: The models.
+        manifest: Table of the images.
+        root: Folder that its paths are relative to; None for its own.
+        out: Folder to write.
+        config: Settings.
+        facts: What tasks found out about each model, by its name.
+        results: Evaluations that tasks have done, by name in tables.
+        files: Embeddings of each model that was evaluated without a treatment.
+    """
 
     models: Sequence[ModelEntry]
     manifest: Path
@@ -98,13 +109,10 @@ class ModelComparison:
         splits = set(self.images.splits.tolist())
         chosen = self.config.split or ("test" if "test" in splits else None)
         treatments = [text for text in self.config.treatments if parse_treatment(text).needs_training]
-        for split, used in (
-            (chosen, ""),
-            (self.config.train_split if treatments else None, f" for {treatments[:1]}"),
-        ):
+        for split in (chosen, self.config.train_split if treatments else None):
             if split is not None and split not in splits:
                 raise ConfigurationError(
-                    f"{self.manifest}: has no split {split}{used}; expected {', '.join(sorted(map(str, splits)))}"
+                    f"{self.manifest}: has no split {split}; expected {', '.join(sorted(map(str, splits)))}"
                 )
         if treatments and chosen in (None, self.config.train_split):
             raise ConfigurationError(
@@ -126,7 +134,7 @@ class ModelComparison:
                 name = entry.name if text == "none" else f"{entry.name} + {text}"
                 self.results[name] = self._evaluate(name, images, parse_treatment(text), path)
                 self.files.update({name: path} if text == "none" else {})
-        except AssertionError:
+        except (AssertionError, OSError):  # mistakes of hgld, and a full disk
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
             text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
