@@ -1,6 +1,4 @@
 from .benchmark_settings import BenchmarkSettings as BenchmarkSettings
-from .compared_models import ModelComparisonConfig as ModelComparisonConfig
-from .compared_models import ModelEntry as ModelEntry
 from .comparison import Comparison as Comparison
 from .comparison import ComparisonSummary as ComparisonSummary
 from .comparison import compare_methods as compare_methods
@@ -11,6 +9,8 @@ from .launcher import LocalLauncher as LocalLauncher
 from .launcher import Slot as Slot
 from .launcher import parse_slots as parse_slots
 from .model_comparison import compare_models as compare_models
+from .model_comparison_settings import ModelComparisonConfig as ModelComparisonConfig
+from .model_comparison_settings import ModelEntry as ModelEntry
 from .model_reports import ModelFacts as ModelFacts
 from .model_reports import ModelResults as ModelResults
 from .paired import compare as compare

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
-from hgld.benchmark.engine import Launcher, Report, compare
+from hgld.benchmark.engine import Launcher, Report, run_study
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
@@ -243,7 +243,7 @@ def compare_methods(
         InputError: The data cannot be read.
         BusyError: Another comparison is writing to the folder.
     """
-    outcome = compare(comparison, launcher, force=force, progress=progress)
+    outcome = run_study(comparison, launcher, force=force, progress=progress)
     if not outcome.n_tasks and not outcome.files:
         return None
     methods, columns = outcome.results[0] if outcome.results else ((), ())

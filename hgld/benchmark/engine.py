@@ -126,7 +126,7 @@ class Outcome(Generic[Result]):
     files: list[Path]
 
 
-def compare(
+def run_study(
     study: Study[Task, Result], launcher: Launcher[Task], *, force: bool = False, progress: Progress | None = None
 ) -> Outcome[Result]:
     """Run the tasks of a comparison that are not done, and write the reports that are not up to date.

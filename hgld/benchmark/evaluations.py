@@ -268,7 +268,7 @@ class DymlEvaluation(BaseEvaluation):
         results = context.evaluate(files, "dyml", context.metrics)
         # A label means nothing to another level.
         return [
-            _with_classes(result, [f"{result.name} {label}" for label in levels[result.name].query_labels.tolist()])
+            with_classes(result, [f"{result.name} {label}" for label in levels[result.name].query_labels.tolist()])
             for result in results
         ]
 
@@ -343,7 +343,7 @@ class Gldv2Evaluation(BaseEvaluation):
         solution = read_retrieval_solution(self.ground_truth / SOLUTION)
         landmarks = query_landmarks(solution, read_image_to_landmark(self.ground_truth / LANDMARKS))
         names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))
-        return [_with_classes(result, names[result.per_query.index]) for result in results]
+        return [with_classes(result, names[result.per_query.index]) for result in results]
 
     def join(self, results: list[RetrievalResult]) -> RetrievalResult:
         """Add the official values of all queries to the result of the queries with hierarchical labels."""
@@ -442,7 +442,7 @@ class RevisitedEvaluation(BaseEvaluation):
                 for result in context.evaluate(files, "roxford"):  # the protocol of both
                     # The name of a query begins with that of its landmark, such as all_souls_000013.
                     landmarks = [str(query).rpartition("_")[0] for query in result.per_query.index]
-                    results.append(_with_classes(replace(result, name=f"{name}{suffix} {result.name}"), landmarks))
+                    results.append(with_classes(replace(result, name=f"{name}{suffix} {result.name}"), landmarks))
         return results
 
     def size(self, training: TrainingSettings) -> EvaluationSize:
@@ -549,12 +549,13 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
     counts = result.counts | {"images_not_read": len(embedded.skipped)}
-    return _with_classes(replace(result, per_query=per_query, counts=counts), classes)
+    return with_classes(replace(result, per_query=per_query, counts=counts), classes)
 
 
-def _with_classes(
+def with_classes(
     result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
 ) -> RetrievalResult:
+    """Return a result with the finest class of each query, which comparisons draw as a whole."""
     return replace(result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)}))
 
 

@@ -23,15 +23,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from hgld.benchmark.compared_models import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
-from hgld.benchmark.engine import InProcess, Report, compare
-from hgld.benchmark.model_reports import ModelFacts, ModelResults, main_metric, write_model_reports
-from hgld.benchmark.paired import compare as compare_results
-from hgld.datasets.image_labels import read_labels
+from hgld.benchmark.engine import InProcess, Report, run_study
+from hgld.benchmark.evaluations import with_classes
+from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
+from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_reports
+from hgld.benchmark.paired import compare
+from hgld.benchmark.treatments import apply_treatment
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig
@@ -46,20 +45,15 @@ from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manif
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
 from hgld.io.files import atomic_write, sha256_of
-from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
+from hgld.models import EmbedImagesConfig, embed_images, load_model
 from hgld.progress import Progress
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import Embeddings, read_embeddings
-from hgld.training import TrainingSettings, train
-from hgld.training.run import is_finished
 
 log = logging.getLogger(__name__)
 
 #: Suffixes of files of embeddings, which are compared like models.
 _EMBEDDINGS = (".parquet", ".npy", ".safetensors")
-#: Images of each class in a batch of linear adaptation.
-_PER_CLASS = 4
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +126,9 @@ class ModelComparison:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
             for text in dict.fromkeys(self.config.treatments):
                 name = entry.name if text == "none" else f"{entry.name} + {text}"
-                self.results[name] = self._evaluate(name, images, parse_treatment(text), path)
-                self.files.update({name: path} if text == "none" else {})
+                self.results[name] = self._evaluate(name, images, parse_treatment(text), force)
+                if text == "none":
+                    self.files[name] = path
         except (AssertionError, OSError):  # mistakes of hgld, and a full disk
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
@@ -175,29 +170,40 @@ class ModelComparison:
         self.facts[entry.name] = ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
         return out
 
-    def _evaluate(self, name: str, images: Embeddings, treatment: Treatment, path: Path) -> RetrievalResult:
+    def _evaluate(self, name: str, images: Embeddings, treatment: Treatment, force: bool) -> RetrievalResult:
         config = self.config
         file = self._evaluation(name)
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
-        made_of = Provenance("compare-models", parameters, input_digests(embeddings=path, labels=self.manifest))
-        if is_up_to_date(file, made_of):
+        made_of = Provenance(
+            "compare-models", parameters, input_digests(embeddings=images.path, labels=self.manifest)
+        )
+        if not force and is_up_to_date(file, made_of):
             return read_per_query(file)[0]
         if treatment.kind != "none":
-            images = replace(images, vectors=torch.from_numpy(self._treated(images, treatment, path)))
+            vectors = apply_treatment(
+                treatment,
+                images,
+                manifest=self.manifest,
+                train_split=config.train_split,
+                split=self.split,
+                run=self.out / "adaptations" / f"{name.partition(' + ')[0]}+{treatment.value}",
+                device=config.device,
+                force=force,
+            )
+            images = replace(images, vectors=torch.from_numpy(vectors))
         task = self._task(images)
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
         (result,) = evaluate_inputs(
             get_protocol("leave-one-out"),
-            EvaluationInputs(EvaluationFiles(embeddings=path), images, images),
+            EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
             [task],
             EvaluationConfig(metrics=tuple(metrics), ranking=RankingConfig(device=config.device)),
         ).results
         assert task.query_labels is not None
-        classes = main_labels(task.query_labels)[:, 0].astype(str).astype(object)
-        result = replace(result, name=name, per_query=result.per_query.assign(**{"class": classes}))
+        result = with_classes(replace(result, name=name), main_labels(task.query_labels)[:, 0].astype(str))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_per_query([result], file, made_of)
         return result
@@ -210,77 +216,12 @@ class ModelComparison:
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
         return task
 
-    def _treated(self, images: Embeddings, treatment: Treatment, path: Path) -> Vectors:
-        """Return the embeddings of all images after a treatment."""
-        from sklearn.decomposition import PCA
-
-        vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
-        kind, value = treatment
-        n_dims = int(value) if value.isdigit() else vectors.shape[1]
-        if n_dims > vectors.shape[1]:
-            raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
-        if kind == "truncate":
-            return vectors[:, :n_dims]
-        labels = read_labels(self.manifest, images, split=self.config.train_split)
-        if kind == "adapt":
-            sizes = np.unique(main_labels(labels.labelling)[labels.labelled, 0], return_counts=True)[1]
-            n_dims = min(vectors.shape[1], 512, int(sizes.sum()) - 1)
-            return self._adapted(vectors, n_dims, value, path, int(np.count_nonzero(sizes >= _PER_CLASS)))
-        fitted = vectors[labels.labelled]
-        if kind == "center":
-            centred: Vectors = vectors - fitted.mean(0)
-            return centred
-        if n_dims > len(fitted):
-            raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
-        pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
-        treated: Vectors = pca.transform(vectors).astype(np.float32)
-        return treated
-
-    def _adapted(self, vectors: Vectors, n_dims: int, loss: str, path: Path, n_classes: int) -> Vectors:
-        """Return the embeddings after a linear layer that is trained with a loss, begun as a PCA.
-
-        Settings are those of the heads for Washington's photographs, which were chosen on training landmarks alone;
-        batches are smaller where fewer than 32 classes have enough images.
-        """
-        head = {"name": "adam", "lr": 1e-4, "weight_decay": 0, "schedule": "cosine", "interval": "step"}
-        values = {
-            "model": {
-                "backbone": "features",
-                "n_features": vectors.shape[1],
-                "l2_norm": True,
-                "dim": n_dims,
-                "projection": "pca",
-            },
-            "data": {
-                "manifest": self.manifest,
-                "features": path,
-                "train": self.config.train_split,
-                "test": self.split,
-            },
-            "sampler": {"name": "class_balanced", "per_class": _PER_CLASS},
-            "loss": {"name": loss},
-            "optimiser": {"head": head},
-            "batch_size": _PER_CLASS * max(1, min(32, n_classes)),
-            "steps": 300,
-            "evaluation": {"every": 1000},
-            "workers": 0,
-            "loggers": [],
-        }
-        settings = TrainingSettings.model_validate(values)
-        run = self.out / "adaptations" / f"{path.stem}+{loss}"
-        if not is_finished(settings, run):
-            train(settings, run, resume=True, device=self.config.device)
-        network = load_checkpoint_model(run / "last.pt").network
-        with torch.inference_mode():
-            parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
-        return torch.cat(parts).numpy()
-
     def _write(self) -> tuple[ModelResults, list[Path]]:
         facts = tuple(self.facts[entry.name] for entry in self.models)
         if not self.results:
             failures = [f"{each.name}: {each.failure}" for each in facts]
             raise InputError(f"no model could be compared:\n{indented_list(failures)}")
-        table = compare_results(self.results, self.config.reference)
+        table = compare(self.results, self.config.reference)
         outcome = ModelResults(table, facts, self.results, self.split)
         differences = self._write_differences()
         inputs = {name: sha256_of(self._evaluation(name)) for name in self.results}
@@ -290,7 +231,7 @@ class ModelComparison:
 
     def _write_differences(self) -> list[Path]:
         """Write the page of the queries on which the best two models differ most, without treatments."""
-        untreated = [self.results[name] for name in self.files if main_metric([self.results[name]]) == "H-AP"]
+        untreated = [self.results[name] for name in self.files if "H-AP" in self.results[name].metrics]
         pair = sorted(untreated, key=lambda result: -result.means["H-AP"])[:2]
         if len(pair) < 2:
             return []
@@ -343,5 +284,5 @@ def compare_models(
         BusyError: Another comparison is writing to the folder.
     """
     study = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
-    outcome = compare(study, InProcess(), force=force, progress=progress)
+    outcome = run_study(study, InProcess(), force=force, progress=progress)
     return outcome.results[0], outcome.files

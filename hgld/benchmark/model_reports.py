@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +74,25 @@ class ModelResults:
     results: Mapping[str, RetrievalResult]
     split: str | None
 
+    @cached_property
+    def rows(self) -> dict[tuple[str, str], Any]:
+        """Rows of the table by metric and name."""
+        return {(str(row.metric), str(row.name)): row for row in self.table.itertuples(index=False)}
 
-def main_metric(results: Sequence[RetrievalResult]) -> str:
-    """Return the metric by which models are sorted: H-AP, or the first where they lack it."""
-    return "H-AP" if all("H-AP" in result.metrics for result in results) else results[0].metrics[0]
+    @property
+    def metrics(self) -> list[str]:
+        """Metrics of the table, in its order."""
+        return list(dict.fromkeys(metric for metric, _ in self.rows))
 
+    @property
+    def main_metric(self) -> str:
+        """Metric by which models are sorted: H-AP, or the first where it is missing."""
+        return "H-AP" if "H-AP" in self.metrics else self.metrics[0]
 
-def table_rows(table: pd.DataFrame) -> dict[tuple[str, str], Any]:
-    """Return the rows of a table of :func:`hgld.benchmark.paired.compare` by metric and name."""
-    return {(str(row.metric), str(row.name)): row for row in table.itertuples(index=False)}
+    @property
+    def names(self) -> list[str]:
+        """Names in tables, the best by the main metric first."""
+        return sorted(self.results, key=lambda name: self.rows[self.main_metric, name].rank)
 
 
 def write_model_reports(
@@ -95,18 +106,15 @@ def write_model_reports(
         provenance: What the results are made from.
         has_differences: Whether the page links ``differences.html``.
     """
-    table, main = outcome.table, main_metric(list(outcome.results.values()))
-    order = table[table["metric"] == main].sort_values("rank", kind="stable")["name"].tolist()
-    rows = table_rows(table)
-    metrics = list(dict.fromkeys(table["metric"]))
-    figures = _draw(outcome, rows, order, main, out)
+    table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
+    figures = _draw(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
     with atomic_write(out / "results.parquet") as draft:
         pq.write_table(arrow.cast(with_provenance(arrow.schema, "model_comparison/1", provenance)), draft)
     with atomic_write(out / "results.csv") as draft:
         table.to_csv(draft, index=False)
-    write_text(out / "results.md", _markdown(outcome, rows, order, metrics, figures))
-    write_text(out / "results.tex", _latex(rows, order, metrics))
+    write_text(out / "results.md", _markdown(outcome, figures))
+    write_text(out / "results.tex", _latex(outcome))
     page = (
         page_templates("retrieval")
         .get_template("models.html")
@@ -114,7 +122,8 @@ def write_model_reports(
             title="Comparison of models",
             metrics=metrics,
             rows=[
-                (name, [(rows[metric, name].mean, _mean(rows[metric, name])) for metric in metrics]) for name in order
+                (name, [(rows[metric, name].mean, _mean(rows[metric, name])) for metric in metrics])
+                for name in outcome.names
             ],
             best={(metric, name) for metric, name in rows if _is_best(rows[metric, name])},
             facts=[_fact_cells(each) for each in outcome.facts],
@@ -170,13 +179,9 @@ def _notes(outcome: ModelResults) -> list[str]:
     return [images, *skipped, *setting_notes([first])]
 
 
-def _markdown(
-    outcome: ModelResults,
-    rows: Mapping[tuple[str, str], Any],
-    order: Sequence[str],
-    metrics: Sequence[str],
-    figures: Sequence[Path],
-) -> str:
+def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
+    rows, metrics, order = outcome.rows, outcome.metrics, outcome.names
+
     def grid(cell: Callable[[Any], str]) -> str:
         body = [[name, *(cell(rows[metric, name]) for metric in metrics)] for name in order]
         return markdown_table(["Model", *metrics], body, n_numeric=len(metrics))
@@ -201,23 +206,23 @@ def _markdown(
     return "\n\n".join(sections)
 
 
-def _latex(rows: Mapping[tuple[str, str], Any], order: Sequence[str], metrics: Sequence[str]) -> str:
+def _latex(outcome: ModelResults) -> str:
     """Return the means as a table for the package booktabs."""
+    rows, order = outcome.rows, outcome.names
 
     def cell(row: Any) -> str:
         text = f"{shown_value(row.metric, row.mean):.1f}"
         return rf"\underline{{{text}}}" if _is_best(row) else text
 
-    body = {escape_latex(metric): [cell(rows[metric, name]) for name in order] for metric in metrics}
+    body = {escape_latex(metric): [cell(rows[metric, name]) for name in order] for metric in outcome.metrics}
     table = pd.DataFrame(body, index=pd.Index([escape_latex(name) for name in order], name="Model"))
     return str(table.reset_index().to_latex(index=False, escape=False))
 
 
-def _draw(
-    outcome: ModelResults, rows: Mapping[tuple[str, str], Any], order: Sequence[str], main: str, out: Path
-) -> list[Path]:
+def _draw(outcome: ModelResults, out: Path) -> list[Path]:
     """Draw intervals of the main metric and of each level, and the main metric against others and against costs."""
-    levels = [metric for metric in dict.fromkeys(metric for metric, _ in rows) if metric.startswith("AP")]
+    rows, order, main = outcome.rows, outcome.names, outcome.main_metric
+    levels = [metric for metric in outcome.metrics if metric.startswith("AP")]
 
     def shown(metric: str, name: str, value: str = "mean") -> float:
         return shown_value(metric, getattr(rows[metric, name], value))
@@ -238,7 +243,7 @@ def _draw(
             with_unit(other), with_unit(main), [(name, shown(other, name), shown(main, name)) for name in untreated]
         )
         for other in ("mAP@R", "R@1")
-        if other != main and (other, order[0]) in rows
+        if other != main and other in outcome.metrics
     ]
     costs = [
         Scatter(

@@ -17,12 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.compute.resampling import check_resampling
+from hgld.compute.resampling import check_resampling, percentile_interval, resample_blocks, resampled_counts
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names
-
-#: Number of drawn classes held in memory at once.
-_BLOCK_SIZE = 2**22
 
 Floats = npt.NDArray[np.float64]
 
@@ -122,7 +119,7 @@ def _compare_metric(
         square[first, second] = square[second, first] = flat
     is_better = better * matrix > widths  # row beyond column
     is_better &= widths > 0
-    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    low, high = zip(*(percentile_interval(column, confidence) for column in draws.T), strict=True)
     table: pd.DataFrame = pd.DataFrame(
         {
             "metric": metric,
@@ -152,8 +149,8 @@ def _resampled_means(
     totals = np.zeros((len(names), 2 * values.shape[1]))
     np.add.at(totals, rows, np.column_stack([np.where(known, values, 0), known]))
     means = []
-    for block in np.array_split(np.arange(n_resamples), -(-n_resamples * len(names) // _BLOCK_SIZE)):
-        times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=len(block))
+    for n_rows in resample_blocks(n_resamples, len(names)):
+        times = resampled_counts(np.arange(len(names)), len(names), n_rows, rng)
         sums, counts = np.split(times @ totals, 2, axis=1)
         # Draws without any query that has the metric, of very few, deviate by nothing.
         means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nanmean(values, axis=0)))

@@ -351,17 +351,10 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
         typer.echo(f"{out}: up to date")
         return
     text = format_summary(summary)
-    typer.echo(f"{neutral_words(text) if is_neutral(out) else text}\n{out}")
-
-
-def neutral_words(text: str) -> str:
-    """Return a summary of landmarks as one of other entities.
-
-    >>> neutral_words("3 landmarks moved")
-    '3 entities moved'
-    """
-    text = re.sub(r"(?<=[0-9] )landmarks\b|landmarks$|^landmarks\b", "entities", text, flags=re.MULTILINE)
-    return text.replace("per landmark", "per entity").replace("the same landmarks", "the same entities")
+    if is_neutral(out):
+        text = re.sub(r"(?<=[0-9] )landmarks\b|landmarks$", "entities", text, flags=re.MULTILINE)
+        text = text.replace("per landmark", "per entity")
+    typer.echo(f"{text}\n{out}")
 
 
 def require_none_failed(failures: Sequence[str], outcome: str) -> None:

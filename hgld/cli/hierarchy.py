@@ -21,7 +21,6 @@ from hgld.cli.base import (
     TaxonomyOfHierarchy,
     app,
     flag,
-    neutral_words,
     out_figure,
     out_file,
     parse_images,
@@ -218,7 +217,6 @@ def compare(
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
-    from hgld.hierarchy.checks import GROUP
     from hgld.hierarchy.compare import compare_files
 
     comparison = compare_files(
@@ -229,9 +227,7 @@ def compare(
         picture=out,
         changes=changes,
     )
-    text = comparison.to_json() if json else format_comparison(comparison)
-    is_neutral = bool(comparison.agreement) and GROUP not in comparison.agreement
-    typer.echo(neutral_words(text) if is_neutral and not json else text)
+    typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -380,6 +376,10 @@ def _format_trace(trace: Trace) -> str:
 
 def format_comparison(comparison: Comparison) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups."""
+    from hgld.hierarchy.checks import GROUP
+    from hgld.tables import nouns
+
+    _, noun = nouns(neutral=bool(comparison.agreement) and GROUP not in comparison.agreement)
     columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
     lines = [
         f"before: {comparison.before}",
@@ -387,26 +387,26 @@ def format_comparison(comparison: Comparison) -> str:
         *aligned(columns, [list(asdict(change).values()) for change in comparison.splits]),
     ]
     if comparison.identical:
-        lines.append("identical: the same landmarks in the same groups")
+        lines.append(f"identical: the same {noun} in the same groups")
     if comparison.agreement:
         columns = ["", "ARI", "AMI", "V", "homogeneity", "completeness", "purity after", "purity before"]
         rows = [[level, *asdict(agreement).values()] for level, agreement in comparison.agreement.items()]
-        lines += [f"agreement over {comparison.common:,} landmarks in both", *aligned(columns, rows)]
+        lines += [f"agreement over {comparison.common:,} {noun} in both", *aligned(columns, rows)]
     if comparison.flows:
         moved, shown = sum(flow.landmarks for flow in comparison.flows), comparison.flows[:_MOST_FLOWS]
         rows = [[flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown]
         lines += [
-            f"{moved:,} landmarks moved, in {len(comparison.flows):,} flows between groups",
-            *aligned(["landmarks", "from", "to", ""], rows),
+            f"{moved:,} {noun} moved, in {len(comparison.flows):,} flows between groups",
+            *aligned([noun, "from", "to", ""], rows),
         ]
         if len(comparison.flows) > len(shown):
             lines.append(f"  … and {len(comparison.flows) - len(shown):,} smaller flows")
     if comparison.explanation is not None:
-        lines += _format_explanation(comparison.explanation)
+        lines += _format_explanation(comparison.explanation, noun)
     return "\n".join(lines)
 
 
-def _format_explanation(explanation: Explanation) -> list[str]:
+def _format_explanation(explanation: Explanation, noun: str) -> list[str]:
     from hgld.hierarchy.changes import CAUSES
 
     lines = []
@@ -421,7 +421,7 @@ def _format_explanation(explanation: Explanation) -> list[str]:
         lines.append(f"{counts.cause}: {meaning}")
         lines += [_format_change(change) for change in explanation.examples if change.cause == counts.cause]
     if explanation.same_place:
-        lines.append(f"{explanation.same_place:,} landmarks have another label in the same group")
+        lines.append(f"{explanation.same_place:,} {noun} have another label in the same group")
     if explanation.causes:
         lines += [f"not known: {text}" for text in explanation.missing]
     return lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LANDMARKS, LIGHT, Nouns, root_colours, save, without_glyph_warnings
+from hgld.figures.style import FAINT, INK, LIGHT, Nouns, root_colours, save, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class GroupSize:
     images: int | None
 
 
-def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns = LANDMARKS) -> None:
+def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns) -> None:
     """Draw the hundred largest groups by size, and below them the seven largest of each of the largest roots.
 
     Args:
@@ -164,9 +164,7 @@ _WIDTH, _LEFT, _RIGHT, _LINE, _BANDS = 9.0, 3.0, 6.0, 0.21, 4.0
 _BAR, _TITLE, _MARGIN = 0.1, 0.75, 0.25
 
 
-def draw_flows(
-    path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: Nouns = LANDMARKS, max_bands: int = 30
-) -> None:
+def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: Nouns, max_bands: int = 30) -> None:
     """Draw the groups that landmarks moved between; the thickness of a band is its number of landmarks.
 
     Args:

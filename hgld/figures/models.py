@@ -36,17 +36,15 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
     """
     n_models = max(map(len, panels.values()))
     figure, all_axes = make_axes(len(panels), 1.1 + 0.24 * n_models)
-    for number, (axes, (label, models)) in enumerate(zip(all_axes, panels.items(), strict=True)):
+    for axes, (label, models) in zip(all_axes, panels.items(), strict=True):
         places = range(len(models))
         values = [model.value for model in models]
         errors = [[model.value - model.low for model in models], [model.high - model.value for model in models]]
-        axes.errorbar(
-            values, places, xerr=errors, fmt="o", color=LINES[0], ecolor=LINES[0], markersize=4, linewidth=1.4
-        )
-        first = number % 2 == 0 if len(panels) in (2, 4) else number % 3 == 0
-        axes.set_yticks(
-            places, [model.name for model in models] if first else [""] * len(models), fontsize=8, parse_math=False
-        )
+        axes.errorbar(values, places, xerr=errors, fmt="o", color=LINES[0], markersize=4, linewidth=1.4)
+        place = axes.get_subplotspec()
+        assert place is not None
+        names = [model.name if place.is_first_col() else "" for model in models]
+        axes.set_yticks(places, names, fontsize=8, parse_math=False)
         axes.invert_yaxis()
         axes.set_xlabel(label, fontsize=9)
         open_axes(axes)

@@ -51,9 +51,8 @@ DPI = 150
 _WIDTH = 9.6  # inches
 
 
-#: The words for one and for several of what a figure counts.
+#: The words for one and for several of what a figure counts, see :func:`hgld.tables.nouns`.
 Nouns = tuple[str, str]
-LANDMARKS: Nouns = ("landmark", "landmarks")
 
 
 def root_colours(roots: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import INK, LANDMARKS, Nouns, root_colours, save, without_glyph_warnings
+from hgld.figures.style import INK, Nouns, root_colours, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda node: (-node.landmarks, node.name)))
 
 
-def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns = LANDMARKS) -> None:
+def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     """Draw a few roots side by side, or many as a treemap; areas are counts, and names are drawn where they fit.
 
     Args:
@@ -229,7 +229,7 @@ _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_HEADING, _GROUP_HEADING, _PAGE_GAP = (
 _FONT, _SMALL_FONT, _CHARACTER = 15.0, 7.0, 0.7
 
 
-def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns = LANDMARKS) -> None:
+def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     """Write the tree of :func:`~hgld.figures.tree.draw_tree` as a self-contained page with tooltips and a search.
 
     Args:

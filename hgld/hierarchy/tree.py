@@ -175,7 +175,7 @@ class Hierarchy:
     @property
     def nouns(self) -> tuple[str, str]:
         """The words for one and for several of what has labels."""
-        return ("landmark", "landmarks") if self.group_level == GROUP else ("entity", "entities")
+        return tables.nouns(neutral=self.group_level != GROUP)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):

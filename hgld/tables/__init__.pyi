@@ -1,6 +1,7 @@
 from .parquet import classes_path as classes_path
 from .parquet import find_scraped_tables as find_scraped_tables
 from .parquet import is_neutral as is_neutral
+from .parquet import nouns as nouns
 from .parquet import read_table as read_table
 from .parquet import repeated_keys as repeated_keys
 from .parquet import write_table as write_table

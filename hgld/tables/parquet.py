@@ -88,6 +88,11 @@ def is_neutral(path: Path) -> bool:
     return spec is not None and spec.of_columns(pq.read_schema(path).names) is not spec
 
 
+def nouns(*, neutral: bool) -> tuple[str, str]:
+    """Return the words for one and for several of what has labels: landmarks, or entities of any other list."""
+    return ("entity", "entities") if neutral else ("landmark", "landmarks")
+
+
 def with_neutral_names(rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Return a table with the column names for entities of any list, see :mod:`hgld.tables.schemas`."""
     if spec.neutral is spec:

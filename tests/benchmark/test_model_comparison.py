@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from hgld.benchmark.compared_models import ModelComparisonConfig, parse_model, parse_treatment
+from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, parse_model, parse_treatment
 from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.tables import MANIFEST, Provenance, read_provenance, write_table
 from tests.axe import violations
-from tests.datasets.pictures import manifest_table, save_pictures
+from tests.datasets.pictures import manifest_table
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -183,5 +183,4 @@ def test_wrong_settings_are_named(folder: Path, tmp_path: Path) -> None:
     assert "would be evaluated, too" in hgld(*command, "a=x", "--split", "train", "--treatment", "center", code=1)
     assert "no model could be compared" in hgld(*command, "a=x.pt", code=1)
     assert not list(tmp_path.glob("out/*.csv"))
-    save_pictures(tmp_path, "a.png")
     assert "no such file" in hgld("compare-models", "a", "--manifest", tmp_path / "no", "-o", tmp_path, code=1)

@@ -14,6 +14,8 @@ flows = st.dictionaries(st.tuples(names, names), st.integers(1, 99), max_size=30
     lambda counts: [(source, target, n) for (source, target), n in counts.items()]
 )
 
+LANDMARKS = ("landmark", "landmarks")
+
 
 @given(flows, st.integers(1, 12))
 def test_fold_small_keeps_every_landmark_and_the_largest_bands(
@@ -46,7 +48,10 @@ def test_columns_are_ordered_to_avoid_crossings() -> None:
 
 def test_groups_are_labelled_with_their_landmarks(tmp_path: Path) -> None:
     draw_flows(
-        tmp_path / "flows.svg", [("lake", "sea & <bay>", 7), ("lake", "$x$", 2), ("inn", "$x$", 1)], n_landmarks=50
+        tmp_path / "flows.svg",
+        [("lake", "sea & <bay>", 7), ("lake", "$x$", 2), ("inn", "$x$", 1)],
+        n_landmarks=50,
+        nouns=LANDMARKS,
     )
     drawn = (tmp_path / "flows.svg").read_text(encoding="utf-8")
     assert re.findall(r"<!-- (.*) -->", drawn) == [
@@ -61,5 +66,5 @@ def test_groups_are_labelled_with_their_landmarks(tmp_path: Path) -> None:
 
 
 def test_draw_flows_without_bands(tmp_path: Path) -> None:
-    draw_flows(tmp_path / "flows.png", [], n_landmarks=50)
+    draw_flows(tmp_path / "flows.png", [], n_landmarks=50, nouns=LANDMARKS)
     assert (tmp_path / "flows.png").read_bytes().startswith(b"\x89PNG")

@@ -14,6 +14,7 @@ from tests.axe import violations
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
+LANDMARKS = ("landmark", "landmarks")
 Box = tuple[float, float, float, float]
 
 
@@ -70,7 +71,7 @@ def test_names_are_drawn_where_they_fit(tmp_path: Path) -> None:
         ("natural", "lake", "灯台", 90),
         ("natural", "reef", "reef", 1),
     ]
-    draw_tree(tmp_path / "tree.svg", build_nodes(leaves))
+    draw_tree(tmp_path / "tree.svg", build_nodes(leaves), LANDMARKS)
     drawn = (tmp_path / "tree.svg").read_text(encoding="utf-8")
     for name in ("natural  991 landmarks, 2 groups", "lake  990", "$x^2$ &amp; &lt;b&gt;"):
         assert f"<!-- {name} -->" in drawn
@@ -98,13 +99,13 @@ def test_many_roots_are_tiles_with_names(tmp_path: Path) -> None:
 
 def test_tree_is_reproducible(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        draw_tree(tmp_path / name, build_nodes([("natural", "lake", 3), ("human-made", "inn", 1)]))
+        draw_tree(tmp_path / name, build_nodes([("natural", "lake", 3), ("human-made", "inn", 1)]), LANDMARKS)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def page_of(leaves: list[tuple[str, str, str, int]], path: Path) -> BeautifulSoup:
     """Return the page of a tree with these leaves, each with the number of its landmarks."""
-    write_tree_page(path, build_nodes(leaves))
+    write_tree_page(path, build_nodes(leaves), LANDMARKS)
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
@@ -141,7 +142,7 @@ def test_pointing_at_a_tile_says_its_name_and_a_search_fades_others(browser: Chr
     from selenium.webdriver.common.by import By
 
     leaves = [("natural", "lake", f"lake {n}", 100 - n) for n in range(99)]
-    write_tree_page(tmp_path / "tree.html", build_nodes(leaves))
+    write_tree_page(tmp_path / "tree.html", build_nodes(leaves), LANDMARKS)
     browser.get((tmp_path / "tree.html").as_uri())
     smallest = browser.find_elements(By.CSS_SELECTOR, ".label")[-1]
     ActionChains(browser).move_to_element(smallest).perform()

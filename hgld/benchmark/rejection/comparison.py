@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.benchmark.engine import InProcess, Report, compare, write_text
+from hgld.benchmark.engine import InProcess, Report, run_study, write_text
 from hgld.benchmark.rejection.image_sets import ComparedImages, embedding_files, head_checkpoint
 from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejection_markdown, write_mistakes_page
 from hgld.benchmark.rejection.score_parts import FailedPart, SplitScores, write_parquet
@@ -186,7 +186,7 @@ def compare_rejection(
     study, progress = RejectionComparison(settings, out), progress or NoProgress()
     n_before = 0 if force else study.n_finished()
     progress.start(study.n_parts)
-    outcome = compare(study, InProcess(), force=force, progress=progress)
+    outcome = run_study(study, InProcess(), force=force, progress=progress)
     n_new = study.n_parts - len(study.failed) - n_before
     return RejectionSummary(
         settings, outcome.results[0], tuple(study.failed), study.n_parts, n_new, tuple(outcome.files)

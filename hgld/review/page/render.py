@@ -35,6 +35,7 @@ from hgld.review.page.views import (
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import NO_CANDIDATE, StaleError
 from hgld.review.state import FILTERS
+from hgld.tables import nouns
 from hgld.taxonomy.groups import Group, parents_of
 from hgld.version import __version__
 
@@ -69,7 +70,7 @@ class References:
     facts: FactBook
     guideline: Path | None = None
     photographs: LabelPhotographs | None = None
-    nouns: tuple[str, str] = ("landmark", "landmarks")
+    nouns: tuple[str, str] = nouns(neutral=False)
 
 
 class PageRenderer:

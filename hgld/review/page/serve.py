@@ -29,7 +29,7 @@ from hgld.review.photographs import open_photographs
 from hgld.review.session import ReviewSession
 from hgld.review.state import ReviewState, current_decisions
 from hgld.review.store import EventStore, open_store, read_store
-from hgld.tables import is_neutral
+from hgld.tables import is_neutral, nouns
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.label_identity import normalise_label
 
@@ -145,12 +145,10 @@ def serve_review(
         log_table_changes(session)
         return session
 
-    references = References(FactBook(*tables[1:]), inputs.guideline, photographs, _nouns(inputs.clean))
+    references = References(
+        FactBook(*tables[1:]), inputs.guideline, photographs, nouns(neutral=is_neutral(inputs.clean))
+    )
     _serve(open_session, store, annotator, config, references, on_address)
-
-
-def _nouns(clean: Path) -> tuple[str, str]:
-    return ("entity", "entities") if is_neutral(clean) else ("landmark", "landmarks")
 
 
 def adjudicate_on_page(
@@ -221,7 +219,9 @@ def adjudicate_on_page(
     def open_session(event_store: EventStore) -> ReviewSession:
         return ReviewSession(to_adjudicate, merged.groups, event_store, group_problems=problems)
 
-    references = References(FactBook(*tables[1:]), inputs.guideline, photographs, _nouns(inputs.clean))
+    references = References(
+        FactBook(*tables[1:]), inputs.guideline, photographs, nouns(neutral=is_neutral(inputs.clean))
+    )
     _serve(open_session, store, annotator, config, references, on_address)
 
     adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
