@@ -301,7 +301,9 @@ CASES = {
         write("wrong.csv", "name,class\na,b\n"),
     ),
     # search
-    "no query": Case(SEARCH.format(""), "expected a QUERY, an image or a folder, or --serve; found nothing"),
+    "no query": Case(
+        SEARCH.format(""), "expected a QUERY, an image or a folder, or --text, or --serve; found nothing"
+    ),
     "query that is not there": Case(SEARCH.format("absent.jpg"), "absent.jpg: no such file"),
     "query that is no image": Case(
         SEARCH.format("page.jpg"),

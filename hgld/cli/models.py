@@ -1,4 +1,4 @@
-"""Models: train, embed-images, push-model."""
+"""Models: train, embed-images, embed-texts, push-model."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import NoProgress, TerminalProgress, byte_size
 
 if TYPE_CHECKING:
+    from hgld.labels.embed import EmbedConfig
     from hgld.models.embed_images_config import EmbedImagesConfig
     from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
     from hgld.training.publish_model import PushSummary
@@ -297,6 +298,25 @@ def embed_images(
         typer.echo(f"{out}: up to date" if embedded is None else format_embed_part(embedded))
     elif processes.rank == 0:
         print_summary(out, summary, format_embed_images)
+
+
+@app.command(rich_help_panel="Retrieval")
+@options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
+def embed_texts(
+    *,
+    texts: Annotated[Path, typer.Argument(help="Manifest, whose labels are embedded; or a table of id, text.")],
+    out: Annotated[Path, out_file("Embeddings to write: .parquet, .npy or .safetensors.")],
+    config: EmbedConfig,
+) -> None:
+    """Embed the names of labels with the text tower of a model, to evaluate them as queries.
+
+    Example: hgld embed-texts manifest.parquet -o texts.parquet --encoder open_clip:ViT-B-32/laion2b_s34b_b79k
+    """
+    from hgld.models.text_embedding import embed_texts
+
+    with TerminalProgress("embed", "texts") as progress:
+        n_texts = embed_texts(texts, out, config, progress=progress)
+    typer.echo(f"{counted(n_texts, 'text')} embedded\n{out}")
 
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:

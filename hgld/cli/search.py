@@ -40,6 +40,12 @@ def search(
             help="Image to search with, a folder or tar file of images, or a manifest.", show_default=False
         ),
     ] = None,
+    text: Annotated[
+        list[str] | None,
+        option(
+            "Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated."
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         option(
@@ -86,7 +92,7 @@ def search(
     port: Port = 0,
     open_browser: OpenBrowser = True,
 ) -> None:
-    """Search a gallery of embeddings with images: the nearest photographs, and the labels that they vote for.
+    """Search a gallery of embeddings with images or texts: the nearest photographs, and the labels they vote for.
 
     The number beside a label is its share of the votes, which count the more the more similar a photograph is: the
     weight of a cosine s is exp(s / 0.07). It is not a calibrated probability.
@@ -104,9 +110,10 @@ def search(
     from hgld.search.served_page import serve_search
     from hgld.tables import Provenance, input_digests
 
-    if (query is None) != serve:
-        found = "both `query` and --serve" if serve else "nothing"
-        raise ConfigurationError(f"expected a `query`, an image or a folder, or --serve; found {found}")
+    if (query is not None) + bool(text) + serve != 1:
+        given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
+        found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
+        raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
     gallery = read_gallery(embeddings, labels, hierarchy, split)
     rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
     if rejector is not None:
@@ -117,14 +124,18 @@ def search(
     if neighbours is not None:
         typer.echo(format_index(neighbours.record), err=True)
     searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=RankingConfig(device=device))
-    if query is None:
+    if serve:
         photographs = gallery_photographs(embeddings, images, root)
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
             serve_search(searcher, query_model, photographs, embeddings, address, top=top, on_address=on_address)
         return
-    with TerminalProgress("search", "images") as progress:
-        vectors, ids = query_model.embed_path(query, progress=progress)
+    if query is None:
+        assert text
+        vectors, ids = query_model.embed_texts(text), text
+    else:
+        with TerminalProgress("search", "images") as progress:
+            vectors, ids = query_model.embed_path(query, progress=progress)
     answers = searcher.search(vectors, top, ids=ids)
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
@@ -134,7 +145,8 @@ def search(
         typer.echo(out, err=json)
     if page is not None:
         photographs = gallery_photographs(embeddings, images, root)
-        write_answer_page(answers, page, gallery_photographs(query, query), photographs)
+        asked = (lambda _: None) if query is None else gallery_photographs(query, query)
+        write_answer_page(answers, page, asked, photographs)
         typer.echo(page, err=json)
 
 

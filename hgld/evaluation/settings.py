@@ -15,6 +15,7 @@ PROTOCOLS = {
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
     "gldv2-recognition": "gldv2_recognition:GLDV2_RECOGNITION",
     "templates": "templates:TEMPLATES",
+    "texts": "texts:TEXTS",
     "dyml": "dyml:DYML",
     "roxford": "revisited:ROXFORD",
     "rparis": "revisited:RPARIS",

@@ -17,3 +17,4 @@ from .model_loading import load_untrained_model as load_untrained_model
 from .model_settings import PRESETS as PRESETS
 from .model_settings import ModelSettings as ModelSettings
 from .pca_projection import initialise_projection as initialise_projection
+from .text_embedding import embed_texts as embed_texts

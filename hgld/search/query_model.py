@@ -1,4 +1,4 @@
-"""The model that embeds queries as the images of a gallery were embedded."""
+"""The model that embeds queries, images or texts, as the images of a gallery were embedded."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from hgld.datasets.image_sources import open_images
 from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, HgldError
+from hgld.labels.embed import embed_labels
+from hgld.labels.encoders import load_encoder
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record, weights_digest
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.external_networks import PYTHON
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, report_unreadable
 from hgld.models.model_loading import load_model
+from hgld.models.text_embedding import text_encoder_of
 from hgld.progress import Progress
 
 
@@ -47,6 +50,15 @@ class QueryModel:
             InputError: An image cannot be read.
         """
         return self._embed(ImageList(images, evaluation_transform(self.embedder.image_settings)), 1).vectors
+
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Embed texts with the text tower of the model as float32, shape (n, d), of length 1.
+
+        Raises:
+            ConfigurationError: The model has no text tower; see :func:`hgld.models.text_embedding.text_encoder_of`.
+        """
+        encoder = load_encoder(text_encoder_of(self.embedder.source), str(self.embedder.network.device))
+        return self._centred(torch.from_numpy(embed_labels(texts, encoder, templates=("{}",))))
 
     def embed_path(
         self, path: Path, *, batch_size: int = 32, workers: int = 0, progress: Progress | None = None
@@ -81,9 +93,10 @@ class QueryModel:
         embedded = embed_batches(
             self.embedder.network, batches, scales=self.scales, half=self.half, progress=progress
         )
-        if self.mean is None:
-            return embedded
-        return replace(embedded, vectors=torch.nn.functional.normalize(embedded.vectors - self.mean, dim=1))
+        return replace(embedded, vectors=self._centred(embedded.vectors))
+
+    def _centred(self, vectors: torch.Tensor) -> torch.Tensor:
+        return vectors if self.mean is None else torch.nn.functional.normalize(vectors - self.mean, dim=1)
 
 
 def load_query_model(

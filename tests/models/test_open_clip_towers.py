@@ -1,4 +1,4 @@
-"""Image towers of open_clip as backbones.
+"""Towers of open_clip: those of images as backbones, those of texts as queries.
 
 open_clip is imported by the tests: each process that collects them would wait for seconds.
 """
@@ -15,19 +15,27 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 from safetensors.torch import save_file
+from typer.testing import CliRunner, Result
 
 import hgld
+from hgld.cli import app
+from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError, SourceError
+from hgld.labels.embed import EmbedConfig
+from hgld.models import EmbedImagesConfig, embed_images, embed_texts
 from hgld.models.backbones import image_settings_for
-from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.image_embedder import ImageEmbedder, ModelSource
 from hgld.models.model_settings import ModelSettings
+from hgld.models.text_embedding import text_encoder_of
+from hgld.tables import Provenance
+from hgld.tables.embeddings import read_embeddings
 from hgld.training.publish_model import push_model
 
 TINY = {
     "embed_dim": 16,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 100, "width": 16, "heads": 2, "layers": 1},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
 }
 PHOTOGRAPH = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8))
 
@@ -156,3 +164,77 @@ def test_weights_that_cannot_be_downloaded_are_explained(monkeypatch: pytest.Mon
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(SourceError, match="the weights laion2b_s34b_b79k of ViT-B-32 are not on this machine, and"):
         hgld.load_model("open_clip:ViT-B-32", "laion2b_s34b_b79k")
+
+
+@pytest.fixture
+def folder(model: ImageEmbedder, weights: Path, tmp_path: Path) -> Path:
+    """Four images with their manifest, and their embeddings."""
+    rng = np.random.default_rng(0)
+    labels = ("Red_Apple,Fruit", "Lemon,Fruit", "Milk,Carton", "7,Carton")
+    rows = ["path,split,kind,group", *(f"{number}.png,test,{label}" for number, label in enumerate(labels))]
+    (tmp_path / "images.csv").write_text("\n".join(rows))
+    for number in range(4):
+        Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
+    write_manifest(tmp_path / "manifest.parquet", read_manifest(tmp_path / "images.csv"), Provenance("test"))
+    embed_images(tmp_path / "manifest.parquet", tmp_path / "images.npy", model, EmbedImagesConfig(center=True))
+    return tmp_path
+
+
+def encode(weights: Path, *texts: str) -> np.ndarray:
+    import open_clip
+
+    theirs = open_clip.create_model("tiny-tower", pretrained=str(weights)).eval()
+    with torch.no_grad():
+        return np.asarray(theirs.encode_text(open_clip.get_tokenizer("tiny-tower")(texts), normalize=True))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_names_of_labels_are_embedded_as_open_clip_does(folder: Path, weights: Path) -> None:
+    options = ("--encoder", f"open_clip:tiny-tower/{weights}", "--template", "a photo of {}")
+    result = run("embed-texts", folder / "manifest.parquet", "-o", folder / "texts.parquet", *options)
+    assert result.stdout == f"5 texts embedded\n{folder / 'texts.parquet'}\n", result.stderr
+    texts = read_embeddings(folder / "texts.parquet")
+    assert texts.ids is not None
+    assert texts.ids.tolist() == ["Lemon", "Milk", "Red_Apple", "Carton", "Fruit"], "numbers say nothing"
+    np.testing.assert_allclose(texts.vectors[2], encode(weights, "a photo of Red Apple")[0], atol=1e-5)
+
+    (folder / "names.csv").write_text("id,text\n7,carton of oat milk\nMilk,carton of milk\n")
+    assert embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig(options[1], ("{}",))) == 2
+    expected = encode(weights, "carton of oat milk", "carton of milk")
+    np.testing.assert_allclose(np.load(folder / "texts.npy"), expected, atol=1e-5)
+
+
+def test_texts_search_images_that_were_centred(folder: Path, weights: Path) -> None:
+    record = folder / "images.made.json"
+    mean = json.loads(record.read_text())["mean"]
+    page = folder / "page.html"
+    result = run("search", "--embeddings", folder / "images.npy", "--text", "lemon", "--json", "--page", page)
+    assert result.exit_code == 0, result.stderr
+    query = encode(weights, "lemon")[0] - mean
+    scores = np.load(folder / "images.npy") @ (query / np.linalg.norm(query))
+    (answer,) = json.loads(result.stdout)["queries"]
+    assert answer["id"] == "lemon"
+    assert [float(each["score"]) for each in answer["results"]] == pytest.approx(
+        sorted(scores, reverse=True), abs=1e-4
+    )
+    assert "1 queries in 4 photographs" in page.read_text()
+
+
+def test_texts_that_cannot_be_embedded_are_explained(folder: Path) -> None:
+    (folder / "names.csv").write_text("id,text\n7,milk\n7,cream\n")
+    with pytest.raises(InputError, match="names.csv: 1 ids are repeated; give each label one text"):
+        embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig("ngrams"))
+    (folder / "names.csv").write_text("path,split,kind\n0.png,test,7\n")
+    with pytest.raises(InputError, match="has no names of labels that are words; give a table with"):
+        embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig("ngrams"))
+    (folder / "names.csv").write_text("a,b\n")
+    with pytest.raises(InputError, match="the columns are a, b; expected a manifest, or id and text"):
+        embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig("ngrams"))
+    for source, name in ((None, "a model of unknown origin"), (ModelSource("open_clip:x", "none"), "open_clip:x")):
+        with pytest.raises(ConfigurationError, match=f"{name} has no text tower; texts are for images embedded by"):
+            text_encoder_of(source)
+    both = run("search", folder / "0.png", "--embeddings", folder / "images.npy", "--text", "lemon")
+    assert "expected a QUERY, an image or a folder, or --text, or --serve; found a QUERY and --text" in both.stderr

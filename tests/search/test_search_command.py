@@ -114,8 +114,8 @@ def test_wrong_inputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> N
     unknown = tmp_path / "unknown.npy"
     shutil.copy(embeddings, unknown)
     expected = {
-        (): "expected a QUERY, an image or a folder, or --serve; found nothing",
-        (query, "--serve"): "found both QUERY and --serve",
+        (): "expected a QUERY, an image or a folder, or --text, or --serve; found nothing",
+        (query, "--serve"): "found a QUERY and --serve",
         (tmp_path / "none.jpg",): "none.jpg: no such file",
         (text,): f"{text}: none of the 1 images can be read",
         (query, "--top", 0): "",
