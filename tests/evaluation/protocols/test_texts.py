@@ -48,7 +48,8 @@ def test_each_level_ranks_images_for_texts_and_texts_for_images(files: Evaluatio
     scores = unit(files.query_embeddings) @ unit(files.gallery_embeddings).T
     for column in range(3):
         names = sorted({row[column] for row in rows})
-        precisions, parents = [], []
+        precisions: list[float] = []
+        parents: list[float] = []
         for name in names:
             order = np.argsort(-scores[NAMES.index(name)])
             for level, values in ((column, precisions), (2, parents)):
