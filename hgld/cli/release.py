@@ -40,6 +40,9 @@ def release(
     ] = False,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
+    models: Annotated[
+        Path | None, option("results.parquet of hgld compare-models, to say how models do on it.", default="not said")
+    ] = None,
     force: Annotated[
         bool, flag("--force", "Write the release again if it is up to date, and discard edits of its files.")
     ] = False,
@@ -68,7 +71,9 @@ def release(
     if not facts.exists():
         raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
     settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
-    summary = write_release(hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, force=force)
+    summary = write_release(
+        hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, models=models, force=force
+    )
     print_summary(out, summary, format_release)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,12 @@ import pyarrow.compute as pc
 import yaml
 
 from hgld import tables
+from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables
 from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
+from hgld.io.columns import read_columns
 from hgld.io.markdown import in_words, markdown_table
 from hgld.release.facts import CLASSES, ReleaseFacts, annotations_creators, citation, template
 from hgld.tables import Provenance
@@ -31,14 +34,29 @@ _EXAMPLES = 3
 #: Largest number of groups in the table of groups, and of roots in a sentence.
 _LISTED, _NAMED = 500, 5
 _NOT_STATED = "Not stated."
+#: Columns of a comparison of models, see hgld.benchmark.compare.
+_COMPARED = {"metric": pa.string(), "name": pa.string()} | dict.fromkeys(("mean", "low", "high"), pa.float64())
+_MODELS = """
+## How models do on it
+
+{}
+
+In %, with 95 % intervals over classes; AP_l1 is that of the coarsest level. Compared by `hgld compare-models`.
+"""
 _COMMONS = "commons.wikimedia.org"
 #: Statement on annotators where there were none.
 NOBODY = "No annotator has reviewed the labels."
 
 
-def write_documents(folder: Path, facts: ReleaseFacts) -> None:
-    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder."""
-    values = _placeholders(facts)
+def write_documents(folder: Path, facts: ReleaseFacts, models: Path | None = None) -> None:
+    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder.
+
+    Args:
+        folder: Folder to write to.
+        facts: What they say.
+        models: Comparison of models that the card ends with; see :func:`hgld.release.publish.write_release`.
+    """
+    values = _placeholders(facts) | {"models": "" if models is None else _models_section(models)}
     for name in ("README.md", "datasheet.md", "LICENSE"):
         text = Template(template(name)).substitute(values)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -128,6 +146,31 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     if without_page == len(facts.hierarchy):
         texts |= {"links": "", "contents": f"the labels of {words['entities']}"}
     return texts
+
+
+def _models_section(models: Path) -> str:
+    """Return the section of the card on the models that ``hgld compare-models`` has compared.
+
+    Raises:
+        InputError: The file is not ``results.parquet`` of that command.
+    """
+    table = read_columns(models, [*_COMPARED], _COMPARED)
+    if table.column_names != [*_COMPARED]:
+        raise InputError(
+            f"{models}: lacks columns of a comparison ({', '.join(_COMPARED)}); name results.parquet of "
+            "hgld compare-models"
+        )
+    rows = {(row["name"], row["metric"]): row for row in table.to_pylist()}
+    shown = [name for name in dict.fromkeys(table["metric"].to_pylist()) if re.match("H-AP$|AP|R@1$|mAP@R$", name)]
+    main = "H-AP" if "H-AP" in shown else shown[0]
+
+    def cell(row: Mapping[str, Any]) -> str:
+        mean, low, high = (100 * row[name] for name in ("mean", "low", "high"))
+        return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+
+    names = sorted(dict.fromkeys(table["name"].to_pylist()), key=lambda name: -rows[name, main]["mean"])
+    body = [[name, *(cell(rows[name, metric]) for metric in shown)] for name in names]
+    return _MODELS.format(markdown_table(["model", *shown], body, n_numeric=len(shown)))
 
 
 def _yaml_name(name: str) -> str:

@@ -61,6 +61,7 @@ def write_release(
     *,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
+    models: Path | None = None,
     force: bool = False,
 ) -> ReleaseSummary | None:
     """Write a release folder.
@@ -75,6 +76,7 @@ def write_release(
         decisions: Decisions that the hierarchy was built with. Default: those that are found by their SHA-256
             (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
+        models: ``results.parquet`` of ``hgld compare-models``, for the section "How models do on it" of the card.
         force: Whether to write although nothing changed, and to discard edits of an existing release.
 
     Returns:
@@ -104,7 +106,7 @@ def write_release(
             (draft / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, draft / name)
         validated = write_croissant(draft, facts)
-        write_documents(draft, facts)
+        write_documents(draft, facts, models)
         checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
         (draft / CHECKSUMS).write_text(checksums, encoding="utf-8")
         if not force and (out / CHECKSUMS).is_file() and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums:

@@ -20,6 +20,7 @@ import yaml
 from typer.testing import CliRunner
 
 from hgld import tables
+from hgld.benchmark.paired import compare
 from hgld.cli import app
 from hgld.cli.release import format_release
 from hgld.errors import BusyError, ConfigurationError, InputError
@@ -36,6 +37,7 @@ from hgld.release.settings import ReleaseSettings
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child, run_script
+from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 from tests.release.conftest import FACTS, load_with_datasets
 
@@ -338,6 +340,21 @@ def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:
         assert f"| `{name}` |" in card
     for name in ("README.md", "datasheet.md", "LICENSE"):
         assert not re.search(r"\$[a-z_]", (released / name).read_text(encoding="utf-8")), "an unfilled placeholder"
+
+
+def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) -> None:
+    before = (released / "README.md").read_text()
+    path = tmp_path / "results.parquet"
+    small, large = ({"H-AP": value, "R@1": 0.5, "mistake_severity": 1.0} for value in (0.25, 0.75))
+    compare([result("small", small), result("large", large)]).to_parquet(path)
+    release(built, released, models=path)
+    card = (released / "README.md").read_text()
+    rows = ["| large | 75.0 [75.0, 75.0] | 50.0 [50.0, 50.0] |", "| small | 25.0 [25.0, 25.0] | 50.0 [50.0, 50.0] |"]
+    table = "\n".join(["| model | H-AP | R@1 |", "| --- | --: | --: |", *rows])
+    assert f"\n## How models do on it\n\n{table}\n\nIn %" in card
+    assert re.sub(r"\n## How models.*?\n(?=\n## Known)", "", card, flags=re.DOTALL) == before
+    with pytest.raises(InputError, match="csv: lacks columns of a comparison .metric, name, mean, low, high.; name"):
+        release(built, released, models=built.with_name("decisions.csv"))
 
 
 def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
