@@ -159,7 +159,7 @@ class ModelComparison:
             facts = replace(
                 self.facts[entry.name],
                 dim=model.network.dim,
-                parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+                parameters=sum(parameter.numel() for parameter in model.network.parameters()) or None,
                 images=model.image_settings.describe(),
                 images_per_s=done.embedded / done.seconds if done is not None else None,
                 skipped=len(done.skipped) if done is not None else 0,
@@ -214,7 +214,7 @@ class ModelComparison:
     def _task(self, images: Embeddings) -> RetrievalTask:
         files = EvaluationFiles(embeddings=images.path, labels=self.manifest, split=self.split)
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
-        return task
+        return replace(task, counts={})  # images without labels, which are those of other splits
 
     def _write(self) -> tuple[ModelResults, list[Path]]:
         facts = tuple(self.facts[entry.name] for entry in self.models)

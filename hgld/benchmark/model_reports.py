@@ -40,8 +40,8 @@ class ModelFacts:
         model: What was loaded.
         seen: Whether it was trained on images of the evaluated classes.
         dim: Number of dimensions of the embeddings.
-        parameters: Number of parameters; None for embeddings from a file.
-        images: How images become inputs; None likewise.
+        parameters: Number of parameters; None for embeddings from a file and networks of other runtimes.
+        images: How images become inputs; None for embeddings from a file.
         images_per_s: Images embedded per second; None likewise.
         skipped: Number of images that could not be read.
         failure: Why the model could not be compared; None if it was.

@@ -85,6 +85,7 @@ def test_numbers_are_those_of_the_commands_one_by_one(folder: Path, compared: Pa
     text = (compared / "results.md").read_text()
     assert "| a | test_resnet |" in text
     assert "- gone: missing.pt: no such file" in text
+    assert "without labels" not in text.lower(), "the images of other splits have labels"
 
 
 def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path) -> None:
