@@ -13,5 +13,7 @@ from .model_comparison_settings import ModelComparisonConfig as ModelComparisonC
 from .model_comparison_settings import ModelEntry as ModelEntry
 from .model_reports import ModelFacts as ModelFacts
 from .model_reports import ModelResults as ModelResults
+from .mteb_task import as_mteb_model as as_mteb_model
+from .mteb_task import retrieval_task as retrieval_task
 from .paired import compare as compare
 from .slurm_launcher import SlurmLauncher as SlurmLauncher
