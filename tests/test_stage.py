@@ -20,7 +20,7 @@ import pytest
 from hgld import tables
 from hgld.completion import complete_file
 from hgld.completion.inputs import CompletionFiles
-from hgld.datasets.manifest_files import make_manifest, split_manifest
+from hgld.datasets.manifest_files import leave_out_images, make_manifest, split_manifest
 from hgld.datasets.readers.own_images import LabelTable
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError
 from hgld.gldv2.image_index import index_images
@@ -137,6 +137,13 @@ CASES = {
         ["split.parquet"],
         ["manifest.parquet"],
     ),
+    "manifest leave-out": Case(
+        lambda folder, out, force: leave_out_images(
+            folder / "manifest.parquet", folder / "copies.csv", out / "kept.parquet", force=force
+        ),
+        ["kept.parquet"],
+        ["manifest.parquet", "copies.csv"],
+    ),
     "index-images": Case(
         lambda folder, out, force: index_images(folder, out / "images.parquet", force=force),
         ["images.parquet"],
@@ -165,6 +172,7 @@ def write_inputs(folder: Path) -> None:
     save_pictures(folder / "images", *[f"{number}.jpg" for number in range(12)])
     (folder / "labels.csv").write_text("path,class\n" + "".join(f"{n}.jpg,c{n // 2}\n" for n in range(12)))
     CASES["manifest"].run(folder, folder, True)
+    (folder / "copies.csv").write_text("id,leave_out\n1.jpg,true\n2.jpg,false\n")
     with tarfile.open(folder / "images.tar", "w") as archive:
         archive.add(folder / "images", ".")
 

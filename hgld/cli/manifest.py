@@ -1,4 +1,4 @@
-"""``hgld manifest``: one command per reader of :mod:`hgld.datasets.readers.registry`."""
+"""``hgld manifest``: a command for each reader of :mod:`hgld.datasets.readers.registry`, and leave-out."""
 
 from __future__ import annotations
 
@@ -81,4 +81,25 @@ def _example(name: str, entry: ReaderEntry) -> str:
 
 for _name, _entry in READERS.items():
     _add_reader(_name, _entry)
+
+
+@manifest.command()
+def leave_out(
+    images: Annotated[Path, typer.Argument(metavar="MANIFEST", help="Manifest to read.")],
+    table: Annotated[
+        Path,
+        typer.Argument(help="CSV or Parquet file of ids, or from hgld audit duplicates: of those marked there."),
+    ],
+    out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
+    force: Force = False,
+) -> None:
+    """Leave images out of a manifest: copies, or all that a table lists.
+
+    Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
+    """
+    from hgld.datasets.manifest_files import leave_out_images
+
+    print_summary(out, leave_out_images(images, table, out, force=force), format_manifest)
+
+
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

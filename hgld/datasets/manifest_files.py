@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
@@ -13,11 +14,13 @@ from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
 from hgld.datasets.splits import split_for_rejection
 from hgld.errors import InputError
+from hgld.io.columns import column_names, preview, read_text_columns
 from hgld.stage import Stage
 from hgld.tables import MANIFEST
 
 MANIFEST_STAGE = Stage("manifest", (MANIFEST,))
 SPLIT_STAGE = Stage("reject split", (MANIFEST,), inputs={"manifest": MANIFEST})
+LEAVE_OUT_STAGE = Stage("manifest leave-out", (MANIFEST,), inputs={"manifest": MANIFEST})
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,44 @@ def split_manifest(
         parameters={"near_share": near_share, "query_share": query_share, "seed": seed},
         force=force,
     )
+
+
+def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
+    """Write a manifest without some of its images.
+
+    Args:
+        path: Manifest to read.
+        table: CSV or Parquet file with the ids of images in the column ``id``. If it has the column ``leave_out``, as
+            ``hgld audit duplicates`` writes it, rows where that is false are not meant.
+        out: Manifest to write.
+        force: Whether to write the table although it is up to date.
+
+    Returns:
+        Counts of the manifest; None if ``out`` was made from the same files.
+
+    Raises:
+        InputError: A file is malformed, an id is not in the manifest, a value of ``leave_out`` is neither true nor
+            false, or no image would be left.
+    """
+
+    def compute() -> tuple[Sequence[pa.Table], ManifestSummary]:
+        manifest = read_manifest(path)
+        marked = "leave_out" in column_names(table)
+        columns = read_text_columns(table, ["id", *(["leave_out"] if marked else [])])
+        ids, values = columns["id"].to_pylist(), ["true"] * len(columns)
+        if marked:
+            values = [value.lower() for value in columns["leave_out"].to_pylist()]
+        if wrong := {*values} - {"true", "false"}:
+            raise InputError(f"{table}: leave_out is {min(wrong)}; expected true or false")
+        if unknown := sorted({*ids}.difference(manifest.ids)):
+            raise InputError(f"{table}: {len(unknown):,} ids are not in {path}: {preview(unknown)}")
+        left_out = {image for image, value in zip(ids, values, strict=True) if value == "true"}
+        kept = np.flatnonzero([image not in left_out for image in manifest.ids])
+        if not len(kept):
+            raise InputError(f"{table}: leaves no image of {path}")
+        return _with_summary(ReaderResult(manifest.take(kept), {f"named in {table.name}": len(left_out)}))
+
+    return LEAVE_OUT_STAGE.run({"out": out}, compute, inputs={"manifest": path, "leave_out": table}, force=force)
 
 
 def _with_summary(result: ReaderResult) -> tuple[Sequence[pa.Table], ManifestSummary]:

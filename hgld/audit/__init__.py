@@ -1,0 +1,5 @@
+"""Audit a data set: find copies of images, within labels and splits and across them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,332 @@
+"""Find copies among images: the same again, or one that was re-encoded, resized, cropped, mirrored or recoloured.
+
+The nearest images of each image, by embeddings of any model, are candidates. Photographs of one thing have similar
+embeddings without being copies, so thumbnails decide: a candidate is laid over the image, mirrored and in several
+sizes and places, and their details are correlated. Details are what differs from the surroundings; without that, any
+two landscapes below a bright sky would correlate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch.nn import functional
+
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.manifest import Manifest
+from hgld.errors import ConfigurationError, InputError
+from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.progress import NoProgress, Progress
+from hgld.ragged import RaggedIndices
+from hgld.search.searcher import NeighbourIndex
+
+#: Side of thumbnails in pixels.
+SIZE = 32
+#: Sides that the thumbnail of a crop has in that of the whole image: crops of 100 to 81 % of both sides are found.
+_SIDES = (32, 30, 28, 26)
+#: Standard deviation in pixels of the surroundings that details differ from.
+_SURROUNDINGS = 2.0
+#: Pairs that are correlated at once, in about 100 MB.
+_PAIRS = 256
+
+Thumbnails = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class DuplicatesConfig:
+    """Settings of the search for copies.
+
+    The thresholds were chosen on 4,104 photographs of landmarks in Washington, where no two photographs of different
+    landmarks reach them.
+
+    Args:
+        neighbours: Number of nearest images that each image is compared with.
+        correlation: Least correlation of details of copies, up to 1.
+        similarity: Where there are embeddings, pairs with a lower correlation are copies, too, if the mean of their
+            correlation and the cosine of their embeddings is at least this.
+        train_split: Split whose images are left out in favour of copies in other splits.
+
+    Raises:
+        ConfigurationError: There is no neighbour.
+    """
+
+    neighbours: int = 5
+    correlation: float = 0.85
+    similarity: float = 0.76
+    train_split: str = "train"
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1:
+            raise ConfigurationError(f"`neighbours` is {self.neighbours}; expected at least 1")
+
+    def are_copies(self, correlations: NDArray[np.float32], cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return whether pairs are copies, by their correlations and cosines (NaN without embeddings)."""
+        return (correlations >= self.correlation) | ((correlations + cosines) / 2 >= self.similarity)
+
+
+@dataclass(frozen=True, eq=False)
+class Duplicates:
+    """Copies among the N images of a manifest.
+
+    Args:
+        manifest: The manifest.
+        pairs: int64, shape (n, 2), rows of the images of each pair of copies, lower row first.
+        correlations: float32, shape (n,), correlation of their details.
+        cosines: float32, shape (n,), cosine of their embeddings; NaN without embeddings.
+        same_pixels: bool, shape (n,): whether they have the same pixels.
+        groups: int64, shape (N,), number of the group of copies that each image belongs to, from 0; -1 for none.
+        left_out: bool, shape (N,): all images but one of each group, which is the first one outside of the training.
+        thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images.
+        unreadable: Why images could not be read, by their ids.
+    """
+
+    manifest: Manifest
+    pairs: NDArray[np.int64]
+    correlations: NDArray[np.float32]
+    cosines: NDArray[np.float32]
+    same_pixels: NDArray[np.bool_]
+    groups: NDArray[np.int64]
+    left_out: NDArray[np.bool_]
+    thumbnails: Thumbnails
+    unreadable: dict[str, str]
+
+    @property
+    def across_splits(self) -> NDArray[np.bool_]:
+        """Whether the images of each pair are in different splits, bool, shape (n,)."""
+        first, second = (self.manifest.splits[self.pairs[:, side]] for side in range(2))
+        return np.asarray(first != second, np.bool_)
+
+    @property
+    def across_labels(self) -> NDArray[np.bool_]:
+        """Whether the images of each pair differ in their finest label, bool, shape (n,)."""
+        finest = [frozenset(self.manifest.labels_of(row).reshape(-1, self.n_levels)[:, 0]) for row in self.pairs.flat]
+        return np.array([first != second for first, second in zip(finest[::2], finest[1::2], strict=True)], np.bool_)
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels L."""
+        return len(self.manifest.level_names)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table of the images of all groups: copy_group, id, split, levels, same_pixels, leave_out."""
+        rows = np.flatnonzero(self.groups >= 0)
+        rows = rows[np.argsort(self.groups[rows], kind="stable")]
+        images = self.manifest.take(rows).to_arrow()
+        exact = np.isin(rows, self.pairs[self.same_pixels])
+        columns = {name: images[name] for name in ("id", "split", *self.manifest.level_names)}
+        return pa.table(
+            {"copy_group": self.groups[rows], **columns, "same_pixels": exact, "leave_out": self.left_out[rows]}
+        )
+
+
+def find_duplicates(
+    manifest: Manifest,
+    root: Path,
+    embeddings: torch.Tensor | None = None,
+    config: DuplicatesConfig | None = None,
+    *,
+    index: NeighbourIndex | None = None,
+    progress: Progress | None = None,
+) -> Duplicates:
+    """Find copies among the images of a manifest.
+
+    Args:
+        manifest: N images.
+        root: Folder that its paths are relative to.
+        embeddings: float, shape (N, d), of any model; their mean, which those of untrained networks share, is
+            subtracted. Default: the details of thumbnails, by which crops and mirror images are found less often.
+        config: Settings.
+        index: Approximate index of the embeddings, which finds most of the nearest images. Default: all are compared.
+        progress: Progress in images that are read.
+
+    Raises:
+        InputError: The folder does not exist, lacks tar files, or no image of it can be read.
+    """
+    config = config or DuplicatesConfig()
+    encoded = EncodedImages(manifest, root)
+    thumbnails, unreadable = read_thumbnails(encoded, progress)
+    readable = np.array([image_id not in unreadable for image_id in manifest.ids], np.bool_)
+    if index is not None:
+        assert embeddings is not None
+        neighbours = _search(index, embeddings, config.neighbours)
+    else:
+        vectors = comparable_vectors(thumbnails, embeddings)
+        usable = readable & (vectors.abs().amax(1) > 0).numpy()  # an image without details is like no other
+        neighbours = _nearest(vectors, usable, config.neighbours)
+    pairs = _candidates(neighbours, readable)
+    correlations = thumbnail_correlations(thumbnails, pairs)
+    cosines = np.full(len(pairs), np.nan, np.float32)
+    if embeddings is not None:
+        mean = mean_direction(embeddings)
+        for rows in _blocks(len(pairs)):
+            first, second = (centred(embeddings[torch.from_numpy(pairs[rows, side])], mean) for side in range(2))
+            cosines[rows] = (first * second).sum(1).numpy()
+    found = config.are_copies(correlations, cosines)
+    pairs, correlations, cosines = pairs[found], correlations[found], cosines[found]
+    groups = _groups(pairs, len(manifest))
+    return Duplicates(
+        manifest=manifest,
+        pairs=pairs,
+        correlations=correlations,
+        cosines=cosines,
+        same_pixels=np.array([_same_pixels(encoded, pair) for pair in pairs.tolist()], np.bool_),
+        groups=groups,
+        left_out=_left_out(groups, manifest.splits == config.train_split),
+        thumbnails=thumbnails,
+        unreadable=unreadable,
+    )
+
+
+def thumbnail(image: Image.Image) -> Thumbnails:
+    """Return a grey copy that is squashed to SIZE x SIZE pixels."""
+    return np.asarray(image.convert("L").resize((SIZE, SIZE), Image.Resampling.BOX))
+
+
+def read_thumbnails(encoded: EncodedImages, progress: Progress | None = None) -> tuple[Thumbnails, dict[str, str]]:
+    """Read the thumbnails of all images.
+
+    Args:
+        encoded: N images.
+        progress: Progress in images.
+
+    Returns:
+        uint8, shape (N, SIZE, SIZE), black for unreadable images; and why these could not be read, by their ids.
+
+    Raises:
+        InputError: No image can be read.
+    """
+    progress = progress or NoProgress()
+    manifest = encoded.manifest
+    thumbnails, unreadable = np.zeros((len(manifest), SIZE, SIZE), np.uint8), {}
+    progress.start(len(manifest))
+    for row, image_id in enumerate(manifest.ids.tolist()):
+        try:
+            thumbnails[row] = thumbnail(upright_rgb(open_image(encoded.read(row)), SIZE))
+        except UnreadableImageError as error:
+            unreadable[image_id] = error.description
+        progress.advance()
+    if len(unreadable) == len(manifest):
+        raise InputError(f"{encoded.root}: no image can be read; {manifest.ids[0]}: {unreadable[manifest.ids[0]]}")
+    return thumbnails, unreadable
+
+
+def details(thumbnails: Thumbnails) -> NDArray[np.float32]:
+    """Return what differs from the surroundings, float32, shape (n, SIZE, SIZE)."""
+    values = thumbnails.astype(np.float32)
+    return np.asarray(values - gaussian_filter(values, (0, _SURROUNDINGS, _SURROUNDINGS)), np.float32)
+
+
+def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the highest correlation of the details of two images over crops of one of them and mirror images.
+
+    Args:
+        thumbnails: uint8, shape (N, SIZE, SIZE).
+        pairs: int64, shape (n, 2), rows of thumbnails.
+
+    Returns:
+        float32, shape (n,), from -1 to 1; 0 for pairs with an image without details.
+    """
+    best = np.full(len(pairs), -1, np.float32)
+    for rows in _blocks(len(pairs)):
+        first, second = (torch.from_numpy(details(thumbnails[pairs[rows, side]]))[:, None] for side in range(2))
+        correlations = [
+            _correlations(whole, part, side)
+            for whole, part in ((first, second), (second, first))
+            for part, side in product((part, part.flip(3)), _SIDES)
+        ]
+        best[rows] = torch.stack(correlations).amax(0).numpy()
+    return best
+
+
+def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch.Tensor:
+    """Return the highest correlation of each part, shrunk to a side, with a window of its whole image."""
+    shrunk = functional.interpolate(parts, (side, side), mode="bilinear", antialias=True)
+    windows = _standardised(functional.unfold(wholes, side).transpose(1, 2))
+    return (windows @ _standardised(shrunk.flatten(1))[:, :, None]).amax((1, 2))
+
+
+def _standardised(values: torch.Tensor) -> torch.Tensor:
+    return functional.normalize(values - values.mean(-1, keepdim=True), dim=-1, eps=1e-3)
+
+
+def comparable_vectors(thumbnails: Thumbnails, embeddings: torch.Tensor | None) -> torch.Tensor:
+    """Return what the nearest images are found by, float32, shape (N, d): centred embeddings, or else details."""
+    if embeddings is None:
+        return torch.from_numpy(details(thumbnails)).flatten(1)
+    return centred(embeddings, mean_direction(embeddings))
+
+
+def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the directions of vectors, float32, shape (d,)."""
+    total = sum(functional.normalize(vectors[block].float(), dim=1).sum(0) for block in _blocks(len(vectors), 4096))
+    return torch.as_tensor(total / len(vectors))
+
+
+def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """Return the directions of vectors without the mean of all, float32, shape (n, d), of length 1."""
+    return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
+
+
+def _search(index: NeighbourIndex, embeddings: torch.Tensor, k: int) -> NDArray[np.int64]:
+    """Return the positions of the k nearest images of each one, and its own; -1 where there are fewer."""
+    blocks = _blocks(len(embeddings), 4096)
+    found = [index.search(functional.normalize(embeddings[block].float(), dim=1).numpy(), k + 1) for block in blocks]
+    return np.concatenate([positions for _, positions in found])
+
+
+def _nearest(vectors: torch.Tensor, usable: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
+    """Return the positions of the k nearest usable images of each one; -1 where there are fewer."""
+    rows = np.arange(len(vectors))
+    itself = RaggedIndices.from_pairs(rows, rows, len(rows))
+    vectors = torch.where(torch.from_numpy(usable)[:, None], vectors, 1.0)  # zeros have no cosine
+    return nearest_neighbours(vectors, vectors, k, excluded=itself, gallery_mask=usable)[1]
+
+
+def _candidates(neighbours: NDArray[np.int64], readable: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the pairs of readable images of which one is near the other, lower row first, each once."""
+    rows = np.broadcast_to(np.arange(len(neighbours))[:, None], neighbours.shape)
+    pairs = np.stack([rows, neighbours], axis=2).reshape(-1, 2)
+    pairs = pairs[(pairs[:, 1] >= 0) & (pairs[:, 0] != pairs[:, 1])]
+    return np.unique(np.sort(pairs[readable[pairs].all(axis=1)], axis=1), axis=0)
+
+
+def _blocks(n: int, size: int = _PAIRS) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, start + size)
+
+
+def _groups(pairs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Number the connected components of pairs of n images in the order of their first images; -1 without a pair."""
+    graph = coo_array((np.ones(len(pairs), np.bool_), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    _, components = connected_components(graph, directed=False)
+    groups = np.full(n, -1)
+    rows = np.unique(pairs)
+    _, first, numbers = np.unique(components[rows], return_index=True, return_inverse=True)
+    groups[rows] = np.argsort(np.argsort(first))[numbers]
+    return groups
+
+
+def _left_out(groups: NDArray[np.int64], is_training: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    rows = np.flatnonzero(groups >= 0)
+    rows = rows[np.lexsort((rows, is_training[rows]))]
+    _, kept = np.unique(groups[rows], return_index=True)
+    left_out = groups >= 0
+    left_out[rows[kept]] = False
+    return left_out
+
+
+def _same_pixels(encoded: EncodedImages, rows: list[int]) -> bool:
+    first, second = (np.asarray(upright_rgb(open_image(encoded.read(row)))) for row in rows)
+    return np.array_equal(first, second)

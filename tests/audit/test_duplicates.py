@@ -1,0 +1,163 @@
+"""Copies of pictures of noise, correlations beside scikit-learn's one pair at a time, and wrong inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from scipy.ndimage import gaussian_filter, zoom
+from typer.testing import CliRunner
+
+from hgld.audit import COPIES, Duplicates, DuplicatesConfig, find_duplicates, measure_recall, thumbnail_correlations
+from hgld.cli import app
+from hgld.datasets.manifest import read_manifest
+from hgld.errors import ConfigurationError, InputError
+
+LABELS = ("oak,tree", "elm,tree", "rose,flower")
+
+
+def picture(seed: int) -> Image.Image:
+    """Smooth noise with details, as of photographs."""
+    rng = np.random.default_rng(seed)
+    coarse, fine = (zoom(rng.uniform(0, 255, (n, n, 3)), (96 / n, 120 / n, 1), order=1) for n in (3, 12))
+    return Image.fromarray(np.clip(0.4 * coarse + 0.6 * fine, 0, 255).astype(np.uint8))
+
+
+def embed(images: Sequence[Image.Image]) -> torch.Tensor:
+    """Embeddings that hardly change with crops and mirror images: grey values of nine symmetric fields."""
+    values = [np.asarray(image.convert("L").resize((3, 3), Image.Resampling.BOX), np.float32) for image in images]
+    return torch.from_numpy(np.stack([(each + each[:, ::-1]).ravel() for each in values]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twenty pictures of three classes, the same one again in the test, and a mirrored crop under another label."""
+    rows = []
+    for number in range(20):
+        picture(number).save(tmp_path / f"{number:02}.png")
+        rows.append(f"{number:02}.png,train,{LABELS[number % 3]}")
+    picture(4).save(tmp_path / "same.png")
+    crop = COPIES["cropped to 95 % of both sides"](COPIES["mirrored"](picture(7)))
+    crop.save(tmp_path / "crop.png")
+    rows += [f"same.png,test,{LABELS[4 % 3]}", f"crop.png,train,{LABELS[2]}"]
+    (tmp_path / "manifest.csv").write_text("\n".join(["path,split,kind,group", *rows]))
+    return tmp_path
+
+
+def found_in(folder: Path, *, with_embeddings: bool = True) -> tuple[Duplicates, torch.Tensor]:
+    manifest = read_manifest(folder / "manifest.csv")
+    embeddings = embed([Image.open(folder / path) for path in manifest.paths])
+    return find_duplicates(manifest, folder, embeddings if with_embeddings else None), embeddings
+
+
+def test_copies_are_found_across_splits_and_labels(folder: Path) -> None:
+    found, _ = found_in(folder)
+    ids = found.manifest.ids
+    assert [ids[pair].tolist() for pair in found.pairs] == [["04.png", "same.png"], ["07.png", "crop.png"]]
+    assert found.same_pixels.tolist() == found.across_splits.tolist() == [True, False]
+    assert found.across_labels.tolist() == [False, True]
+    table = found.to_arrow().to_pandas()
+    assert table.columns.tolist() == ["copy_group", "id", "split", "kind", "group", "same_pixels", "leave_out"]
+    assert table[table["leave_out"]]["id"].tolist() == ["04.png", "crop.png"], "the training gives way to the test"
+
+
+def test_thumbnails_find_all_but_crops(folder: Path) -> None:
+    found, _ = found_in(folder, with_embeddings=False)
+    assert found.manifest.ids[found.pairs].tolist()[0] == ["04.png", "same.png"]
+    assert np.isnan(found.cosines).all()
+
+
+def test_altered_copies_are_found(folder: Path) -> None:
+    found, embeddings = found_in(folder)
+    shares = measure_recall(found, folder, embeddings, embed, n_images=10)
+    assert shares.keys() == COPIES.keys()
+    assert min(shares.values()) >= 0.9, shares
+    alone = measure_recall(found, folder, n_images=10)
+    assert alone["half the size"] == 1 > alone["mirrored"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_correlations_are_those_of_every_crop_one_by_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    thumbnails = rng.integers(0, 256, (2, 32, 32), dtype=np.uint8)
+    thumbnails[1] = np.asarray(Image.fromarray(thumbnails[0, 2:30, 4:32]).resize((32, 32)))[:, ::-1]
+    first, second = (values - gaussian_filter(values, 2.0) for values in thumbnails.astype(np.float32))
+    best = -1.0
+    for whole, part in ((first, second), (second, first)):
+        for flipped in (part, part[:, ::-1].copy()):
+            for side in (32, 30, 28, 26):
+                small = torch.nn.functional.interpolate(
+                    torch.from_numpy(flipped)[None, None], (side, side), mode="bilinear", antialias=True
+                )
+                for top in range(33 - side):
+                    for left in range(33 - side):
+                        window = whole[top : top + side, left : left + side]
+                        best = max(best, np.corrcoef(window.ravel(), small.numpy().ravel())[0, 1])
+    pairs = np.array([[0, 1], [1, 0], [0, 0]])
+    assert thumbnail_correlations(thumbnails, pairs) == pytest.approx([best, best, 1.0], abs=1e-5)
+    assert best > 0.5
+    blank = np.zeros((2, 32, 32), np.uint8)
+    assert thumbnail_correlations(blank, np.array([[0, 1]])).tolist() == [0]
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
+    (folder / "broken.png").write_bytes(b"no picture")
+    with (folder / "manifest.csv").open("a") as file:
+        file.write("\nbroken.png,train,oak,tree")
+    model = ("--model", "test_resnet", "--pretrained", "none", "--size", 32, "--workers", 0)
+    run("embed-images", *model, "--images", folder / "manifest.csv", "-o", folder / "all.npy")
+    (folder / "clean.csv").write_text("".join((folder / "manifest.csv").read_text().rpartition("\n")[:1]))
+    options = ("--root", folder, "--page", folder / "page.html", "--embeddings", folder / "all.npy", "--recall")
+    shown = run("audit", "duplicates", folder / "clean.csv", "-o", folder / "copies.csv", *options)
+    assert "22 images, 4 of them in 2 groups of copies" in shown
+    assert "2 pairs: 1 of the same pixels, 1 across splits, 1 across labels" in shown
+    assert "mirrored" in shown
+    html = (folder / "page.html").read_text()
+    assert html.index("Across splits") < html.index("04.png") < html.index("Across labels") < html.index("crop.png")
+    shown = run("manifest", "leave-out", folder / "clean.csv", folder / "copies.csv", "-o", folder / "clean.parquet")
+    assert "20 images (1 test, 19 train)" in shown
+    assert "excluded: 2 images named in copies.csv" in shown
+    kept = read_manifest(folder / "clean.parquet").ids
+    assert {"04.png", "crop.png"}.isdisjoint(kept)
+    shown = run("audit", "duplicates", folder / "manifest.csv", "-o", folder / "copies.parquet")
+    assert "1 image could not be read: broken.png" in shown
+    assert pd.read_parquet(folder / "copies.parquet")["id"].tolist()[:2] == ["04.png", "same.png"]
+
+
+def test_wrong_inputs_are_explained(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="`neighbours` is 0; expected at least 1"):
+        DuplicatesConfig(neighbours=0)
+    (folder / "broken.png").write_bytes(b"no picture")
+    (folder / "broken.csv").write_text("path,split,kind\nbroken.png,train,oak")
+    with pytest.raises(InputError, match="no image can be read; broken.png: "):
+        find_duplicates(read_manifest(folder / "broken.csv"), folder)
+
+    def refused(table: str) -> str:
+        (folder / "table.csv").write_text(table)
+        arguments = [
+            "manifest",
+            "leave-out",
+            folder / "manifest.csv",
+            folder / "table.csv",
+            "-o",
+            folder / "x.parquet",
+        ]
+        result = CliRunner().invoke(app, [*map(str, arguments)])
+        assert result.exit_code == 1
+        return result.stderr
+
+    assert "table.csv: 1 ids are not in" in refused("id\nnobody.png\n")
+    assert "leave_out is maybe; expected true or false" in refused("id,leave_out\n04.png,maybe\n")
+    ids = "\n".join(read_manifest(folder / "manifest.csv").ids)
+    assert "table.csv: leaves no image of" in refused(f"id\n{ids}\n")
