@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +37,9 @@ SIZE = 32
 _SIDES = (32, 30, 28, 26)
 #: Standard deviation in pixels of the surroundings that details differ from.
 _SURROUNDINGS = 2.0
-#: Pairs that are correlated at once, in about 100 MB.
+#: Length below which details are noise of the computation.
+_FLAT = 1e-3
+#: Pairs that are correlated at once.
 _PAIRS = 256
 
 Thumbnails = NDArray[np.uint8]
@@ -242,23 +243,27 @@ def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> 
     for rows in _blocks(len(pairs)):
         first, second = (torch.from_numpy(details(thumbnails[pairs[rows, side]]))[:, None] for side in range(2))
         correlations = [
-            _correlations(whole, part, side)
-            for whole, part in ((first, second), (second, first))
-            for part, side in product((part, part.flip(3)), _SIDES)
+            _correlations(whole, part, side) for whole, part in ((first, second), (second, first)) for side in _SIDES
         ]
         best[rows] = torch.stack(correlations).amax(0).numpy()
     return best
 
 
 def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch.Tensor:
-    """Return the highest correlation of each part, shrunk to a side, with a window of its whole image."""
-    shrunk = functional.interpolate(parts, (side, side), mode="bilinear", antialias=True)
-    windows = _standardised(functional.unfold(wholes, side).transpose(1, 2))
-    return (windows @ _standardised(shrunk.flatten(1))[:, :, None]).amax((1, 2))
+    """Return the highest correlation of each part, shrunk to a side and maybe mirrored, with a window of its whole.
 
-
-def _standardised(values: torch.Tensor) -> torch.Tensor:
-    return functional.normalize(values - values.mean(-1, keepdim=True), dim=-1, eps=1e-3)
+    A part has mean 0, so that its product with a window is their covariance; both are of shape (n, 1, SIZE, SIZE).
+    """
+    n = len(wholes)
+    shrunk = functional.interpolate(
+        torch.cat([parts, parts.flip(3)], 1), (side, side), mode="bilinear", antialias=True
+    )
+    shrunk = shrunk - shrunk.mean((2, 3), keepdim=True)
+    unit = functional.normalize(shrunk.flatten(2), dim=2, eps=_FLAT).view(2 * n, 1, side, side)
+    products: torch.Tensor = functional.conv2d(wholes.view(1, n, SIZE, SIZE), unit, groups=n)
+    mean, square = (functional.avg_pool2d(values, side, 1) for values in (wholes, wholes.square()))
+    lengths = side * (square - mean.square()).clamp(min=0).sqrt()
+    return (products.view(n, 2, *lengths.shape[2:]) / lengths.clamp(min=_FLAT)).amax((1, 2, 3))
 
 
 def comparable_vectors(thumbnails: Thumbnails, embeddings: torch.Tensor | None) -> torch.Tensor:
