@@ -1,4 +1,4 @@
-"""Audit a data set: find copies of images, within labels and splits and across them."""
+"""Audit a data set: find copies of images, and labels that are probably wrong."""
 
 import lazy_loader
 

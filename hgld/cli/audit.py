@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from hgld.audit import Duplicates, DuplicatesConfig
+    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -65,7 +65,7 @@ def duplicates(
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
     """
     from hgld.audit import find_duplicates, measure_recall
-    from hgld.audit.duplicates_page import write_duplicates_page
+    from hgld.audit.pages import write_duplicates_page
     from hgld.datasets.manifest import read_manifest
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import read_gallery
@@ -99,6 +99,46 @@ def duplicates(
     typer.echo(out)
     if page is not None:
         write_duplicates_page(found, page, folder)
+        typer.echo(page)
+
+
+@audit.command()
+@options_of("hgld.audit.label_errors:LabelErrorsConfig")
+def labels(
+    *,
+    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
+    embeddings: Annotated[Path, option("Embeddings of the images, of a model that has not learnt these labels.")],
+    out: Annotated[Path, out_file("Table to write: .csv or .parquet.", ".csv", ".parquet")],
+    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    config: LabelErrorsConfig,
+    page: Annotated[
+        Path | None, option("HTML page to write, with photographs.", callback=writable_file(".html"))
+    ] = None,
+) -> None:
+    """Find labels that the nearest images contradict: of single images, and of all images of a class.
+
+    They are ranked, the most contradicted first. What looks wrong need not be wrong; a person decides.
+
+    Example: hgld audit labels manifest.parquet --embeddings embeddings.npy -o labels.csv --page labels.html
+    """
+    from hgld.audit import find_label_errors, label_errors_table
+    from hgld.audit.pages import write_label_errors_page
+    from hgld.datasets.manifest import read_manifest
+    from hgld.tables import Provenance, input_digests
+    from hgld.tables.embeddings import read_embeddings, rows_of
+    from hgld.tables.provenance import write_results
+
+    images, embedded = read_manifest(manifest, root), read_embeddings(embeddings)
+    vectors = embedded.vectors[rows_of(embedded, images.ids.tolist(), "images of the manifest")]
+    found = find_label_errors(images, vectors, config)
+    for errors in found:
+        judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
+        typer.echo(f"{images.level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted")
+    made_of = Provenance("audit labels", vars(config), input_digests(manifest=manifest, embeddings=embeddings))
+    write_results(out, label_errors_table(images, found), "label_errors/1", made_of)
+    typer.echo(out)
+    if page is not None:
+        write_label_errors_page(found, images, page, root or manifest.parent)
         typer.echo(page)
 
 

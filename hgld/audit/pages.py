@@ -1,0 +1,122 @@
+"""Pages of what an audit found: copies side by side, and labels that the nearest images contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgld.audit.duplicates import Duplicates, thumbnail_correlations
+from hgld.audit.label_errors import LevelErrors
+from hgld.datasets.manifest import Manifest
+from hgld.errors import counted
+from hgld.evaluation.retrieval_task import label_judgements
+from hgld.figures.style import level_styles
+from hgld.hierarchy.label_sets import take_images
+from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
+from hgld.inspection.queries import TopK
+from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
+
+_SPLITS, _LABELS, _OTHERS = "Across splits", "Across labels", "Within a label and a split"
+_COPIES = (
+    "The first image of each group is on the left, its copies are on the right, with the level that they share with "
+    "it and the correlation of their details. The split is named after the labels."
+)
+_CONTRADICTED = (
+    "On the left is an image, with the share of the votes of its nearest images for its label, and the label that "
+    "most others are for. At coarser levels it stands for all images of its class, on which images of other classes "
+    "vote, on average. Looking wrong is not being wrong: decide by the photographs."
+)
+
+
+def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: int = 100) -> None:
+    """Write a page of groups of copies: across splits, across labels, and others, the most alike first.
+
+    Args:
+        found: The copies.
+        out: HTML file to write.
+        root: Folder that the paths of the manifest are relative to.
+        limit: Largest number of groups in each section.
+    """
+    manifest = found.manifest
+    order = np.argsort(-found.correlations, kind="stable")
+    group_of_pair = found.groups[found.pairs[:, 0]]
+    across_splits = set(group_of_pair[found.across_splits].tolist())
+    across_labels = set(group_of_pair[found.across_labels].tolist())
+    sections: dict[str, list[PageQuery]] = {_SPLITS: [], _LABELS: [], _OTHERS: []}
+    for group in dict.fromkeys(group_of_pair[order].tolist()):
+        heading = _SPLITS if group in across_splits else _LABELS if group in across_labels else _OTHERS
+        if len(sections[heading]) < limit:
+            first, *copies = np.flatnonzero(found.groups == group).tolist()
+            pairs = np.array([[first, copy] for copy in copies])
+            scores = thumbnail_correlations(found.thumbnails, pairs)
+            sections[heading].append(_query(manifest, first, pairs[:, 1], scores))
+
+    n_groups = int(found.groups.max(initial=-1)) + 1
+    write_photo_page(
+        out,
+        {heading: queries for heading, queries in sections.items() if queries} or {"": []},
+        _photos(manifest, root),
+        title="Copies",
+        about=f"{counted(n_groups, 'group')} among {len(manifest):,} images; at most {limit} of each kind are shown.",
+        levels=level_styles(found.n_levels, manifest.level_names),
+        explanation=_COPIES,
+    )
+
+
+def write_label_errors_page(
+    found: Sequence[LevelErrors], manifest: Manifest, out: Path, root: Path, *, limit: int = 100, n_shown: int = 6
+) -> None:
+    """Write a page of the labels of each level that are contradicted most, with the nearest images that voted.
+
+    Args:
+        found: Result of :func:`hgld.audit.find_label_errors`.
+        manifest: The images.
+        out: HTML file to write.
+        root: Folder that the paths of the manifest are relative to.
+        limit: Largest number of labels of each level.
+        n_shown: Number of nearest images of each.
+    """
+    sections = {}
+    for errors in found:
+        names, queries = manifest.class_names[errors.level], []
+        for number in range(min(errors.n_contradicted, limit)):
+            name = manifest.class_names[0][manifest.labels[errors.rows[number], 0]]
+            own, other = names[errors.labels[number]], names[errors.others[number]]
+            note = f"{own} {errors.own_shares[number]:.2f}, but {other} {errors.other_shares[number]:.2f}"
+            note = f"All of {name}: {note}" if errors.level else note
+            near = errors.neighbours[number, :n_shown]
+            query = _query(manifest, int(errors.rows[number]), near[near >= 0], errors.cosines[number, :n_shown])
+            queries.append(replace(query, note=note))
+        sections[manifest.level_names[errors.level].replace("_", " ").capitalize()] = queries
+    write_photo_page(
+        out,
+        sections,
+        _photos(manifest, root),
+        title="Labels that the nearest images contradict",
+        about=f"At most {limit} labels of each level are shown, the most contradicted first.",
+        levels=level_styles(len(manifest.level_names), manifest.level_names),
+        explanation=_CONTRADICTED,
+    )
+
+
+def _photos(manifest: Manifest, root: Path) -> PhotoSource:
+    """Describe images by their labels and their split."""
+
+    def photo(row: int) -> Photo:
+        described = manifest_photo(manifest, row)
+        return Photo(described.id, (*described.names, manifest.splits[row]))
+
+    return PhotoSource(photo, photo, images_of_manifest(manifest, root))
+
+
+def _query(manifest: Manifest, row: int, others: NDArray[np.int64], scores: NDArray[np.float32]) -> PageQuery:
+    """Return an image and others beside it, with the levels that they share with it."""
+    labels = (take_images(manifest.labelling, rows) for rows in (np.array([row]), others))
+    levels: torch.Tensor = label_judgements(*labels)["judgements"].levels(slice(0, 1), slice(0, len(others)))
+    top_k = TopK(scores[None], others[None], levels.numpy().astype(np.int64))
+    return PageQuery(row, (), [PageRanking(top_k, 0, ())])

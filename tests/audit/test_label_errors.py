@@ -1,0 +1,112 @@
+"""Labels that neighbours contradict, beside loops over all images, on points of which some are named wrongly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from hgld.audit import LabelErrorsConfig, find_label_errors, label_errors_table
+from hgld.audit.duplicates import centred, mean_direction
+from hgld.cli import app
+from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.errors import ConfigurationError, InputError
+from hgld.tables.embeddings import write_embeddings
+
+#: Class of each twelve images, and its group: class 5 is called b and looks like those called a.
+GROUPS = ("a", "a", "a", "b", "b", "b", "b")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    centres = {"a": rng.normal(size=16), "b": rng.normal(size=16)}
+    rows, vectors = [], []
+    for number, group in enumerate(GROUPS):
+        looks_like = "a" if number == 5 else group
+        centre = 2 * centres[looks_like] + rng.normal(size=16)
+        for image in range(12):
+            name = f"{number}-{image:02}.png"
+            Image.new("RGB", (8, 8), (30 * number, 20 * image, 0)).save(tmp_path / name)
+            label = 2 if (number, image) == (0, 3) else number  # the wrong finest label
+            rows.append(f"{name},all,c{label},{GROUPS[label]}")
+            vectors.append(centre + 0.3 * rng.normal(size=16))
+    rows.append("single.png,all,c9,b")
+    vectors.append(rng.normal(size=16))
+    (tmp_path / "manifest.csv").write_text("\n".join(["path,split,kind,group", *rows]))
+    write_embeddings(tmp_path / "e.npy", torch.from_numpy(np.stack(vectors)), [row.split(",")[0] for row in rows])
+    return tmp_path
+
+
+@pytest.fixture
+def manifest(folder: Path) -> Manifest:
+    return read_manifest(folder / "manifest.csv")
+
+
+def embeddings(folder: Path) -> torch.Tensor:
+    return torch.from_numpy(np.load(folder / "e.npy"))
+
+
+def test_wrong_labels_are_first(folder: Path, manifest: Manifest) -> None:
+    table = label_errors_table(manifest, find_label_errors(manifest, embeddings(folder))).to_pandas()
+    images, classes = (table[table["level"] == level] for level in ("kind", "group"))
+    assert images.iloc[0][["id", "label", "other_label"]].tolist() == ["0-03.png", "c2", "c0"]
+    assert classes.iloc[0][["class", "label", "other_label"]].tolist() == ["c5", "b", "a"]
+    assert (table["other_share"] > table["share"]).all()
+
+
+@pytest.mark.parametrize(("k", "temperature"), [(3, 0.07), (10, 0.3), (200, 1.0)])
+def test_shares_are_those_of_a_loop_over_images(folder: Path, manifest: Manifest, k: int, temperature: float) -> None:
+    vectors = embeddings(folder)
+    units = centred(vectors, mean_direction(vectors)).double().numpy()
+    cosines = units @ units.T
+    labels = manifest.labels
+    for level, errors in enumerate(find_label_errors(manifest, vectors, LabelErrorsConfig(k, temperature))):
+
+        def shares(row: int, level: int = level) -> dict[int, float]:
+            others = [each for each in range(len(labels)) if each != row]
+            if level:
+                others = [each for each in others if labels[each, 0] != labels[row, 0]]
+            nearest = sorted(others, key=lambda each: -cosines[row, each])[:k]
+            weights = np.exp(cosines[row, nearest] / temperature)
+            result: dict[int, float] = {}
+            for each, weight in zip(nearest, weights / weights.sum(), strict=True):
+                result[labels[each, level]] = result.get(labels[each, level], 0) + weight
+            return result
+
+        margins = []
+        for number, row in enumerate(errors.rows.tolist()):
+            rows = [row] if not level else np.flatnonzero(labels[:, 0] == labels[row, 0]).tolist()
+            means = pd.DataFrame([shares(each) for each in rows]).fillna(0).mean()
+            label = int(labels[row, level])
+            own, others = means.get(label, 0.0), means.drop(label, errors="ignore")
+            assert errors.own_shares[number] == pytest.approx(own, abs=1e-5)
+            assert errors.other_shares[number] == pytest.approx(others.max() if len(others) else 0, abs=1e-5)
+            margins.append(own - errors.other_shares[number])
+        assert (np.diff(margins) >= -1e-5).all(), "the most contradicted first"
+    assert not (manifest.ids[find_label_errors(manifest, vectors)[0].rows] == "single.png").any(), (
+        "no other could confirm it"
+    )
+
+
+def test_command_writes_table_and_page(folder: Path) -> None:
+    arguments = ["audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "x.csv"]
+    result = CliRunner().invoke(app, [*map(str, arguments), "--page", str(folder / "page.html")])
+    assert result.exit_code == 0, result.stderr
+    assert "of 84 images contradicted\n" in result.stdout
+    assert "of 8 classes contradicted\n" in result.stdout
+    assert pd.read_csv(folder / "x.csv")["id"][0] == "0-03.png"
+    html = (folder / "page.html").read_text()
+    assert html.index("0-03.png") < html.index("All of c5: b")
+
+
+def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
+    with pytest.raises(ConfigurationError, match="`neighbours` is 0 and `temperature` 0.07; expected at least 1"):
+        LabelErrorsConfig(neighbours=0)
+    with pytest.raises(InputError, match="no class has two images"):
+        find_label_errors(manifest.take(np.array([0, 12, 24])), embeddings(folder)[[0, 12, 24]])
