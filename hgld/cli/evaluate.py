@@ -119,6 +119,13 @@ def evaluate(
         bool,
         _output_option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
     ] = True,
+    agreement: Annotated[
+        float | None,
+        _output_option(
+            help="Share of images on which two annotators agree at the finest level, such as 0.93, where images were "
+            "labelled one by one: also prints how far R@1 is from what such labels allow."
+        ),
+    ] = None,
     json: Annotated[bool, _output_option("--json", help="Print JSON instead of tables.")] = False,
     latex: Annotated[
         bool, _output_option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
@@ -169,6 +176,7 @@ def evaluate(
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.evaluation_files import evaluation_provenance
+    from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.label_table import average_precision_per_label, write_label_table
     from hgld.inspection.queries import write_predictions as write_query_answers
@@ -183,6 +191,7 @@ def evaluate(
         raise ConfigurationError("--worst, --per-label and --write-predictions need embeddings, and no --predictions")
     if protocol == "gldv2-recognition" and (worst or per_label):
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
+    ceiling = None if agreement is None else label_noise_ceiling(agreement)
     rejection, reports = None, None
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
         if reject is not None:
@@ -208,6 +217,8 @@ def evaluate(
     typer.echo(
         _results_text(evaluation, metric_settings.metrics, reports, intervals=intervals, json=json, latex=latex)
     )
+    if ceiling is not None:
+        typer.echo(format_saturation(evaluation.results, ceiling), err=json or latex)
     # The results are on the screen before writing files can fail.
     further = {}
     if rejection is not None:
@@ -324,6 +335,22 @@ def format_evaluation(
         line for note in (*excluded, *setting_notes(results)) for line in wrap(note, width, break_on_hyphens=False)
     ]
     return "\n".join([means, _counts_table(results, width), *notes])
+
+
+def format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> str:
+    """Format how far R@1 is from the ceiling of label noise, a line for each result that has it."""
+    from hgld.evaluation.results import WITHOUT_POSITIVES
+
+    texts = []
+    for result in results:
+        if "R@1" in result.means:
+            n_levels = sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts)
+            # The mean leaves out queries without a positive, which the ceiling counts as mistakes.
+            n_left_out, n_queries = result.counts[f"{WITHOUT_POSITIVES}_l{n_levels}"], result.counts["queries"]
+            most = min(ceiling * n_queries / max(n_queries - n_left_out, 1), 1.0)
+            shares = f"{100 * result.means['R@1']:.2f} of at most {100 * most:.2f}"
+            texts.append(f"{result.name}: R@1 is {shares} that labels of this agreement allow")
+    return "\n".join(texts) or "No result has R@1, which labels of this agreement would bound"
 
 
 def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval, grouped_recall, label_noise_ceiling, path_consistency
 from hgld.hierarchy.label_sets import LabelSets
@@ -207,3 +210,13 @@ def test_unequal_classes_break_the_bound_for_map_at_r() -> None:
         for label in (0, 1)
     ]
     assert np.mean(means) > 0.95 > label_noise_ceiling(0.5)
+
+
+def test_evaluate_says_how_far_recall_is_from_what_labels_allow(tmp_path: Path) -> None:
+    np.save(tmp_path / "e.npy", np.repeat(np.eye(4, dtype=np.float32), 2, axis=0))
+    np.save(tmp_path / "l.npy", np.array([0, 0, 1, 1, 2, 2, 2, 3]))
+    files = ["--embeddings", str(tmp_path / "e.npy"), "--labels", str(tmp_path / "l.npy")]
+    result = CliRunner().invoke(app, ["evaluate", *files, "--no-intervals", "--agreement", "0.64"])
+    assert "leave-one-out: R@1 is 85.71 of at most 91.43 that labels of this agreement allow\n" in result.stdout
+    result = CliRunner().invoke(app, ["evaluate", *files, "--agreement", "93"])
+    assert result.stderr == "error: --agreement is 93.0; expected a share between 0 and 1\n"
