@@ -346,7 +346,8 @@ def format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> str
         if "R@1" in result.means:
             n_levels = sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts)
             # The mean leaves out queries without a positive, which the ceiling counts as mistakes.
-            n_left_out, n_queries = result.counts[f"{WITHOUT_POSITIVES}_l{n_levels}"], result.counts["queries"]
+            n_left_out = result.counts.get(f"{WITHOUT_POSITIVES}_l{n_levels}", 0)
+            n_queries = result.counts["queries"]
             most = min(ceiling * n_queries / max(n_queries - n_left_out, 1), 1.0)
             shares = f"{100 * result.means['R@1']:.2f} of at most {100 * most:.2f}"
             texts.append(f"{result.name}: R@1 is {shares} that labels of this agreement allow")
