@@ -1,4 +1,4 @@
-from .altered_copies import COPIES as COPIES
+from .altered_copies import ALTERATIONS as ALTERATIONS
 from .altered_copies import measure_recall as measure_recall
 from .duplicates import Duplicates as Duplicates
 from .duplicates import DuplicatesConfig as DuplicatesConfig

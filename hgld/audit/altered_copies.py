@@ -1,4 +1,4 @@
-"""Measure how many copies would be found, on altered copies of a sample of the images."""
+"""Measure how many altered copies of a sample of images would be found."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hgld.audit.duplicates import (
     Duplicates,
     DuplicatesConfig,
     centred,
-    comparable_vectors,
     details,
     mean_direction,
+    searched_vectors,
     thumbnail,
     thumbnail_correlations,
 )
@@ -50,8 +50,8 @@ def _cropped(share: float) -> Callable[[Image.Image], Image.Image]:
     return crop
 
 
-#: Alterations by what they are called in tables.
-COPIES: Mapping[str, Callable[[Image.Image], Image.Image]] = {
+#: Alterations by their names in tables.
+ALTERATIONS: Mapping[str, Callable[[Image.Image], Image.Image]] = {
     "re-encoded (JPEG, quality 40)": _re_encoded,
     "half the size": _resized,
     "cropped to 95 % of both sides": _cropped(0.95),
@@ -73,7 +73,7 @@ def measure_recall(
     n_images: int = 100,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Return the share of altered copies of a sample that would be found, by their alteration; see :data:`COPIES`.
+    """Return the share of altered copies of a sample that would be found, by alteration; see :data:`ALTERATIONS`.
 
     A copy is found if its original is among its nearest images and the pair passes the thresholds. The images are
     searched exactly.
@@ -88,25 +88,24 @@ def measure_recall(
         seed: Seed of the sample.
     """
     config, encoded = config or DuplicatesConfig(), EncodedImages(found.manifest, root)
-    readable = np.array([image_id not in found.unreadable for image_id in found.manifest.ids], np.bool_)
-    vectors = comparable_vectors(found.thumbnails, embeddings)
-    usable = readable & (vectors.abs().amax(1) > 0).numpy()
+    readable = ~np.isin(found.manifest.ids, [*found.unreadable])
+    vectors, usable = searched_vectors(found.thumbnails, readable, embeddings)
+    mean = None if embeddings is None else mean_direction(embeddings)
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(usable))[:n_images]
     originals = [upright_rgb(open_image(encoded.read(row))) for row in rows]
-    gallery = torch.where(torch.from_numpy(usable)[:, None], vectors, 1.0)
     shares = {}
-    for name, alter in COPIES.items():
+    for name, alter in ALTERATIONS.items():
         copies = [alter(image) for image in originals]
         thumbnails = np.stack([thumbnail(image) for image in copies])
         both = np.concatenate([found.thumbnails[rows], thumbnails])
         pairs = np.stack([np.arange(len(rows)), len(rows) + np.arange(len(rows))], axis=1)
         cosines = np.full(len(rows), np.nan, np.float32)
         queries = torch.from_numpy(details(thumbnails)).flatten(1)
-        if embeddings is not None:
+        if mean is not None:
             assert embed is not None
-            queries = centred(as_tensor(embed(copies)), mean_direction(embeddings))
+            queries = centred(as_tensor(embed(copies)), mean)
             cosines = (queries * vectors[torch.from_numpy(rows)]).sum(1).numpy()
-        _, nearest = nearest_neighbours(queries, gallery, config.neighbours, gallery_mask=usable)
+        _, nearest = nearest_neighbours(queries, vectors, config.neighbours, gallery_mask=usable)
         is_near = (nearest == rows[:, None]).any(axis=1)
         are_copies = config.are_copies(thumbnail_correlations(both, pairs), cosines)
         shares[name] = float((is_near & are_copies).mean())

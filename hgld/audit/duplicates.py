@@ -1,9 +1,9 @@
-"""Find copies among images: the same again, or one that was re-encoded, resized, cropped, mirrored or recoloured.
+"""Find copies among images: identical, re-encoded, resized, cropped, mirrored or recoloured ones.
 
 The nearest images of each image, by embeddings of any model, are candidates. Photographs of one thing have similar
-embeddings without being copies, so thumbnails decide: a candidate is laid over the image, mirrored and in several
-sizes and places, and their details are correlated. Details are what differs from the surroundings; without that, any
-two landscapes below a bright sky would correlate.
+embeddings without being copies, so thumbnails decide: a candidate is compared with every window of the image in a few
+sizes, also mirrored, by the correlation of their details. Details are a thumbnail minus a blurred version of itself;
+whole thumbnails of any two landscapes below a bright sky would correlate.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from hgld.search.searcher import NeighbourIndex
 SIZE = 32
 #: Sides that the thumbnail of a crop has in that of the whole image: crops of 100 to 81 % of both sides are found.
 _SIDES = (32, 30, 28, 26)
-#: Standard deviation in pixels of the surroundings that details differ from.
-_SURROUNDINGS = 2.0
+#: Standard deviation in pixels of the blur that is subtracted.
+_BLUR = 2.0
 #: Length below which details are noise of the computation.
 _FLAT = 1e-3
 #: Pairs that are correlated at once.
@@ -54,13 +54,13 @@ class DuplicatesConfig:
 
     Args:
         neighbours: Number of nearest images that each image is compared with.
-        correlation: Least correlation of details of copies, up to 1.
-        similarity: Where there are embeddings, pairs with a lower correlation are copies, too, if the mean of their
-            correlation and the cosine of their embeddings is at least this.
+        correlation: Correlation of details, up to 1, from which a pair counts as copies.
+        similarity: Mean of that correlation and the cosine of the embeddings, where there are any, from which a pair
+            counts as copies even if the correlation alone is too low.
         train_split: Split whose images are left out in favour of copies in other splits.
 
     Raises:
-        ConfigurationError: There is no neighbour.
+        ConfigurationError: ``neighbours`` is less than 1.
     """
 
     neighbours: int = 5
@@ -112,13 +112,14 @@ class Duplicates:
     @property
     def across_labels(self) -> NDArray[np.bool_]:
         """Whether the images of each pair differ in their finest label, bool, shape (n,)."""
-        finest = [frozenset(self.manifest.labels_of(row).reshape(-1, self.n_levels)[:, 0]) for row in self.pairs.flat]
+        n_levels = len(self.manifest.level_names)
+        finest = [frozenset(self.manifest.labels_of(row).reshape(-1, n_levels)[:, 0]) for row in self.pairs.flat]
         return np.array([first != second for first, second in zip(finest[::2], finest[1::2], strict=True)], np.bool_)
 
     @property
-    def n_levels(self) -> int:
-        """Number of levels L."""
-        return len(self.manifest.level_names)
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return int(self.groups.max(initial=-1)) + 1
 
     def to_arrow(self) -> pa.Table:
         """Return a table of the images of all groups: copy_group, id, split, levels, same_pixels, leave_out."""
@@ -158,22 +159,23 @@ def find_duplicates(
     config = config or DuplicatesConfig()
     encoded = EncodedImages(manifest, root)
     thumbnails, unreadable = read_thumbnails(encoded, progress)
-    readable = np.array([image_id not in unreadable for image_id in manifest.ids], np.bool_)
+    readable = ~np.isin(manifest.ids, [*unreadable])
     if index is not None:
         assert embeddings is not None
         neighbours = _search(index, embeddings, config.neighbours)
     else:
-        vectors = comparable_vectors(thumbnails, embeddings)
-        usable = readable & (vectors.abs().amax(1) > 0).numpy()  # an image without details is like no other
-        neighbours = _nearest(vectors, usable, config.neighbours)
+        vectors, usable = searched_vectors(thumbnails, readable, embeddings)
+        rows = np.arange(len(vectors))
+        itself = RaggedIndices.from_pairs(rows, rows, len(rows))
+        _, neighbours = nearest_neighbours(vectors, vectors, config.neighbours, excluded=itself, gallery_mask=usable)
     pairs = _candidates(neighbours, readable)
     correlations = thumbnail_correlations(thumbnails, pairs)
     cosines = np.full(len(pairs), np.nan, np.float32)
     if embeddings is not None:
         mean = mean_direction(embeddings)
-        for rows in _blocks(len(pairs)):
-            first, second = (centred(embeddings[torch.from_numpy(pairs[rows, side])], mean) for side in range(2))
-            cosines[rows] = (first * second).sum(1).numpy()
+        for block in _blocks(len(pairs)):
+            first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
+            cosines[block] = (first * second).sum(1).numpy()
     found = config.are_copies(correlations, cosines)
     pairs, correlations, cosines = pairs[found], correlations[found], cosines[found]
     groups = _groups(pairs, len(manifest))
@@ -224,9 +226,9 @@ def read_thumbnails(encoded: EncodedImages, progress: Progress | None = None) ->
 
 
 def details(thumbnails: Thumbnails) -> NDArray[np.float32]:
-    """Return what differs from the surroundings, float32, shape (n, SIZE, SIZE)."""
+    """Return thumbnails minus a blurred version of each, float32, shape (n, SIZE, SIZE)."""
     values = thumbnails.astype(np.float32)
-    return np.asarray(values - gaussian_filter(values, (0, _SURROUNDINGS, _SURROUNDINGS)), np.float32)
+    return np.asarray(values - gaussian_filter(values, (0, _BLUR, _BLUR)), np.float32)
 
 
 def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -266,11 +268,21 @@ def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch
     return (products.view(n, 2, *lengths.shape[2:]) / lengths.clamp(min=_FLAT)).amax((1, 2, 3))
 
 
-def comparable_vectors(thumbnails: Thumbnails, embeddings: torch.Tensor | None) -> torch.Tensor:
-    """Return what the nearest images are found by, float32, shape (N, d): centred embeddings, or else details."""
+def searched_vectors(
+    thumbnails: Thumbnails, readable: NDArray[np.bool_], embeddings: torch.Tensor | None
+) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+    """Return what the nearest images are found by: centred embeddings, or else the details of thumbnails.
+
+    Returns:
+        float32, shape (N, d); and the images that can be found, bool, shape (N,): readable ones with any details. The
+        vectors of others are ones, as zeros have no cosine.
+    """
     if embeddings is None:
-        return torch.from_numpy(details(thumbnails)).flatten(1)
-    return centred(embeddings, mean_direction(embeddings))
+        vectors = torch.from_numpy(details(thumbnails)).flatten(1)
+    else:
+        vectors = centred(embeddings, mean_direction(embeddings))
+    usable = readable & (vectors.abs().amax(1) > 0).numpy()
+    return torch.where(torch.from_numpy(usable)[:, None], vectors, 1.0), usable
 
 
 def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
@@ -285,18 +297,10 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
 
 
 def _search(index: NeighbourIndex, embeddings: torch.Tensor, k: int) -> NDArray[np.int64]:
-    """Return the positions of the k nearest images of each one, and its own; -1 where there are fewer."""
+    """Return the positions of each image itself and of the k nearest ones; -1 where there are fewer."""
     blocks = _blocks(len(embeddings), 4096)
     found = [index.search(functional.normalize(embeddings[block].float(), dim=1).numpy(), k + 1) for block in blocks]
     return np.concatenate([positions for _, positions in found])
-
-
-def _nearest(vectors: torch.Tensor, usable: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
-    """Return the positions of the k nearest usable images of each one; -1 where there are fewer."""
-    rows = np.arange(len(vectors))
-    itself = RaggedIndices.from_pairs(rows, rows, len(rows))
-    vectors = torch.where(torch.from_numpy(usable)[:, None], vectors, 1.0)  # zeros have no cosine
-    return nearest_neighbours(vectors, vectors, k, excluded=itself, gallery_mask=usable)[1]
 
 
 def _candidates(neighbours: NDArray[np.int64], readable: NDArray[np.bool_]) -> NDArray[np.int64]:

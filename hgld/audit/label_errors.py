@@ -54,16 +54,16 @@ class LabelErrorsConfig:
 
 @dataclass(frozen=True, eq=False)
 class LevelErrors:
-    """Labels of a level, the most suspicious first; those that nothing could confirm are left out.
+    """Labels of a level, the most contradicted first; those that no other image could confirm are left out.
 
     Args:
         level: Column of the level, 0 for the finest.
-        rows: int64, shape (n,), rows of images; at coarser levels that image of each class that speaks most against
-            its label.
+        rows: int64, shape (n,), rows of images; at coarser levels one image of each class, the one with the smallest
+            share of the votes for the label.
         labels: int64, shape (n,), their labels.
-        others: int64, shape (n,), the labels that most votes for another label are for.
-        own_shares: float64, shape (n,), share of the votes for the given label, of a class on average.
-        other_shares: float64, shape (n,), largest share of the votes for another label, likewise.
+        others: int64, shape (n,), the other label with the largest share of the votes; -1 if there is none.
+        own_shares: float64, shape (n,), share of the votes for the label; at coarser levels the mean over the class.
+        other_shares: float64, shape (n,), share of the votes for the other label, likewise.
         neighbours: int64, shape (n, k), rows of the images that voted, nearest first; -1 where there are fewer.
         cosines: float32, shape (n, k), their cosines.
     """
@@ -79,7 +79,7 @@ class LevelErrors:
 
     @property
     def n_contradicted(self) -> int:
-        """Number of labels for which fewer votes are than for another one."""
+        """Number of labels with a smaller share of the votes than another label."""
         return int((self.other_shares > self.own_shares).sum())
 
 
@@ -106,17 +106,15 @@ def find_label_errors(
     members = [np.flatnonzero(classes == number) for number in range(manifest.n_classes[0])]
     of_class = RaggedIndices.from_lists([members[number] for number in classes])
     found = []
-    for level, excluded in enumerate([itself, *[of_class] * (labels.shape[1] - 1)]):
-        cosines, neighbours = nearest_neighbours(vectors, vectors, config.neighbours, excluded=excluded)
-        votes = _Votes.count(cosines, neighbours, labels[:, level], config.temperature)
-        if level:
-            judged = [
-                of for of in members if (labels[classes != classes[of[0]], level] == labels[of[0], level]).any()
-            ]
-        else:
-            judged = [rows[[row]] for row in rows[np.bincount(classes)[classes] > 1]]
+    for level in range(labels.shape[1]):
+        excluded, judged = (of_class, members) if level else (itself, [*rows[:, None]])
+        # Nothing could confirm the label of an image, or of a class, that is the only one with it.
+        n_with_label = np.bincount([labels[group[0], level] for group in judged])
+        judged = [group for group in judged if n_with_label[labels[group[0], level]] > 1]
         if not judged and not level:
             raise InputError("no class has two images, of which one could confirm the label of the other")
+        cosines, neighbours = nearest_neighbours(vectors, vectors, config.neighbours, excluded=excluded)
+        votes = _Votes.count(cosines, neighbours, labels[:, level], config.temperature)
         found.append(_ranked(level, judged, votes, labels[:, level], neighbours, cosines))
     return found
 
@@ -144,7 +142,7 @@ class _Votes:
         return cls(own, shares, voted)
 
     def of(self, rows: NDArray[np.int64], label: int) -> tuple[float, int, float]:
-        """Return the mean share of a label over images, and the other label with the largest mean share and that."""
+        """Return the mean share of a label over images, and the other label with the largest mean share, with it."""
         voted, shares = self.labels[rows], self.shares[rows]
         totals: dict[int, float] = {}
         for row_labels, row_shares in zip(voted.tolist(), shares.tolist(), strict=True):
@@ -163,7 +161,7 @@ def _ranked(
     neighbours: NDArray[np.int64],
     cosines: NDArray[Any],
 ) -> LevelErrors:
-    """Rank groups of images, each with one label."""
+    """Rank groups of images that have one label each: single images, or all of a class."""
     counted = [votes.of(rows, int(labels[rows[0]])) for rows in judged]
     own = np.array([each[0] for each in counted], np.float64)
     others = np.array([each[1] for each in counted], np.int64)

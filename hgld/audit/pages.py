@@ -42,7 +42,7 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
         root: Folder that the paths of the manifest are relative to.
         limit: Largest number of groups in each section.
     """
-    manifest = found.manifest
+    manifest, n_groups = found.manifest, counted(found.n_groups, "group")
     order = np.argsort(-found.correlations, kind="stable")
     group_of_pair = found.groups[found.pairs[:, 0]]
     across_splits = set(group_of_pair[found.across_splits].tolist())
@@ -56,14 +56,13 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
             scores = thumbnail_correlations(found.thumbnails, pairs)
             sections[heading].append(_query(manifest, first, pairs[:, 1], scores))
 
-    n_groups = int(found.groups.max(initial=-1)) + 1
     write_photo_page(
         out,
         {heading: queries for heading, queries in sections.items() if queries} or {"": []},
         _photos(manifest, root),
         title="Copies",
-        about=f"{counted(n_groups, 'group')} among {len(manifest):,} images; at most {limit} of each kind are shown.",
-        levels=level_styles(found.n_levels, manifest.level_names),
+        about=f"{n_groups} among {len(manifest):,} images; at most {limit} of each kind are shown.",
+        levels=level_styles(len(manifest.level_names), manifest.level_names),
         explanation=_COPIES,
     )
 

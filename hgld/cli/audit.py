@@ -146,13 +146,12 @@ def format_duplicates(found: Duplicates) -> str:
     """Format the numbers of groups and pairs of copies."""
     from hgld.io.columns import preview
 
-    n_images, n_groups = int((found.groups >= 0).sum()), int(found.groups.max(initial=-1)) + 1
-    splits = found.manifest.splits[found.left_out]
+    n_images, n_left_out = int((found.groups >= 0).sum()), int(found.left_out.sum())
     return lines(
-        f"{len(found.manifest):,} images, {n_images:,} of them in {counted(n_groups, 'group')} of copies",
+        f"{len(found.manifest):,} images, {n_images:,} of them in {counted(found.n_groups, 'group')} of copies",
         f"{counted(len(found.pairs), 'pair')}: {found.same_pixels.sum():,} of the same pixels, "
         f"{found.across_splits.sum():,} across splits, {found.across_labels.sum():,} across labels",
-        f"to leave out: {counted(len(splits), 'image')}",
+        f"to leave out: {counted(n_left_out, 'image')}",
         len(found.unreadable) > 0
         and f"{counted(len(found.unreadable), 'image')} could not be read: {preview([*found.unreadable])}",
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
 from hgld.datasets.manifest import Manifest, read_manifest
@@ -113,7 +114,7 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
     Args:
         path: Manifest to read.
         table: CSV or Parquet file with the ids of images in the column ``id``. If it has the column ``leave_out``, as
-            ``hgld audit duplicates`` writes it, rows where that is false are not meant.
+            ``hgld audit duplicates`` writes it, only the images for which that is true are left out.
         out: Manifest to write.
         force: Whether to write the table although it is up to date.
 
@@ -129,14 +130,14 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
         manifest = read_manifest(path)
         marked = "leave_out" in column_names(table)
         columns = read_text_columns(table, ["id", *(["leave_out"] if marked else [])])
-        ids, values = columns["id"].to_pylist(), ["true"] * len(columns)
-        if marked:
-            values = [value.lower() for value in columns["leave_out"].to_pylist()]
-        if wrong := {*values} - {"true", "false"}:
-            raise InputError(f"{table}: leave_out is {min(wrong)}; expected true or false")
-        if unknown := sorted({*ids}.difference(manifest.ids)):
+        if unknown := sorted({*columns["id"].to_pylist()}.difference(manifest.ids)):
             raise InputError(f"{table}: {len(unknown):,} ids are not in {path}: {preview(unknown)}")
-        left_out = {image for image, value in zip(ids, values, strict=True) if value == "true"}
+        if marked:
+            marks = pc.utf8_lower(columns["leave_out"])
+            if wrong := {*marks.to_pylist()} - {"true", "false"}:
+                raise InputError(f"{table}: leave_out is {min(wrong)}; expected true or false")
+            columns = columns.filter(pc.equal(marks, "true"))
+        left_out = {*columns["id"].to_pylist()}
         kept = np.flatnonzero([image not in left_out for image in manifest.ids])
         if not len(kept):
             raise InputError(f"{table}: leaves no image of {path}")

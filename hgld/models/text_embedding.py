@@ -1,4 +1,4 @@
-"""Embed the names of labels with the text tower of a model, to search its images by texts."""
+"""Embed the names of labels with the text tower of a model, as queries for its images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hgld.datasets.manifest import is_manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names, read_text_columns
 from hgld.labels.embed import EmbedConfig, embed_labels
-from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.encoders import load_encoder
 from hgld.models.image_embedder import ModelSource
 from hgld.models.model_settings import OPEN_CLIP
 from hgld.progress import Progress
@@ -23,7 +23,6 @@ def embed_texts(
     config: EmbedConfig | None = None,
     *,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
 ) -> int:
     """Write embeddings of the names of labels; see the protocol ``texts`` of ``hgld evaluate``.
 
@@ -34,7 +33,6 @@ def embed_texts(
         out: File to write; the ids are the names.
         config: How texts are encoded.
         progress: Progress in texts.
-        load: Returns the encoder for a name and a device.
 
     Returns:
         The number of texts.
@@ -58,7 +56,7 @@ def embed_texts(
     if not words:
         raise InputError(f"{texts}: has no names of labels that are words; give a table with the columns id and text")
     config = config or EmbedConfig()
-    encoder = load(config.encoder, config.device)
+    encoder = load_encoder(config.encoder, config.device)
     vectors = embed_labels(list(words.values()), encoder, config.templates, config.batch_size, progress)
     write_embeddings(out, torch.from_numpy(vectors), list(words))
     return len(words)

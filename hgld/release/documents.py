@@ -152,7 +152,7 @@ def _models_section(models: Path) -> str:
     """Return the section of the card on the models that ``hgld compare-models`` has compared.
 
     Raises:
-        InputError: The file is not ``results.parquet`` of that command.
+        InputError: The file is not ``results.parquet`` of that command, or has no metric to show.
     """
     table = read_columns(models, [*_COMPARED], _COMPARED)
     if table.column_names != [*_COMPARED]:
@@ -162,6 +162,10 @@ def _models_section(models: Path) -> str:
         )
     rows = {(row["name"], row["metric"]): row for row in table.to_pylist()}
     shown = [name for name in dict.fromkeys(table["metric"].to_pylist()) if re.match("H-AP$|AP|R@1$|mAP@R$", name)]
+    if not shown:
+        raise InputError(
+            f"{models}: has none of the metrics H-AP, AP, mAP@R and R@1 to show; compare the models by one"
+        )
     main = "H-AP" if "H-AP" in shown else shown[0]
 
     def cell(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,14 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter, zoom
 from typer.testing import CliRunner
 
-from hgld.audit import COPIES, Duplicates, DuplicatesConfig, find_duplicates, measure_recall, thumbnail_correlations
+from hgld.audit import (
+    ALTERATIONS,
+    Duplicates,
+    DuplicatesConfig,
+    find_duplicates,
+    measure_recall,
+    thumbnail_correlations,
+)
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError, InputError
@@ -42,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
         picture(number).save(tmp_path / f"{number:02}.png")
         rows.append(f"{number:02}.png,train,{LABELS[number % 3]}")
     picture(4).save(tmp_path / "same.png")
-    crop = COPIES["cropped to 95 % of both sides"](COPIES["mirrored"](picture(7)))
+    crop = ALTERATIONS["cropped to 95 % of both sides"](ALTERATIONS["mirrored"](picture(7)))
     crop.save(tmp_path / "crop.png")
     rows += [f"same.png,test,{LABELS[4 % 3]}", f"crop.png,train,{LABELS[2]}"]
     (tmp_path / "manifest.csv").write_text("\n".join(["path,split,kind,group", *rows]))
@@ -75,7 +82,7 @@ def test_thumbnails_find_all_but_crops(folder: Path) -> None:
 def test_altered_copies_are_found(folder: Path) -> None:
     found, embeddings = found_in(folder)
     shares = measure_recall(found, folder, embeddings, embed, n_images=10)
-    assert shares.keys() == COPIES.keys()
+    assert shares.keys() == ALTERATIONS.keys()
     assert min(shares.values()) >= 0.9, shares
     alone = measure_recall(found, folder, n_images=10)
     assert alone["half the size"] == 1 > alone["mirrored"]

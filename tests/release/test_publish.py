@@ -355,6 +355,11 @@ def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) ->
     assert re.sub(r"\n## How models.*?\n(?=\n## Known)", "", card, flags=re.DOTALL) == before
     with pytest.raises(InputError, match="csv: lacks columns of a comparison .metric, name, mean, low, high.; name"):
         release(built, released, models=built.with_name("decisions.csv"))
+    compare([result("small", {"NDCG": 0.5})]).to_parquet(path)
+    with pytest.raises(
+        InputError, match="has none of the metrics H-AP, AP, mAP@R and R@1 to show; compare the models"
+    ):
+        release(built, released, models=path)
 
 
 def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:

@@ -296,6 +296,7 @@ class Cars196:
             paths = [str(image["relative_im_path"]) for image in contents["annotations"]]
             classes = [int(image["class"]) for image in contents["annotations"]]
             levels = {"model": [names[n - 1] for n in classes], "type": [CAR_TYPE[n] for n in classes]}
+        # scipy raises NotImplementedError for files of MATLAB 7.3.
         except (ValueError, LookupError, TypeError, NotImplementedError) as error:
             raise InputError(
                 f"{path}: expected annotations with relative_im_path and class, and class_names of {len(CAR_TYPE)} "

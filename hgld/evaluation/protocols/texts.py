@@ -24,7 +24,7 @@ from hgld.tables.embeddings import Embeddings
 
 log = logging.getLogger(__name__)
 
-#: An image ranks the texts of a level, of which one is right.
+#: Metrics of images that rank the texts of a level, of which one is right.
 IMAGE_METRICS = ("R@1",)
 
 
@@ -33,7 +33,7 @@ def text_tasks(texts: Embeddings, images: Embeddings, labels: ImageLabels) -> li
 
     Args:
         texts: Embeddings whose ids are names of labels.
-        images: Embeddings of images by a model with the same space.
+        images: Embeddings of images, in the space of those of the texts.
         labels: Their labels, one for each image, with names.
 
     Raises:
@@ -67,6 +67,7 @@ def text_tasks(texts: Embeddings, images: Embeddings, labels: ImageLabels) -> li
             image_labels, labelling=labelled[first, column:], labelled=np.ones(len(names), np.bool_)
         )
         vectors = texts.vectors[torch.tensor([row_of[name] for name in names])]
+        # An image whose id is the name of a label is not the same item, and is ranked for it.
         level_texts = replace(texts, vectors=vectors, ids=np.array([f"text: {name}" for name in names]))
         find_images = labelled_retrieval(level_texts, text_labels, images, image_labels)
         find_texts = labelled_retrieval(images, image_labels, level_texts, text_labels)
