@@ -78,9 +78,14 @@ class LevelErrors:
     cosines: NDArray[np.float32]
 
     @property
+    def margins(self) -> NDArray[np.float64]:
+        """Shares of the votes for the labels, minus those for the other ones: float64, shape (n,), increasing."""
+        return self.own_shares - self.other_shares
+
+    @property
     def n_contradicted(self) -> int:
         """Number of labels with a smaller share of the votes than another label."""
-        return int((self.other_shares > self.own_shares).sum())
+        return int((self.margins < 0).sum())
 
 
 def find_label_errors(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import App, app, flag, option, out_file, relative_to, writable_file
+from hgld.cli.base import App, app, flag, option, out_file, relative_to, writable_file, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
@@ -114,6 +114,16 @@ def labels(
     page: Annotated[
         Path | None, option("HTML page to write, with photographs.", callback=writable_file(".html"))
     ] = None,
+    queue: Annotated[
+        Path | None,
+        option(
+            "Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.",
+            callback=writable_folder,
+        ),
+    ] = None,
+    hierarchy: Annotated[
+        Path | None, option("Hierarchy of the manifest, with the tables it was built from beside it.")
+    ] = None,
 ) -> None:
     """Find labels that the nearest images contradict: of single images, and of all images of a class.
 
@@ -123,11 +133,14 @@ def labels(
     """
     from hgld.audit import find_label_errors, label_errors_table
     from hgld.audit.pages import write_label_errors_page
+    from hgld.audit.review_queue import write_review_queue
     from hgld.datasets.manifest import read_manifest
     from hgld.tables import Provenance, input_digests
     from hgld.tables.embeddings import read_embeddings, rows_of
     from hgld.tables.provenance import write_results
 
+    if (queue is None) != (hierarchy is None):
+        raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
     images, embedded = read_manifest(manifest, root), read_embeddings(embeddings)
     vectors = embedded.vectors[rows_of(embedded, images.ids.tolist(), "images of the manifest")]
     found = find_label_errors(images, vectors, config)
@@ -140,6 +153,10 @@ def labels(
     if page is not None:
         write_label_errors_page(found, images, page, root or manifest.parent)
         typer.echo(page)
+    if queue is not None and hierarchy is not None:
+        n_labels, n_single = write_review_queue(found, images, vectors, hierarchy, queue, config)
+        typer.echo(f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}")
+        typer.echo(queue)
 
 
 def format_duplicates(found: Duplicates) -> str:

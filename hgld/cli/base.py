@@ -209,6 +209,9 @@ Decided = Annotated[
 ]
 _FOUND = "the one that the hierarchy was built with, if it is beside it or in decisions/"
 DecisionsOfHierarchy = Annotated[Path | None, option("Decisions that the hierarchy was built with.", default=_FOUND)]
+CorrectionsOfHierarchy = Annotated[
+    Path | None, option("Corrections that the hierarchy was built with.", default=_FOUND)
+]
 TaxonomyOfHierarchy = Annotated[Path | None, option("Taxonomy that the hierarchy was built with.", default=_FOUND)]
 CleanBeside = Annotated[Path | None, option("Clean table from hgld clean.", default="clean.parquet beside CLUSTERS")]
 ClassesBeside = Annotated[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import (
+    CorrectionsOfHierarchy,
     Decided,
     DecisionsOfHierarchy,
     FigureFormat,
@@ -31,7 +32,7 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned
-from hgld.errors import ConfigurationError, indented_list
+from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
@@ -112,12 +113,19 @@ def build(
             show_default="none",
         ),
     ] = None,
+    corrections: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV file of decisions that replace others, on labels and on single landmarks.", show_default="none"
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
 
     The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks. The
-    column label_source marks landmarks with a group from --completed; the official CSV files leave these out.
+    column label_source marks landmarks with a group from --completed, which the official CSV files leave out, and
+    from --corrections.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
@@ -134,6 +142,7 @@ def build(
         scraped=scraped,
         irrelevant=irrelevant,
         completed=completed,
+        corrections=corrections,
         force=force,
     )
     print_summary(out, summary, format_build)
@@ -161,6 +170,7 @@ def why(
     ] = None,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
+    corrections: CorrectionsOfHierarchy = None,
 ) -> None:
     """Explain a landmark's group, or which stage excluded it and why.
 
@@ -177,6 +187,7 @@ def why(
         completed=completed,
         decisions=decisions,
         taxonomy=taxonomy,
+        corrections=corrections,
     )
     typer.echo(format_traces(trace_landmark(sources, landmark_id, split)))
 
@@ -339,6 +350,14 @@ def format_build(summary: BuildSummary) -> str:
         lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
     if summary.completed:
         lines += _completed_lines(summary.completed)
+    if summary.corrected:
+        corrected = summary.corrected
+        lines.append(
+            f"  corrections moved {corrected.moved:,} landmarks to other groups, excluded {corrected.dropped:,} and "
+            f"decided {counted(corrected.labels, 'label')} again"
+        )
+        if corrected.unused:
+            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")
     lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
     lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
     return "\n".join(lines)

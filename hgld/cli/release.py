@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import (
+    CorrectionsOfHierarchy,
     DecisionsOfHierarchy,
     HubRepository,
     PrivateRepository,
@@ -40,6 +41,7 @@ def release(
     ] = False,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
+    corrections: CorrectionsOfHierarchy = None,
     models: Annotated[
         Path | None, option("results.parquet of hgld compare-models, to say how models do on it.", default="not said")
     ] = None,
@@ -72,7 +74,14 @@ def release(
         raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
     settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
     summary = write_release(
-        hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, models=models, force=force
+        hierarchy,
+        out,
+        settings,
+        decisions=decisions,
+        taxonomy=taxonomy,
+        corrections=corrections,
+        models=models,
+        force=force,
     )
     print_summary(out, summary, format_release)
 

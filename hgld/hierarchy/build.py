@@ -31,7 +31,14 @@ from hgld.labels.clean import (
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import LabelSource
-from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
+from hgld.taxonomy.decisions import (
+    Decision,
+    DecisionIndex,
+    corrected_decisions,
+    landmark_key,
+    read_corrections,
+    read_named_decisions,
+)
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id
 
@@ -109,6 +116,23 @@ class CompletedCounts:
 
 
 @dataclass(frozen=True)
+class CorrectedCounts:
+    """What the corrections changed.
+
+    Args:
+        moved: Number of landmarks that a correction put into another group than their label.
+        dropped: Number of landmarks that a correction excluded.
+        labels: Number of labels whose decision a correction replaced.
+        unused: Number of corrections of landmarks and labels that the tables do not have.
+    """
+
+    moved: int
+    dropped: int
+    labels: int
+    unused: int
+
+
+@dataclass(frozen=True)
 class BuildSummary:
     """Numbers of landmarks built and excluded.
 
@@ -120,6 +144,7 @@ class BuildSummary:
         level_sizes: Number of names at each extra level, finest first.
         several: Landmarks with several labels; None unless these were kept.
         completed: Landmarks with a group from photographs; None unless proposals were given.
+        corrected: What corrections changed; None unless these were given.
     """
 
     landmarks: int
@@ -129,6 +154,7 @@ class BuildSummary:
     level_sizes: Sequence[int] = ()
     several: MultiLabelCounts | None = None
     completed: CompletedCounts | None = None
+    corrected: CorrectedCounts | None = None
 
 
 def build_file(
@@ -143,12 +169,14 @@ def build_file(
     scraped: Sequence[Path] | None = None,
     irrelevant: Path | None = None,
     completed: Path | None = None,
+    corrections: Path | None = None,
     force: bool = False,
 ) -> BuildSummary | None:
     """Write the table ``hierarchy``, sorted by its key; the same inputs give the same bytes.
 
-    With ``completed``, the column label_source says which landmarks take their group from photographs. Their label is
-    unknown, so supercategory repeats the group. The official CSV files have no column for this, and leave them out.
+    With ``completed`` or ``corrections``, the column label_source says which landmarks take their group from
+    photographs, or from a correction of the landmark itself. The label of the former is unknown, so supercategory
+    repeats the group. The official CSV files have no column for this, and leave them out.
 
     Args:
         clean: ``clean`` table.
@@ -163,6 +191,8 @@ def build_file(
         irrelevant: Irrelevant labels, for several labels; ``annotations/irrelevant_labels.csv`` by default.
         completed: Table from ``hgld complete``; landmarks without a decided label take the groups that it proposes
             from ``config.completed_above`` on. None by default.
+        corrections: Decisions on labels that replace those in ``decisions``, and on single landmarks, whose label_id
+            is split/landmark_id, such as ``train/161``. Those that are unsure change nothing. None by default.
         force: Build even if ``out`` is up to date.
 
     Returns:
@@ -176,8 +206,10 @@ def build_file(
     config = config or BuildConfig()
     from_parents = config.levels_from is not None
     if from_parents:
-        if decisions or taxonomy:
-            raise ConfigurationError("`levels_from` takes groups from classes; omit `decisions` and `taxonomy`")
+        if decisions or taxonomy or corrections:
+            raise ConfigurationError(
+                "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
+            )
     else:
         decisions = decisions or annotation_file("decisions/final.csv")
         taxonomy = find_taxonomy(taxonomy, decisions)
@@ -199,13 +231,15 @@ def build_file(
         else:
             groups = read_taxonomy(taxonomy)
             decided = read_named_decisions(decisions, groups)
+        corrected = None if corrections is None else read_corrections(corrections, groups)
         if irrelevant is not None:
             candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
         hierarchy, summary = build(
             candidates,
-            DecisionIndex(decided),
+            decided,
             groups,
             config,
+            corrections=corrected,
             superclasses=read_superclasses(classes),
             class_labels=read_class_labels(classes),
             proposals=None
@@ -224,6 +258,7 @@ def build_file(
             "taxonomy": taxonomy,
             "irrelevant": irrelevant,
             "completed": completed,
+            "corrections": corrections,
             "classes": classes,
             "scraped": scraped,
         },
@@ -245,10 +280,11 @@ def _undecided_message(undecided: Counter[str]) -> str:
 
 def build(
     candidates: Iterable[Candidate],
-    decisions: DecisionIndex,
+    decisions: Sequence[Decision],
     groups: Sequence[Group],
     config: BuildConfig,
     *,
+    corrections: Mapping[str, Decision] | None = None,
     superclasses: Mapping[str, Sequence[str]] | None = None,
     class_labels: Mapping[str, str] | None = None,
     proposals: Sequence[Proposal] | None = None,
@@ -259,12 +295,18 @@ def build(
     The levels have the names that they have in the taxonomy, if ``neutral``; else those of H-GLDv2.
 
     A landmark without such a label is excluded, as undecided if any of its labels is undecided, else as dropped.
-    Excluded landmarks that ``clean`` had already removed are not counted.
+    Excluded landmarks that ``clean`` had already removed are not counted. Corrections, which replace decisions on
+    labels, are on a single landmark where their key is that of one (:func:`~hgld.taxonomy.decisions.landmark_key`).
 
     Raises:
         InputError: Labels are undecided but must not be, or no landmark is left.
     """
-    assignment = _assign_groups(candidates, decisions)
+    candidates = list(candidates)
+    corrections_of_labels = dict(corrections or {})
+    keys = (landmark_key(candidate.split, candidate.landmark_id) for candidate in candidates)
+    of_landmarks = {key: corrections_of_labels.pop(key) for key in keys if key in corrections_of_labels}
+    index = DecisionIndex(corrected_decisions(decisions, corrections_of_labels))
+    assignment = _assign_groups(candidates, index, of_landmarks)
     if assignment.undecided and not (config.allow_undecided or config.levels_from):
         raise InputError(_undecided_message(assignment.undecided))
     rows = assignment.rows
@@ -278,7 +320,14 @@ def build(
     groups = [group for group in groups if group.name in used]
     levels = subclass_levels(groups, superclasses or {}, class_labels or {}, config.extra_levels)
     hierarchy = Hierarchy.from_arrow(
-        _hierarchy_table(rows, groups, levels, config, with_source=completed is not None, neutral=neutral)
+        _hierarchy_table(
+            rows,
+            groups,
+            levels,
+            config,
+            with_source=completed is not None or corrections is not None,
+            neutral=neutral,
+        )
     )
     groups_per_root = Counter(group.root for group in groups)
     summary = BuildSummary(
@@ -295,8 +344,21 @@ def build(
         if config.multi
         else None,
         completed=completed,
+        corrected=None if corrections is None else _corrected_counts(assignment, candidates, corrections_of_labels),
     )
     return hierarchy, summary
+
+
+def _corrected_counts(
+    assignment: _Assignment, candidates: Iterable[Candidate], on_labels: Collection[str]
+) -> CorrectedCounts:
+    labels = {identity_of(label) for candidate in candidates for label in candidate.labels}
+    return CorrectedCounts(
+        moved=sum(row.source == "correction" for row in assignment.rows),
+        dropped=assignment.excluded,
+        labels=len(labels.intersection(on_labels)),
+        unused=len(set(on_labels) - labels),
+    )
 
 
 class _Row(NamedTuple):
@@ -317,9 +379,13 @@ class _Assignment:
     dropped: Counter[str] = field(default_factory=Counter)
     undecided: Counter[str] = field(default_factory=Counter)
     further_undecided: Counter[str] = field(default_factory=Counter)
+    #: Number of landmarks that corrections exclude.
+    excluded: int = 0
 
 
-def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) -> _Assignment:
+def _assign_groups(
+    candidates: Iterable[Candidate], decisions: DecisionIndex, corrections: Mapping[str, Decision]
+) -> _Assignment:
     @cache
     def decision_on(label: InstanceOf) -> Decision | None:
         return decisions.find(identity_of(label), label.label)
@@ -338,7 +404,13 @@ def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) ->
             for label, decision in decided
             if decision is None or decision.decision == "unsure"
         ]
-        if grouped:
+        correction = corrections.get(landmark_key(candidate.split, candidate.landmark_id))
+        if correction is not None and correction.group is None:
+            assignment.excluded += 1
+        elif correction is not None and correction.group not in [group for _, group in grouped[:1]]:
+            label = (grouped[0][0] if grouped else candidate.labels[0]).label
+            assignment.rows.append(_Row(candidate, label, [str(correction.group)], source="correction"))
+        elif grouped:
             groups = list(dict.fromkeys(group for _, group in grouped))
             assignment.rows.append(_Row(candidate, grouped[0][0].label, groups))
             assignment.further_undecided.update(undecided)

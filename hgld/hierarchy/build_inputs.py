@@ -15,7 +15,7 @@ from hgld.errors import InputError
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.provenance import TABLE_KEY, read_metadata
-from hgld.taxonomy.decisions import DecisionIndex, read_named_decisions
+from hgld.taxonomy.decisions import DecisionIndex, corrected_decisions, read_corrections, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
 
 #: Split and landmark id.
@@ -126,7 +126,7 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
     folder and of the folder ``decisions`` in it.
 
     Returns:
-        Paths by role: ``decisions``, ``taxonomy``.
+        Paths by role: ``decisions``, ``taxonomy``, ``corrections``.
     """
     try:
         built = tables.read_provenance(hierarchy)
@@ -136,15 +136,17 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
     candidates = [*sorted(folder.glob("*.csv")), *sorted(folder.glob("decisions/*.csv"))]
     packaged = [annotation_file(name) for name in ("decisions/final.csv", "taxonomy.csv")]
     found = {sha256_of(path): path for path in (*packaged, *candidates)}
-    digests = {role: built.inputs.get(role, "") for role in ("decisions", "taxonomy")}
+    digests = {role: built.inputs.get(role, "") for role in ("decisions", "taxonomy", "corrections")}
     return {role: found[digest] for role, digest in digests.items() if digest in found}
 
 
 def _read_decisions(annotations: Mapping[str, Path]) -> DecisionIndex | None:
     """Return the decisions, with the names of groups that the hierarchy has; None unless both files are found."""
-    if len(annotations) < 2:
+    if not annotations.keys() >= {"decisions", "taxonomy"}:
         return None
-    return DecisionIndex(read_named_decisions(annotations["decisions"], read_taxonomy(annotations["taxonomy"])))
+    groups = read_taxonomy(annotations["taxonomy"])
+    corrections = read_corrections(annotations["corrections"], groups) if "corrections" in annotations else {}
+    return DecisionIndex(corrected_decisions(read_named_decisions(annotations["decisions"], groups), corrections))
 
 
 def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:

@@ -236,7 +236,8 @@ def _cause(
         return "taxonomy"
     # What would give a label another group.
     cause_of_group = "settings" if _same_input(before, after, "taxonomy") else "taxonomy"
-    if not _same_input(before, after, "decisions"):
+    corrections = [side.inputs.digests.get("corrections") for side in (before, after)]
+    if not _same_input(before, after, "decisions") or corrections[0] != corrections[1]:
         cause_of_group = "decisions"
     first, second = labels
     if first == second and (first is not None or cause_of_label == "cleaning"):

@@ -99,7 +99,7 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
 
 
 def without_completed(hierarchy: pa.Table) -> pa.Table:
-    """Return the landmarks whose group comes from "instance of", which are all without the column label_source."""
+    """Return the landmarks whose group does not come from photographs: all, without the column label_source."""
     if "label_source" not in hierarchy.column_names:
         return hierarchy
-    return hierarchy.filter(pc.equal(hierarchy["label_source"], "instance_of"))
+    return hierarchy.filter(pc.not_equal(hierarchy["label_source"], "photographs"))

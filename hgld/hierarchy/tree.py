@@ -60,8 +60,8 @@ class Hierarchy:
         supercategories: str objects, shape (N,); the labels that are assigned to groups, None if unknown.
         hierarchical_labels: Tuples of str as objects, shape (N,); all groups of each landmark, the one in ``labels``
             first; None if only that one is known.
-        label_sources: str objects, shape (N,); where the group of each landmark comes from, ``instance_of`` or
-            ``photographs``; None if all come from "instance of".
+        label_sources: str objects, shape (N,); where the group of each landmark comes from, ``instance_of``,
+            ``photographs`` or ``correction``; None if all come from "instance of".
 
     >>> table = pa.table(
     ...     {
@@ -364,7 +364,7 @@ class Hierarchy:
             groups: Names of groups; all by default.
             roots: Names of roots; all by default.
             splits: Names of splits; all by default.
-            label_sources: ``instance_of``, ``photographs`` or both, the default.
+            label_sources: Some of ``instance_of``, ``photographs`` and ``correction``; all by default.
             min_landmarks: Minimum number of selected landmarks in a group; smaller groups are removed.
 
         Raises:

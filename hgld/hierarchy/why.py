@@ -17,7 +17,15 @@ from hgld.hierarchy.checks import ROOT
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
-from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, read_named_decisions
+from hgld.taxonomy.decisions import (
+    Decision,
+    DecisionIndex,
+    corrected_decisions,
+    format_time,
+    landmark_key,
+    read_corrections,
+    read_named_decisions,
+)
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
 
@@ -41,6 +49,7 @@ class TraceSources:
     completed: Path | None
     decisions: Path
     taxonomy: Path
+    corrections: Path | None = None
 
 
 def find_trace_sources(
@@ -53,6 +62,7 @@ def find_trace_sources(
     completed: Path | None = None,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
+    corrections: Path | None = None,
 ) -> TraceSources:
     """Return the files given, and for the others those with default names beside ``hierarchy``.
 
@@ -81,6 +91,7 @@ def find_trace_sources(
         completed=completed or beside("completed.parquet"),
         decisions=decisions or built_with.get("decisions") or annotation_file("decisions/final.csv"),
         taxonomy=taxonomy or built_with.get("taxonomy") or find_taxonomy(None, decisions),
+        corrections=corrections or built_with.get("corrections"),
     )
 
 
@@ -114,7 +125,8 @@ def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | N
     }
     splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
     groups = read_taxonomy(sources.taxonomy)
-    decisions = read_named_decisions(sources.decisions, groups)
+    corrections = {} if sources.corrections is None else read_corrections(sources.corrections, groups)
+    decisions = DecisionIndex(corrected_decisions(read_named_decisions(sources.decisions, groups), corrections))
     traces = []
     for name in splits:
         row_of = {
@@ -122,7 +134,8 @@ def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | N
             for stage, stage_rows in rows.items()
         }
         if any(row_of.values()):
-            steps = _steps(sources, row_of, DecisionIndex(decisions), {group.name: group for group in groups})
+            correction = corrections.get(landmark_key(name, landmark_id))
+            steps = _steps(sources, row_of, decisions, correction, {group.name: group for group in groups})
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
         landmark = f"landmark {landmark_id}{f' of {split}' if split else ''}"
@@ -135,7 +148,11 @@ def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | N
 
 
 def _steps(
-    sources: TraceSources, row_of: Mapping[str, _Row | None], decisions: DecisionIndex, groups: Mapping[str, Group]
+    sources: TraceSources,
+    row_of: Mapping[str, _Row | None],
+    decisions: DecisionIndex,
+    correction: Decision | None,
+    groups: Mapping[str, Group],
 ) -> list[tuple[str, str]]:
     stages = ("hierarchy", "clean", "removed", "scraped", "completed")
     built, clean, removed, scraped, proposal = (row_of[stage] for stage in stages)
@@ -153,6 +170,8 @@ def _steps(
             ("cluster", _cluster(sources.clusters, label_id(label, item))),
             *_decision(decision, groups),
         ]
+    if correction is not None:
+        steps += _decision(correction, groups, "correction")
     if proposal is not None and (from_photographs or built is None):
         steps += _proposal(proposal)
     if built is not None:
@@ -160,7 +179,7 @@ def _steps(
             steps.append(("source", _source(sources, proposal)))
         steps += _place(built)
     else:
-        steps.append(("hierarchy", _reason_absent(sources, removed, clean, decision)))
+        steps.append(("hierarchy", _reason_absent(sources, removed, clean, decision, correction)))
     return steps + [("note", text) for text in _changed_inputs(sources)]
 
 
@@ -231,11 +250,13 @@ def _cluster(path: Path | None, identity: str) -> str:
     return f"unknown: the label is not in {path}"
 
 
-def _decision(decision: Decision | None, groups: Mapping[str, Group]) -> list[tuple[str, str]]:
+def _decision(
+    decision: Decision | None, groups: Mapping[str, Group], name: str = "decision"
+) -> list[tuple[str, str]]:
     if decision is None:
         return [("decision", "none on this label")]
     outcome = decision.decision + (f": {decision.group}" if decision.group else "")
-    steps = [("decision", f"{outcome}, by {decision.annotator}, {format_time(decision.decided_at)}")]
+    steps = [(name, f"{outcome}, by {decision.annotator}, {format_time(decision.decided_at)}")]
     if decision.comment:
         steps.append(("comment", decision.comment))
     if decision.group:
@@ -273,7 +294,13 @@ def _place(built: _Row) -> list[tuple[str, str]]:
     return [*steps, *(("root" if name == ROOT else name, built[name]) for name in above)]
 
 
-def _reason_absent(sources: TraceSources, removed: _Row | None, clean: _Row | None, decision: Decision | None) -> str:
+def _reason_absent(
+    sources: TraceSources,
+    removed: _Row | None,
+    clean: _Row | None,
+    decision: Decision | None,
+    correction: Decision | None,
+) -> str:
     absent = "not in it: " if sources.hierarchy is not None else "unknown, no hierarchy.parquet in the folder; "
     if removed is not None:
         return absent + f"removed by hgld clean as {removed['reason']}, {_REMOVAL_REASONS[removed['reason']]}"
@@ -282,6 +309,8 @@ def _reason_absent(sources: TraceSources, removed: _Row | None, clean: _Row | No
             absent
             + "in neither clean.parquet nor removed.parquet of the folder, so the stage that excluded it is unknown"
         )
+    if correction is not None and correction.decision == "drop":
+        return absent + "a correction of the landmark drops it"
     if decision is None or decision.decision == "unsure":
         return absent + "its label is undecided"
     if decision.decision == "drop":
@@ -299,6 +328,7 @@ def _changed_inputs(sources: TraceSources) -> list[str]:
         "decisions": sources.decisions,
         "taxonomy": sources.taxonomy,
         "completed": sources.completed,
+        "corrections": sources.corrections,
     }
     return [
         f"{sources.hierarchy} was built from other {role} than {path}, so this trace may not explain it"

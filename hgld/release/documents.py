@@ -306,11 +306,13 @@ def _cleaned_text(facts: ReleaseFacts) -> str:
 def _decisions_text(decisions: Sequence[Decision]) -> str:
     if not decisions:
         return "Not recorded."
-    n_decisions = Counter(row.decision for row in decisions)
+    of_landmarks = [row for row in decisions if row.of_landmark]
+    n_decisions = Counter(row.decision for row in decisions if not row.of_landmark)
     first, last = (pick(row.decided_at for row in decisions).date().isoformat() for pick in (min, max))
     counts = ", ".join(f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision])
     days = f"on {first}" if first == last else f"from {first} to {last}"
-    return f"{len(decisions):,} labels were decided {days} ({counts})."
+    text = f"{n_decisions.total():,} labels were decided {days} ({counts})."
+    return f"{text} {len(of_landmarks):,} decisions correct single entries." if of_landmarks else text
 
 
 #: What the card says of entities with a group from photographs; their number, share and lowest score are filled in.

@@ -168,6 +168,8 @@ class ReleaseFacts:
         }
         if self.decisions:
             files["decisions.csv"] = "the decision on each label, its annotator and its time"
+            if "corrections" in self.provenance.inputs:
+                files["corrections.csv"] = f"decisions that replace others, on labels and on single {entities}"
             files["taxonomy.csv"] = "the groups, their roots and what belongs to each"
         files[CROISSANT] = "machine-readable description of this dataset (Croissant 1.1)"
         files["datasheet.md"] = "answers to the questions of Datasheets for Datasets"
@@ -214,8 +216,11 @@ def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Or
     """
     by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
     by_group: defaultdict[str, list[Origin]] = defaultdict(list)
+    of_landmarks: defaultdict[str, list[Origin]] = defaultdict(list)
     for row in decisions:
-        if row.decision == "group" and row.group is not None:
+        if row.group is not None and row.of_landmark:
+            of_landmarks[row.group].append(decision_origin(row))
+        elif row.decision == "group" and row.group is not None:
             by_label[normalise_label(row.label), row.group].append(decision_origin(row))
             by_group[row.group].append(decision_origin(row))
     group_level = tables.level_columns(hierarchy.column_names)[0]
@@ -226,8 +231,9 @@ def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Or
         if row.get("label_source") == "photographs":
             origin = _PHOTOGRAPHS
         else:
-            fitting = by_label.get((normalise_label(label), group)) or by_group.get(group) or [_DRAFT]
-            origin = max(fitting, key=ORIGINS.index)
+            known = of_landmarks[group] if row.get("label_source") == "correction" else []
+            known = known or by_label.get((normalise_label(label), group)) or by_group.get(group) or [_DRAFT]
+            origin = max(known, key=ORIGINS.index)
         counts[origin] += row["count_all"]
     return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
 

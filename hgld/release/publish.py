@@ -23,7 +23,7 @@ from hgld.release.croissant import files_in, write_croissant
 from hgld.release.documents import write_documents
 from hgld.release.facts import SUPRANK_FILE, ReleaseFacts
 from hgld.release.settings import ReleaseSettings
-from hgld.taxonomy.decisions import read_named_decisions
+from hgld.taxonomy.decisions import corrected_decisions, read_corrections, read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
 CHECKSUMS = "checksums.sha256"
@@ -61,6 +61,7 @@ def write_release(
     *,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
+    corrections: Path | None = None,
     models: Path | None = None,
     force: bool = False,
 ) -> ReleaseSummary | None:
@@ -76,6 +77,7 @@ def write_release(
         decisions: Decisions that the hierarchy was built with. Default: those that are found by their SHA-256
             (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
+        corrections: Corrections that the hierarchy was built with. Default: found in the same way.
         models: ``results.parquet`` of ``hgld compare-models``, for the section "How models do on it" of the card.
         force: Whether to write although nothing changed, and to discard edits of an existing release.
 
@@ -90,10 +92,12 @@ def write_release(
     """
     rows = tables.read_table(hierarchy, tables.HIERARCHY).replace_schema_metadata()
     provenance = tables.read_provenance(hierarchy)
-    annotations = _annotations(hierarchy, provenance, decisions, taxonomy)
+    annotations = _annotations(hierarchy, provenance, decisions, taxonomy, corrections)
     decided = []
-    if len(annotations) == 2:
-        decided = read_named_decisions(annotations["decisions"], read_taxonomy(annotations["taxonomy"]))
+    if annotations:
+        groups = read_taxonomy(annotations["taxonomy"])
+        corrected = read_corrections(annotations["corrections"], groups) if "corrections" in annotations else {}
+        decided = corrected_decisions(read_named_decisions(annotations["decisions"], groups), corrected)
     sources = find_input_tables(hierarchy)
     raw = _raw_files(hierarchy, sources) if settings.raw else {}
     facts = ReleaseFacts(settings, rows, decided, provenance, sources)
@@ -142,11 +146,15 @@ def _require_replaceable(folder: Path, *, discard_edits: bool) -> None:
 
 
 def _annotations(
-    hierarchy: Path, built: tables.Provenance, decisions: Path | None, taxonomy: Path | None
+    hierarchy: Path,
+    built: tables.Provenance,
+    decisions: Path | None,
+    taxonomy: Path | None,
+    corrections: Path | None,
 ) -> dict[str, Path]:
-    """Return the files of decisions and groups, if the hierarchy was built with such; raise if they are others."""
+    """Return the files of annotations that the hierarchy was built with, by role; raise if others are given."""
     beside = {"taxonomy": find_taxonomy(None, decisions)} if decisions else {}
-    given = {"decisions": decisions, "taxonomy": taxonomy}
+    given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
     found = {**beside, **find_annotations(hierarchy), **{role: path for role, path in given.items() if path}}
     for role in (role for role, path in given.items() if path or role in built.inputs):
         path = found.get(role)

@@ -165,7 +165,7 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
     if _is_gldv2(rows):
         answers |= yaml.safe_load(_GLDV2.read_text(encoding="utf-8"))
     found = find_annotations(hierarchy)
-    if len(found) == 2:
+    if found.keys() >= {"decisions", "taxonomy"}:
         decisions = read_named_decisions(found["decisions"], read_taxonomy(found["taxonomy"]))
         if people := sorted({name for row in decisions for name in row.people}):
             answers["creators"] = people

@@ -84,11 +84,12 @@ MISSING_GROUP_REASON_MEANINGS: Mapping[MissingGroupReason, str] = {
     "excluded": "Its label is dropped or undecided.",
 }
 
-LabelSource = Literal["instance_of", "photographs"]
+LabelSource = Literal["instance_of", "photographs", "correction"]
 #: Where the group of a landmark comes from.
 LABEL_SOURCE_MEANINGS: Mapping[LabelSource, str] = {
     "instance_of": "A decision on what the landmark is an instance of.",
     "photographs": "A proposal of ``hgld complete``, which rests on its photographs.",
+    "correction": "A decision on the landmark itself (``hgld build --corrections``).",
 }
 
 #: Outcome of fetching a photograph.

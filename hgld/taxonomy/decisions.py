@@ -67,6 +67,11 @@ class Decision:
         """Names of the people who took the decision, sorted."""
         return sorted({name for name in self.annotator.split("+") if name not in NOT_PEOPLE})
 
+    @property
+    def of_landmark(self) -> bool:
+        """Whether it is on a single landmark instead of a label, see :func:`landmark_key`."""
+        return "/" in self.label_id
+
 
 def check_annotator(name: str) -> None:
     """Check that an annotator's name can be part of a file name on every system.
@@ -183,6 +188,29 @@ def read_named_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
     """Read decisions with the present names of their groups in place of the keys."""
     names = {group.key: group.name for group in groups}
     return [replace(row, group=row.group and names[row.group]) for row in read_surviving_decisions(path, groups)]
+
+
+def read_corrections(path: Path, groups: Sequence[Group]) -> dict[str, Decision]:
+    """Read decisions that replace others, with the present names of their groups; those that are unsure replace none.
+
+    Returns:
+        Decisions by label_id, which is that of a label or of a single landmark (:func:`landmark_key`).
+    """
+    return {row.label_id: row for row in read_named_decisions(path, groups) if row.decision != "unsure"}
+
+
+def landmark_key(split: str, landmark_id: int | str) -> str:
+    """Return what stands for a single landmark in the column ``label_id`` of corrections.
+
+    >>> landmark_key("train", 161)
+    'train/161'
+    """
+    return f"{split}/{landmark_id}"
+
+
+def corrected_decisions(decisions: Iterable[Decision], corrections: Mapping[str, Decision]) -> list[Decision]:
+    """Return decisions with the corrections in place of those on the same labels."""
+    return list({**{row.label_id: row for row in decisions}, **corrections}.values())
 
 
 def decisions_as_csv(decisions: Iterable[Decision]) -> str:
