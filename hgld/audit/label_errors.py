@@ -193,7 +193,7 @@ def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table
         tables.append(
             pa.table(
                 {
-                    "level": [manifest.level_names[errors.level]] * n,
+                    "level": pa.repeat(manifest.level_names[errors.level], n),
                     "id": manifest.ids[errors.rows[:n]].astype(str),
                     "class": finest,
                     "label": names[errors.labels[:n]],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -179,15 +180,12 @@ def _entry(
 ) -> _Row:
     """Return a row of ``clusters``; the group that most votes are for is suggested first, then the present one."""
     present = names[errors.labels[place]]
-    shares = {names[errors.others[place]]: errors.other_shares[place], present: errors.own_shares[place]}
-    of_what = "photographs of it" if members[0]["single"] else f"photographs of {len(members)} landmarks"
+    voters = "it" if members[0]["single"] else f"its {len(members)} landmarks"
+    other, own = float(errors.other_shares[place]), float(errors.own_shares[place])
     suggestions = [
-        {
-            "group": groups[name].key,
-            "score": float(share),
-            "reason": f"share of the votes on {of_what}" + ("; the present group" if name == present else ""),
-        }
-        for name, share in shares.items()
+        (names[errors.others[place]], other, f"{other:.0%} of the votes on photographs of {voters}"),
+        # NaN, as the page hides suggestions with low scores.
+        (present, nan, f"the present group; {own:.0%} of the votes"),
     ]
     splits = Counter(row["split"] for row in members)
     return {
@@ -197,7 +195,9 @@ def _entry(
         "landmarks_index": splits["index"],
         "subcluster": 1 if members[0]["single"] else 0,
         "distance": 0.0,
-        "suggested_group": suggestions[0]["group"],
-        "suggestion_score": suggestions[0]["score"],
-        "suggestions": suggestions,
+        "suggested_group": groups[suggestions[0][0]].key,
+        "suggestion_score": other,
+        "suggestions": [
+            {"group": groups[name].key, "score": score, "reason": reason} for name, score, reason in suggestions
+        ],
     }

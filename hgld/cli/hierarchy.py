@@ -353,8 +353,8 @@ def format_build(summary: BuildSummary) -> str:
     if summary.corrected:
         corrected = summary.corrected
         lines.append(
-            f"  corrections moved {corrected.moved:,} landmarks to other groups, excluded {corrected.dropped:,} and "
-            f"decided {counted(corrected.labels, 'label')} again"
+            f"  corrections moved {counted(corrected.moved, 'landmark')} to another group, excluded "
+            f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
         )
         if corrected.unused:
             lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")

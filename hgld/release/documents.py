@@ -312,7 +312,9 @@ def _decisions_text(decisions: Sequence[Decision]) -> str:
     counts = ", ".join(f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision])
     days = f"on {first}" if first == last else f"from {first} to {last}"
     text = f"{n_decisions.total():,} labels were decided {days} ({counts})."
-    return f"{text} {len(of_landmarks):,} decisions correct single entries." if of_landmarks else text
+    if of_landmarks:
+        text += f" Of single entries, {len(of_landmarks):,} {'was' if len(of_landmarks) == 1 else 'were'} corrected."
+    return text
 
 
 #: What the card says of entities with a group from photographs; their number, share and lowest score are filled in.

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,10 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
 def _suggestions(row: dict[str, Any]) -> tuple[Suggestion, ...]:
     if not row["suggestions"] and row["suggested_group"]:
         return (Suggestion(row["suggested_group"], row["suggestion_score"], ""),)
-    return tuple(Suggestion(**suggestion) for suggestion in row["suggestions"])
+    return tuple(
+        Suggestion(each["group"], None if isnan(each["score"]) else each["score"], each["reason"])
+        for each in row["suggestions"]
+    )
 
 
 def label_ids(clean: pa.Table) -> list[str]:

@@ -386,7 +386,11 @@ CLUSTERS = TableSpec(
             "suggested_group", _TEXT, "First group of ``suggestions``, for readers of flat tables.", nullable=True
         ),
         column("suggestion_score", pa.float32(), "Score of that group.", nullable=True),
-        column("suggestions", SUGGESTIONS, "Groups that the label may belong to, best first: group, score, reason."),
+        column(
+            "suggestions",
+            SUGGESTIONS,
+            "Groups that the label may belong to, best first: group, score (NaN if unknown), reason.",
+        ),
     ],
     key=("label_id",),
 )
