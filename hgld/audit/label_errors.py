@@ -23,10 +23,17 @@ from numpy.typing import NDArray
 
 from hgld.audit.duplicates import centred, mean_direction
 from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.compute.resampling import Interval, percentile_interval
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_votes import TEMPERATURE, softmax_weights
 from hgld.ragged import RaggedIndices
+
+#: Smallest share of random labels below a margin that the estimated rate of errors may rest on.
+MIN_RANDOM = 0.3
+
+#: Number of random labels that are tried.
+_N_RANDOM = 20_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class LevelErrors:
         other_shares: float64, shape (n,), share of the votes for the other label, likewise.
         neighbours: int64, shape (n, k), rows of the images that voted, nearest first; -1 where there are fewer.
         cosines: float32, shape (n, k), their cosines.
+        random_margins: float64, shape (m,), margins that some of the images or classes would have with the label of
+            another one drawn at random, increasing.
     """
 
     level: int
@@ -76,6 +85,7 @@ class LevelErrors:
     other_shares: NDArray[np.float64]
     neighbours: NDArray[np.int64]
     cosines: NDArray[np.float32]
+    random_margins: NDArray[np.float64]
 
     @property
     def margins(self) -> NDArray[np.float64]:
@@ -86,6 +96,33 @@ class LevelErrors:
     def n_contradicted(self) -> int:
         """Number of labels with a smaller share of the votes than another label."""
         return int((self.margins < 0).sum())
+
+    def error_rate(self, *, n_resamples: int = 200, seed: int = 0) -> tuple[float, Interval]:
+        """Estimate the share of wrong labels, with its 95 % interval; NaN if all labels are the same.
+
+        Margins are a mixture of those of right labels, which nobody knows, and of wrong ones, taken to be those of
+        random labels. So the share of wrong labels is at most the share of all labels up to any margin, divided by
+        that of random ones; the estimate is the smallest ratio (G. Blanchard, G. Lee, C. Scott, *Semi-Supervised
+        Novelty Detection*, JMLR 2010) where the divisor is at least :data:`MIN_RANDOM`. It is too high if right
+        labels look as wrong as random ones, and too low if wrong labels are more plausible than random ones.
+
+        Args:
+            n_resamples: Number of resamples of the bootstrap over images or classes.
+            seed: Seed of the resamples.
+        """
+        random = np.searchsorted(self.random_margins, self.margins, side="right") / max(len(self.random_margins), 1)
+        # Equal margins are next to each other: the last of them has the count of all.
+        usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
+        if not len(self.random_margins):
+            return float("nan"), (float("nan"), float("nan"))
+
+        def rate(weights: NDArray[np.int64]) -> float:
+            share = weights.cumsum() / max(weights.sum(), 1)
+            return float(min((share / random.clip(MIN_RANDOM))[usable], default=1.0))
+
+        rng, n = np.random.default_rng(seed), len(self.rows)
+        rates = [rate(np.bincount(rng.integers(n, size=n), minlength=n)) for _ in range(n_resamples)]
+        return rate(np.ones(n, np.int64)), percentile_interval(np.array(rates), 0.95)
 
 
 def find_label_errors(
@@ -148,14 +185,14 @@ class _Votes:
 
     def of(self, rows: NDArray[np.int64], label: int) -> tuple[float, int, float]:
         """Return the mean share of a label over images, and the other label with the largest mean share, with it."""
-        voted, shares = self.labels[rows], self.shares[rows]
         totals: dict[int, float] = {}
-        for row_labels, row_shares in zip(voted.tolist(), shares.tolist(), strict=True):
-            for other, share in dict(zip(row_labels, row_shares, strict=True)).items():
-                if other not in (label, -1):
-                    totals[other] = totals.get(other, 0.0) + share
+        for row_labels, row_shares in zip(self.labels[rows].tolist(), self.shares[rows].tolist(), strict=True):
+            for voted, share in dict(zip(row_labels, row_shares, strict=True)).items():
+                totals[voted] = totals.get(voted, 0.0) + share
+        own = totals.pop(label, 0.0) / len(rows)
+        totals.pop(-1, None)
         other = max(totals, key=lambda each: (totals[each], -each), default=-1)
-        return float(self.own[rows].mean()), other, totals.get(other, 0.0) / len(rows)
+        return own, other, totals.get(other, 0.0) / len(rows)
 
 
 def _ranked(
@@ -167,15 +204,26 @@ def _ranked(
     cosines: NDArray[Any],
 ) -> LevelErrors:
     """Rank groups of images that have one label each: single images, or all of a class."""
-    counted = [votes.of(rows, int(labels[rows[0]])) for rows in judged]
+    given = [int(labels[rows[0]]) for rows in judged]
+    counted = [votes.of(rows, label) for rows, label in zip(judged, given, strict=True)]
     own = np.array([each[0] for each in counted], np.float64)
     others = np.array([each[1] for each in counted], np.int64)
     shares = np.array([each[2] for each in counted], np.float64)
     shown = np.array([rows[votes.own[rows].argmin()] for rows in judged], np.int64)
     order = np.argsort(own - shares, kind="stable")
     shown = shown[order]
+    drawn = np.random.default_rng(0).integers(len(judged), size=(_N_RANDOM, 2)) if judged else np.empty((0, 2), int)
+    random = [votes.of(judged[of], given[by]) for of, by in drawn.tolist() if given[of] != given[by]]
     return LevelErrors(
-        level, shown, labels[shown], others[order], own[order], shares[order], neighbours[shown], cosines[shown]
+        level,
+        shown,
+        labels[shown],
+        others[order],
+        own[order],
+        shares[order],
+        neighbours[shown],
+        cosines[shown],
+        np.sort([own - share for own, _, share in random]),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig
+    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, LevelErrors
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -144,9 +144,7 @@ def labels(
     images, embedded = read_manifest(manifest, root), read_embeddings(embeddings)
     vectors = embedded.vectors[rows_of(embedded, images.ids.tolist(), "images of the manifest")]
     found = find_label_errors(images, vectors, config)
-    for errors in found:
-        judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
-        typer.echo(f"{images.level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted")
+    typer.echo(format_label_errors(found, images.level_names))
     made_of = Provenance("audit labels", vars(config), input_digests(manifest=manifest, embeddings=embeddings))
     write_results(out, label_errors_table(images, found), "label_errors/1", made_of)
     typer.echo(out)
@@ -172,6 +170,19 @@ def format_duplicates(found: Duplicates) -> str:
         len(found.unreadable) > 0
         and f"{counted(len(found.unreadable), 'image')} could not be read: {preview([*found.unreadable])}",
     )
+
+
+def format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
+    """Format the number of contradicted labels of each level, and how many are wrong by estimate."""
+    texts = []
+    for errors in found:
+        judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
+        rate, (low, high) = errors.error_rate()
+        texts.append(
+            f"{level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted; "
+            f"estimate of wrong labels {100 * rate:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+        )
+    return lines(*texts)
 
 
 def format_recall(shares: Mapping[str, float]) -> str:
