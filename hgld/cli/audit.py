@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hgld.cli.base import App, app, flag, option, out_file, relative_to, writable_file, writable_folder
+from hgld.cli.base import App, app, flag, option, out_file, out_folder, relative_to, writable_file, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
@@ -16,6 +16,7 @@ from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, LevelErrors
+    from hgld.datasets.manifest import Manifest
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -65,41 +66,30 @@ def duplicates(
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
     """
     from hgld.audit import find_duplicates, measure_recall
-    from hgld.audit.pages import write_duplicates_page
-    from hgld.datasets.manifest import read_manifest
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import read_gallery
     from hgld.search.query_model import load_query_model
-    from hgld.tables import Provenance, input_digests
-    from hgld.tables.embeddings import read_embeddings, rows_of
-    from hgld.tables.provenance import write_results
 
     if embeddings is None and index is not None:
         raise ConfigurationError("`index` is that of `embeddings`, which are not given")
-    images, folder = read_manifest(manifest, root), root or manifest.parent
-    vectors, neighbours, embed = None, None, None
-    if embeddings is not None:
-        embedded = read_embeddings(embeddings)
-        rows = rows_of(embedded, images.ids.tolist(), "images of the manifest")
-        if index is not None and rows.tolist() != list(range(len(embedded))):
+    images = _Images.read(manifest, root, embeddings)
+    neighbours, embed = None, None
+    if embeddings is not None and index is not None:
+        if images.reordered:
             raise ConfigurationError(
                 f"{embeddings}: not the images of {manifest} in their order, as `index` requires"
             )
-        vectors = embedded.vectors if index is not None else embedded.vectors[rows]
-        neighbours = None if index is None else open_index(index, read_gallery(embeddings))
-        if recall:
-            embed = load_query_model(embeddings, embedded.dim).embed
+        neighbours = open_index(index, read_gallery(embeddings))
+    if embeddings is not None and recall:
+        embed = load_query_model(embeddings, images.vectors.shape[1]).embed
     with TerminalProgress("audit", "images") as progress:
-        found = find_duplicates(images, folder, vectors, config, index=neighbours, progress=progress)
+        found = find_duplicates(
+            images.manifest, images.root, images.vectors, config, index=neighbours, progress=progress
+        )
     typer.echo(format_duplicates(found))
     if recall:
-        typer.echo(format_recall(measure_recall(found, folder, vectors, embed, config)))
-    made_of = Provenance("audit duplicates", vars(config), input_digests(manifest=manifest, embeddings=embeddings))
-    write_results(out, found.to_arrow(), "duplicates/1", made_of)
-    typer.echo(out)
-    if page is not None:
-        write_duplicates_page(found, page, folder)
-        typer.echo(page)
+        typer.echo(format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
+    _write_duplicates(images, found, config, out, page)
 
 
 @audit.command()
@@ -131,30 +121,134 @@ def labels(
 
     Example: hgld audit labels manifest.parquet --embeddings embeddings.npy -o labels.csv --page labels.html
     """
-    from hgld.audit import find_label_errors, label_errors_table
-    from hgld.audit.pages import write_label_errors_page
-    from hgld.audit.review_queue import write_review_queue
-    from hgld.datasets.manifest import read_manifest
-    from hgld.tables import Provenance, input_digests
-    from hgld.tables.embeddings import read_embeddings, rows_of
-    from hgld.tables.provenance import write_results
+    from hgld.audit import find_label_errors
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images, embedded = read_manifest(manifest, root), read_embeddings(embeddings)
-    vectors = embedded.vectors[rows_of(embedded, images.ids.tolist(), "images of the manifest")]
-    found = find_label_errors(images, vectors, config)
-    typer.echo(format_label_errors(found, images.level_names))
-    made_of = Provenance("audit labels", vars(config), input_digests(manifest=manifest, embeddings=embeddings))
-    write_results(out, label_errors_table(images, found), "label_errors/1", made_of)
+    images = _Images.read(manifest, root, embeddings)
+    found = find_label_errors(images.manifest, images.vectors, config)
+    typer.echo(format_label_errors(found, images.manifest.level_names))
+    _write_label_errors(images, found, config, out, page)
+    if queue is not None and hierarchy is not None:
+        typer.echo(_write_queue(images, found, config, hierarchy, queue))
+        typer.echo(queue)
+
+
+@audit.command()
+def report(
+    *,
+    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
+    out: Annotated[Path, out_folder("Folder to write.")],
+    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    embeddings: Annotated[
+        Path | None,
+        option("Embeddings of the images, of a model that has not learnt these labels.", default="only copies"),
+    ] = None,
+    hierarchy: Annotated[
+        Path | None, option("Hierarchy of the manifest, for a queue of what to decide on again.", default="no queue")
+    ] = None,
+) -> None:
+    """Run every audit that the inputs allow; write tables, pages, a figure and a summary, audit.md, to a folder.
+
+    hgld release --audit takes the summary into the datasheet.
+
+    Example: hgld audit report manifest.parquet --embeddings embeddings.npy -o audit/
+    """
+    from hgld.audit import DuplicatesConfig, LabelErrorsConfig, find_duplicates, find_label_errors
+    from hgld.audit.pages import draw_margins
+    from hgld.io.files import atomic_write
+
+    if hierarchy is not None and embeddings is None:
+        raise ConfigurationError("`hierarchy` needs `embeddings`, which are not given")
+    images = _Images.read(manifest, root, embeddings)
+    copies, config = DuplicatesConfig(), LabelErrorsConfig()
+    out.mkdir(parents=True, exist_ok=True)
+    with TerminalProgress("audit", "images") as progress:
+        duplicates = find_duplicates(images.manifest, images.root, images.vectors, copies, progress=progress)
+    sections = {"Copies": format_duplicates(duplicates)}
+    _write_duplicates(images, duplicates, copies, out / "copies.csv", out / "copies.html")
+    if embeddings is not None:
+        errors = find_label_errors(images.manifest, images.vectors, config)
+        sections["Labels"] = format_label_errors(errors, images.manifest.level_names)
+        _write_label_errors(images, errors, config, out / "labels.csv", out / "labels.html")
+        draw_margins(out / "labels.png", errors, images.manifest.level_names)
+        typer.echo(out / "labels.png")
+        if hierarchy is not None:
+            sections["Labels"] += "\n" + _write_queue(images, errors, config, hierarchy, out / "queue")
+            typer.echo(out / "queue")
+    texts = [f"## {heading}\n\n- " + text.replace("\n", "\n- ") for heading, text in sections.items()]
+    with atomic_write(out / "audit.md") as draft:
+        draft.write_text("\n\n".join([f"# Audit of {manifest.name}", *texts]) + "\n", encoding="utf-8")
+    typer.echo("\n".join([*sections.values(), str(out / "audit.md")]))
+
+
+class _Images(NamedTuple):
+    """Images to audit, with their embeddings."""
+
+    manifest: Manifest
+    root: Path
+    #: Embeddings, float, shape (N, d); None without.
+    vectors: Any
+    #: Whether the embeddings were in another order than the manifest.
+    reordered: bool
+    #: SHA-256 of the files, by role.
+    digests: dict[str, str]
+
+    @classmethod
+    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _Images:
+        """Read a manifest and the embeddings of its images."""
+        from hgld.datasets.manifest import read_manifest
+        from hgld.tables import input_digests
+        from hgld.tables.embeddings import read_embeddings, rows_of
+
+        images, folder = read_manifest(manifest, root), root or manifest.parent
+        digests = input_digests(manifest=manifest, embeddings=embeddings)
+        if embeddings is None:
+            return cls(images, folder, None, False, digests)
+        embedded = read_embeddings(embeddings)
+        rows = rows_of(embedded, images.ids.tolist(), "images of the manifest")
+        reordered = rows.tolist() != list(range(len(embedded)))
+        return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
+
+
+def _write_duplicates(
+    images: _Images, found: Duplicates, config: DuplicatesConfig, out: Path, page: Path | None
+) -> None:
+    from hgld.audit.pages import write_duplicates_page
+    from hgld.tables import Provenance
+    from hgld.tables.provenance import write_results
+
+    made_of = Provenance("audit duplicates", vars(config), images.digests)
+    write_results(out, found.to_arrow(), "duplicates/1", made_of)
     typer.echo(out)
     if page is not None:
-        write_label_errors_page(found, images, page, root or manifest.parent)
+        write_duplicates_page(found, page, images.root)
         typer.echo(page)
-    if queue is not None and hierarchy is not None:
-        n_labels, n_single = write_review_queue(found, images, vectors, hierarchy, queue, config)
-        typer.echo(f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}")
-        typer.echo(queue)
+
+
+def _write_label_errors(
+    images: _Images, found: list[LevelErrors], config: LabelErrorsConfig, out: Path, page: Path | None
+) -> None:
+    from hgld.audit import label_errors_table
+    from hgld.audit.pages import write_label_errors_page
+    from hgld.tables import Provenance
+    from hgld.tables.provenance import write_results
+
+    made_of = Provenance("audit labels", vars(config), images.digests)
+    write_results(out, label_errors_table(images.manifest, found), "label_errors/1", made_of)
+    typer.echo(out)
+    if page is not None:
+        write_label_errors_page(found, images.manifest, page, images.root)
+        typer.echo(page)
+
+
+def _write_queue(
+    images: _Images, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
+) -> str:
+    from hgld.audit.review_queue import write_review_queue
+
+    n_labels, n_single = write_review_queue(found, images.manifest, images.vectors, hierarchy, queue, config)
+    return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"
 
 
 def format_duplicates(found: Duplicates) -> str:

@@ -45,6 +45,9 @@ def release(
     models: Annotated[
         Path | None, option("results.parquet of hgld compare-models, to say how models do on it.", default="not said")
     ] = None,
+    audit: Annotated[
+        Path | None, option("audit.md of hgld audit report, to say what it found.", default="not said")
+    ] = None,
     force: Annotated[
         bool, flag("--force", "Write the release again if it is up to date, and discard edits of its files.")
     ] = False,
@@ -81,6 +84,7 @@ def release(
         taxonomy=taxonomy,
         corrections=corrections,
         models=models,
+        audit=audit,
         force=force,
     )
     print_summary(out, summary, format_release)

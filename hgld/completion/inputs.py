@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.completion.config import MIN_LABELLED
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.official import without_completed
 from hgld.io.columns import preview
 from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
 from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
@@ -213,7 +212,7 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
         InputError: A file is invalid; see also :func:`read_photographs`.
         ConfigurationError: The split of images is unknown.
     """
-    hierarchy = without_completed(tables.read_table(files.hierarchy, tables.HIERARCHY))
+    hierarchy = tables.without_completed(tables.read_table(files.hierarchy, tables.HIERARCHY))
     labelled = hierarchy.select(["split", "landmark_id", "category"])
     candidates = []
     if files.removed is not None:

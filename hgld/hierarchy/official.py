@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.io.files import atomic_write
-from hgld.tables import SPLITS
+from hgld.tables import SPLITS, without_completed
 
 OFFICIAL_COLUMNS = ("landmark_id", "category", "supercategory", "hierarchical_label", "natural_or_human_made")
 #: Name of the released file of each split.
@@ -96,10 +96,3 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
             writer.writerows(zip(*(column.to_pylist() for column in values.columns), strict=True))
         paths.append(path)
     return paths
-
-
-def without_completed(hierarchy: pa.Table) -> pa.Table:
-    """Return the landmarks whose group does not come from photographs: all, without the column label_source."""
-    if "label_source" not in hierarchy.column_names:
-        return hierarchy
-    return hierarchy.filter(pc.not_equal(hierarchy["label_source"], "photographs"))

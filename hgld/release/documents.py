@@ -19,7 +19,6 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables
-from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
 from hgld.io.columns import read_columns
 from hgld.io.markdown import in_words, markdown_table
@@ -48,15 +47,19 @@ _COMMONS = "commons.wikimedia.org"
 NOBODY = "No annotator has reviewed the labels."
 
 
-def write_documents(folder: Path, facts: ReleaseFacts, models: Path | None = None) -> None:
+def write_documents(folder: Path, facts: ReleaseFacts, models: Path | None = None, audit: Path | None = None) -> None:
     """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder.
 
     Args:
         folder: Folder to write to.
         facts: What they say.
         models: Comparison of models that the card ends with; see :func:`hgld.release.publish.write_release`.
+        audit: Summary of an audit that the datasheet quotes, likewise.
     """
-    values = _placeholders(facts) | {"models": "" if models is None else _models_section(models)}
+    values = _placeholders(facts) | {
+        "models": "" if models is None else _models_section(models),
+        "audit": "" if audit is None else _audit_section(audit),
+    }
     for name in ("README.md", "datasheet.md", "LICENSE"):
         text = Template(template(name)).substitute(values)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -148,6 +151,19 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     return texts
 
 
+def _audit_section(audit: Path) -> str:
+    """Return what an audit found, for the datasheet.
+
+    Raises:
+        InputError: The file is not ``audit.md`` of ``hgld audit report``.
+    """
+    text = audit.read_text(encoding="utf-8", errors="replace")
+    if not text.startswith("# Audit of "):
+        raise InputError(f"{audit}: not the summary of an audit; name audit.md of hgld audit report")
+    sections = text.partition("\n## ")[2]
+    return "\n\n`hgld audit` found:\n\n### " + sections.replace("\n## ", "\n### ").rstrip()
+
+
 def _models_section(models: Path) -> str:
     """Return the section of the card on the models that ``hgld compare-models`` has compared.
 
@@ -232,7 +248,7 @@ def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
     for split, group in zip(*columns, strict=True):
         by_split[group, split] += 1
         labels.setdefault(group, Counter())
-    labelled = without_completed(facts.hierarchy)
+    labelled = tables.without_completed(facts.hierarchy)
     columns = (labelled[name].to_pylist() for name in (tree.group_level, "supercategory"))
     for group, label in zip(*columns, strict=True):
         labels[group][label] += 1
@@ -332,7 +348,7 @@ _COMPLETED_LIMITATION = (
 
 def _completed_text(facts: ReleaseFacts, text: str) -> str:
     """Fill in a text about entities with a group from photographs; empty if there are none."""
-    n = len(facts.hierarchy) - len(without_completed(facts.hierarchy))
+    n = len(facts.hierarchy) - len(tables.without_completed(facts.hierarchy))
     if not n:
         return ""
     above = facts.provenance.parameters["completed_above"]

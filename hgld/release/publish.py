@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import InputError, indented_list
 from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
-from hgld.hierarchy.official import without_completed, write_official
+from hgld.hierarchy.official import write_official
 from hgld.io.files import folder_draft, replace_folder, sha256_of
 from hgld.io.locks import exclusive_lock
 from hgld.release.croissant import files_in, write_croissant
@@ -63,6 +63,7 @@ def write_release(
     taxonomy: Path | None = None,
     corrections: Path | None = None,
     models: Path | None = None,
+    audit: Path | None = None,
     force: bool = False,
 ) -> ReleaseSummary | None:
     """Write a release folder.
@@ -79,6 +80,7 @@ def write_release(
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         corrections: Corrections that the hierarchy was built with. Default: found in the same way.
         models: ``results.parquet`` of ``hgld compare-models``, for the section "How models do on it" of the card.
+        audit: ``audit.md`` of ``hgld audit report``, for the section on errors of the datasheet.
         force: Whether to write although nothing changed, and to discard edits of an existing release.
 
     Returns:
@@ -110,7 +112,7 @@ def write_release(
             (draft / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, draft / name)
         validated = write_croissant(draft, facts)
-        write_documents(draft, facts, models)
+        write_documents(draft, facts, models, audit)
         checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
         (draft / CHECKSUMS).write_text(checksums, encoding="utf-8")
         if not force and (out / CHECKSUMS).is_file() and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums:
@@ -180,7 +182,7 @@ def _write_data(draft: Path, facts: ReleaseFacts) -> None:
         rows = facts.hierarchy.filter(pc.equal(facts.hierarchy["split"], split)).sort_by("landmark_id")
         path = draft / "data" / f"{name}.parquet"
         tables.write_table(path, tables.HIERARCHY, rows, facts.provenance, neutral=facts.is_neutral)
-        if not facts.is_neutral and len(labelled := without_completed(rows)):
+        if not facts.is_neutral and len(labelled := tables.without_completed(rows)):
             frame = labelled.select([*_SUPRANK_COLUMNS]).to_pandas().rename(columns=_SUPRANK_COLUMNS)
             (draft / SUPRANK_FILE).parent.mkdir(exist_ok=True)
             frame.to_csv(draft / SUPRANK_FILE.format(split), index=False, lineterminator="\n")

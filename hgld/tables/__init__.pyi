@@ -4,6 +4,7 @@ from .parquet import is_neutral as is_neutral
 from .parquet import nouns as nouns
 from .parquet import read_table as read_table
 from .parquet import repeated_keys as repeated_keys
+from .parquet import without_completed as without_completed
 from .parquet import write_table as write_table
 from .provenance import Provenance as Provenance
 from .provenance import input_digests as input_digests

@@ -88,6 +88,13 @@ def is_neutral(path: Path) -> bool:
     return spec is not None and spec.of_columns(pq.read_schema(path).names) is not spec
 
 
+def without_completed(hierarchy: pa.Table) -> pa.Table:
+    """Return the landmarks whose group does not come from photographs: all, without the column label_source."""
+    if "label_source" not in hierarchy.column_names:
+        return hierarchy
+    return hierarchy.filter(pc.not_equal(hierarchy["label_source"], "photographs"))
+
+
 def nouns(*, neutral: bool) -> tuple[str, str]:
     """Return the words for one and for several of what has labels: landmarks, or entities of any other list."""
     return ("entity", "entities") if neutral else ("landmark", "landmarks")

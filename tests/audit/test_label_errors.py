@@ -137,7 +137,7 @@ def test_command_writes_table_and_page(folder: Path) -> None:
     result = CliRunner().invoke(app, [*map(str, arguments), "--page", str(folder / "page.html")])
     assert result.exit_code == 0, result.stderr
     assert "kind: 1 of 84 images contradicted; estimate of wrong labels 1.8 % [0.0, 4.8]\n" in result.stdout
-    assert "of 8 classes contradicted\n" in result.stdout
+    assert "of 8 classes contradicted; estimate of wrong labels" in result.stdout
     assert pd.read_csv(folder / "x.csv")["id"][0] == "0-03.png"
     html = (folder / "page.html").read_text()
     assert html.index("0-03.png") < html.index("All of c5: b")
@@ -148,3 +148,18 @@ def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
         LabelErrorsConfig(neighbours=0)
     with pytest.raises(InputError, match="no class has two images"):
         find_label_errors(manifest.take(np.array([0, 12, 24])), embeddings(folder)[[0, 12, 24]])
+
+
+def test_report_has_what_its_inputs_allow(folder: Path) -> None:
+    command, out = ["audit", "report", str(folder / "manifest.csv"), "-o", str(folder / "audit")], folder / "audit"
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert {path.name for path in out.iterdir()} == {"copies.csv", "copies.html", "audit.md"}
+    result = CliRunner().invoke(app, [*command, "--embeddings", str(folder / "e.npy")])
+    assert result.exit_code == 0, result.stderr
+    assert {path.name for path in out.iterdir()} == {
+        *("copies.csv", "copies.html", "labels.csv", "labels.html", "labels.png", "audit.md")
+    }
+    text = (out / "audit.md").read_text()
+    assert text.startswith("# Audit of manifest.csv\n\n## Copies\n\n- 85 images, ")
+    assert "\n\n## Labels\n\n- kind: 1 of 84 images contradicted; " in text
+    assert CliRunner().invoke(app, [*command, "--hierarchy", str(folder / "h.parquet")]).exit_code == 1
