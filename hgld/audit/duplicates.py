@@ -263,7 +263,9 @@ def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch
     shrunk = shrunk - shrunk.mean((2, 3), keepdim=True)
     unit = functional.normalize(shrunk.flatten(2), dim=2, eps=_FLAT).view(2 * n, 1, side, side)
     products: torch.Tensor = functional.conv2d(wholes.view(1, n, SIZE, SIZE), unit, groups=n)
-    mean, square = (functional.avg_pool2d(values, side, 1) for values in (wholes, wholes.square()))
+    # Rows, then columns: several times as fast as whole windows.
+    rows = (functional.avg_pool2d(values, (side, 1), 1) for values in (wholes, wholes.square()))
+    mean, square = (functional.avg_pool2d(values, (1, side), 1) for values in rows)
     lengths = side * (square - mean.square()).clamp(min=0).sqrt()
     return (products.view(n, 2, *lengths.shape[2:]) / lengths.clamp(min=_FLAT)).amax((1, 2, 3))
 

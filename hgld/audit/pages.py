@@ -118,13 +118,13 @@ def draw_margins(path: Path, found: Sequence[LevelErrors], level_names: Sequence
         lines = [
             Line(title, style, margins, np.linspace(0, 100, len(margins))[None])
             for title, style, margins in (
-                ("labels", given, errors.margins),
+                ("given labels", given, errors.margins),
                 ("random labels", random, errors.random_margins),
             )
         ]
         share = "% of classes" if errors.level else "% of images"
         name = level_names[errors.level].replace("_", " ")
-        panels.append(Panel(name, lines, "votes for the label, minus those for another", share))
+        panels.append(Panel(name, lines, "margin of the votes", share))
     draw_panels(path, panels)
 
 

@@ -180,10 +180,10 @@ def _entry(
 ) -> _Row:
     """Return a row of ``clusters``; the group that most votes are for is suggested first, then the present one."""
     present = names[errors.labels[place]]
-    voters = "it" if members[0]["single"] else f"its {len(members)} landmarks"
+    voted = "its photographs" if members[0]["single"] else f"photographs of its {len(members)} landmarks"
     other, own = float(errors.other_shares[place]), float(errors.own_shares[place])
     suggestions = [
-        (names[errors.others[place]], other, f"{other:.0%} of the votes on photographs of {voters}"),
+        (names[errors.others[place]], other, f"{other:.0%} of the votes on {voted}"),
         # NaN, as the page hides suggestions with low scores.
         (present, nan, f"the present group; {own:.0%} of the votes"),
     ]
