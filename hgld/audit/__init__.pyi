@@ -1,5 +1,9 @@
 from .altered_copies import ALTERATIONS as ALTERATIONS
 from .altered_copies import measure_recall as measure_recall
+from .class_tree import TreeAudit as TreeAudit
+from .class_tree import TreeDefect as TreeDefect
+from .class_tree import audit_tree as audit_tree
+from .class_tree import find_tree_defects as find_tree_defects
 from .duplicates import Duplicates as Duplicates
 from .duplicates import DuplicatesConfig as DuplicatesConfig
 from .duplicates import find_duplicates as find_duplicates

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import App, app, flag, option, out_file, relative_to, writable_file, writable_folder
+from hgld.cli.base import App, Taxonomy, app, flag, option, out_file, relative_to, writable_file, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig
+    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, TreeAudit
+
+#: Rows of a table that are printed; the file has all.
+_SHOWN = 10
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -159,6 +162,34 @@ def labels(
         typer.echo(queue)
 
 
+@audit.command()
+def tree(
+    *,
+    clean: Annotated[Path, typer.Argument(help="Clean table from hgld clean, for the labels.")],
+    out: Annotated[Path, out_file("Table to write: .csv or .parquet.", ".csv", ".parquet")],
+    classes: Annotated[
+        list[Path] | None, option("Tables of classes from hgld scrape.", default="*.classes.parquet beside CLEAN")
+    ] = None,
+    taxonomy: Taxonomy = None,
+) -> None:
+    """Find defects of the superclasses that suggestions rest on, and the labels that each of them touches.
+
+    Superclasses are redundant, on a cycle, too general to tell a group, or above or below classes of several groups.
+
+    Example: hgld audit tree clean.parquet -o tree.csv
+    """
+    from hgld.audit import audit_tree
+    from hgld.tables import Provenance, input_digests
+    from hgld.tables.provenance import write_results
+
+    classes = sorted(clean.parent.glob("*.classes.parquet")) if classes is None else classes
+    result = audit_tree(clean, classes, taxonomy)
+    typer.echo(format_tree(result))
+    made_of = Provenance("audit tree", {}, input_digests(clean=clean, classes=classes, taxonomy=taxonomy))
+    write_results(out, result.to_arrow(), "tree_defects/1", made_of)
+    typer.echo(out)
+
+
 def format_duplicates(found: Duplicates) -> str:
     """Format the numbers of groups and pairs of copies."""
     from hgld.io.columns import preview
@@ -178,3 +209,23 @@ def format_recall(shares: Mapping[str, float]) -> str:
     """Format the share of altered copies that would be found."""
     rows = [[name, f"{100 * share:.0f}%"] for name, share in shares.items()]
     return "\n".join(aligned(["altered copies", "found"], rows))
+
+
+def format_tree(result: TreeAudit) -> str:
+    """Format the numbers of defects and labels by problem, and the defects that touch most labels."""
+    from hgld.audit.class_tree import PROBLEMS
+
+    totals = []
+    for problem, meaning in PROBLEMS.items():
+        touched = [defect.labels for defect in result.defects if defect.problem == problem]
+        totals.append([problem, len(touched), len(set().union(*touched)), meaning])
+    rows = [
+        [len(defect.labels), defect.problem, f"{result.names[defect.item]} ({defect.item})", defect.detail]
+        for defect in result.defects[:_SHOWN]
+    ]
+    return lines(
+        f"{result.n_classes:,} classes for {counted(result.n_labels, 'label')}",
+        result.n_without_class > 0 and f"{counted(result.n_without_class, 'label')} without a class in the tables",
+        aligned(["problem", "found", "labels", ""], totals),
+        bool(rows) and ["", *aligned(["labels", "problem", "class", ""], rows)],
+    )

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_other_file
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 from hgld.review.merged_taxonomy import GroupConflict
@@ -40,7 +40,6 @@ from hgld.review.opinions import (
     landmarks_by_label,
     read_opinions,
     require_landmark_counts,
-    require_other_file,
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
