@@ -2,8 +2,8 @@
 
 A superclass points to the groups that are known for it, and the nearest ones count most
 (:class:`hgld.labels.evidence.ClassVotes`). A group is known for a class that the taxonomy links to it, or that a term
-of the group names. So a superfluous statement counts too much, one to a class above nearly everything says nothing, and
-a class that several groups claim, or that several are below, divides what it says.
+of the group names. So a superfluous statement counts too much, a class above nearly everything says nothing, and what
+a class says is divided if it is below, or above, classes of several groups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld import tables
-from hgld.errors import InputError, counted
+from hgld.errors import InputError
 from hgld.io.columns import preview
 from hgld.labels.class_graph import ancestors, levels_above, nearest_classes, read_class_labels, read_superclasses
 from hgld.labels.examples import taxonomy_terms
@@ -264,10 +264,8 @@ def _over_general(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
                 for label in below.get(item, ())
                 if not graph.nearest[label] and not graph.telling_superclasses(label)
             )
-            sizes = [
-                f"{graph.name(each)}, above {counted(len(graph.groups_below[each]), 'group')}" for each in parents
-            ]
-            detail = f"only below {' and '.join(sizes)}" if sizes else "below no class"
+            general = [f"{graph.name(each)}, above {len(graph.groups_below[each])} groups" for each in parents]
+            detail = f"only below {' and '.join(general)}" if general else "below no class"
             yield TreeDefect("over-general", item, tuple(parents), detail, touched)
 
 
@@ -283,7 +281,7 @@ def _several_above(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
 
 
 def _several_below(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
-    """Find classes of which groups are known below them alone, that labels depend on, and that leave several groups."""
+    """Find classes above those of several groups, on which labels depend that no group is known above."""
     touched: defaultdict[str, list[str]] = defaultdict(list)
     for label in (item for item in graph.superclasses if item in below.get(item, ()) and not graph.nearest[item]):
         superclasses = graph.telling_superclasses(label)

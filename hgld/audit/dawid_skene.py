@@ -4,8 +4,8 @@ Each annotator has a probability of every answer given the true category; EM fin
 the categories (A. P. Dawid and A. M. Skene, "Maximum Likelihood Estimation of Observer Error-Rates Using the EM
 Algorithm", Applied Statistics 28, 1979, Eqs. 2.3 to 2.5).
 
-With many categories and few units, most of these probabilities rest on one or two answers, and the estimates are worse
-than a majority vote. So the answers of an annotator given a category are smoothed towards those of an annotator who is
+With many categories and few units, most of these probabilities rest on one or two answers, and the estimates are
+worse than a majority vote. So the answers of an annotator given a category are smoothed towards those of one who is
 right equally often in every category, and otherwise errs evenly.
 """
 
@@ -35,7 +35,7 @@ def dawid_skene(codes: Codes, *, smoothing: float = 10.0) -> tuple[Floats, Float
 
     >>> probabilities, quality = dawid_skene(np.array([[0, 0, 0], [1, 1, 1], [1, 1, 0]]))
     >>> probabilities.argmax(axis=1).tolist(), quality.round(2).tolist()
-    ([0, 1, 1], [0.99, 0.99, 0.67])
+    ([0, 1, 1], [0.95, 0.95, 0.66])
     """
     n_categories = int(codes.max(initial=0)) + 1
     answers = (codes[:, :, None] == np.arange(n_categories)).astype(np.float64)
@@ -43,8 +43,7 @@ def dawid_skene(codes: Codes, *, smoothing: float = 10.0) -> tuple[Floats, Float
     for _ in range(_MAX_ITERATIONS):
         counts, share_right = _expected_counts(answers, probabilities)
         n_answers = answers.sum(axis=(0, 2))
-        right = ((share_right * n_answers + 1) / (n_answers + 2))[:, None, None]
-        right = np.where(n_answers[:, None, None] > 0, right, 0.5)
+        right = ((np.nan_to_num(share_right) * n_answers + 1) / (n_answers + 2))[:, None, None]
         even = np.where(np.eye(n_categories, dtype=bool), right, (1 - right) / max(n_categories - 1, 1))
         given = (counts + smoothing * even) / (counts.sum(axis=2, keepdims=True) + smoothing)
         prior = (probabilities.sum(axis=0) + 1 / n_categories) / (len(codes) + 1)
