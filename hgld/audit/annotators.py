@@ -23,7 +23,7 @@ from hgld.compute.resampling import percentile_interval
 from hgld.figures.suggestions import wilson
 from hgld.resources import annotation_file
 from hgld.review.agreement import Agreement, AgreementConfig, Estimate, encode_categories, measure_agreement
-from hgld.review.coefficients import Floats
+from hgld.review.coefficients import MISSING, Floats
 from hgld.review.opinions import UNSURE, Opinions, category, is_store, landmarks_by_label, read_opinions
 from hgld.review.state import Event, ReviewState
 from hgld.review.store import read_store
@@ -289,22 +289,24 @@ def _renamed(opinions: Sequence[Opinions], names: Mapping[str, str]) -> list[Opi
 def _most_probable(
     opinions: Sequence[Opinions], reports: Sequence[AnnotatorReport]
 ) -> tuple[dict[str, tuple[str, float]], list[AnnotatorReport]]:
-    """Return the most probable category of each label, and the reports with the quality of annotators.
+    """Return the most probable category of labels, and the reports with the quality of annotators.
 
-    An annotator who is unsure gives no answer.
+    An annotator who is unsure gives no answer; labels with less than two answers are left out.
     """
     sure = [
         Opinions(each.annotator, {key: row for key, row in each.decisions.items() if category(row) != UNSURE})
         for each in opinions
     ]
-    label_ids = sorted({label_id for each in sure for label_id in each.decisions})
+    n_answers = Counter(label_id for each in sure for label_id in each.decisions)
+    label_ids = sorted(label_id for label_id, n in n_answers.items() if n > 1)
     names, codes = encode_categories(sure, label_ids)
     probabilities, quality = dawid_skene(codes)
     best = zip(probabilities.argmax(axis=1).tolist(), probabilities.max(axis=1).tolist(), strict=True)
-    n_answers = [len(each.decisions) for each in sure]
-    return {key: (names[code], share) for key, (code, share) in zip(label_ids, best, strict=True)}, [
+    probable = {key: (names[code], share) for key, (code, share) in zip(label_ids, best, strict=True)}
+    counts = (codes != MISSING).sum(axis=0).tolist()
+    return probable, [
         replace(report, quality=_wilson_estimate(share, n))
-        for report, share, n in zip(reports, quality.tolist(), n_answers, strict=True)
+        for report, share, n in zip(reports, quality.tolist(), counts, strict=True)
     ]
 
 

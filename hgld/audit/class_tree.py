@@ -273,7 +273,8 @@ def _several_above(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
     """Find the topmost classes that the nearest classes with a known group put into several groups."""
     for item, parents in graph.superclasses.items():
         groups = graph.groups_above(item)
-        if len(groups) > 1 and all(graph.groups_above(parent) != groups for parent in parents):
+        others = (parent for parent in parents if item not in graph.above[parent])
+        if len(groups) > 1 and all(graph.groups_above(parent) != groups for parent in others):
             touched = tuple(label for label in below.get(item, ()) if graph.groups_above(label) >= groups)
             nearest = sorted(graph.nearest[item])
             claims = [f"{graph.name(each)}: {' and '.join(sorted(graph.known[each]))}" for each in nearest]
