@@ -25,6 +25,7 @@ from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
+from hgld.taxonomy.label_identity import label_id
 
 #: The kinds of defects, as columns of tables name them, with what they mean.
 PROBLEMS: Mapping[str, str] = {
@@ -169,7 +170,8 @@ def audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None = Non
         raise InputError(
             f"{clean.parent}: has no *.classes.parquet; give tables of classes from hgld scrape as `classes`"
         )
-    landmarks = Counter(tables.read_table(clean, tables.CLEAN)["class_item"].to_pylist())
+    table = tables.read_table(clean, tables.CLEAN)
+    landmarks = Counter(map(label_id, table["supercategory"].to_pylist(), table["class_item"].to_pylist()))
     groups = read_taxonomy(taxonomy or annotation_file("taxonomy.csv"))
     keys = {group.key for group in groups}
     terms = read_vocabulary(annotation_file("vocabulary.csv"), keys) if has_vocabulary(groups) else []
