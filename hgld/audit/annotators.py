@@ -178,7 +178,7 @@ def labels_to_decide_twice(share: float, n_labels: int, margin: float = MARGIN) 
         margin: Half of the width of the interval.
 
     >>> labels_to_decide_twice(0.05, 1_000_000), labels_to_decide_twice(0.05, 2000), labels_to_decide_twice(0.05, 200)
-    (1825, 955, 181)
+    (1834, 958, 181)
     """
     n = np.arange(1, n_labels)
     low, high = wilson(np.full(len(n), share), n * (n_labels - 1) / (n_labels - n))

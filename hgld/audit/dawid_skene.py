@@ -5,8 +5,9 @@ the categories (A. P. Dawid and A. M. Skene, "Maximum Likelihood Estimation of O
 Algorithm", Applied Statistics 28, 1979, Eqs. 2.3 to 2.5).
 
 With many categories and few units, most of these probabilities rest on one or two answers, and the estimates are
-worse than a majority vote. So the answers of an annotator given a category are smoothed towards those of one who is
-right equally often in every category, and otherwise errs evenly.
+worse than a majority vote. So the answers of an annotator given a category are smoothed towards those of one who
+knows all categories equally well, and else answers anything, as often as the annotator does (as in D. Hovy,
+T. Berg-Kirkpatrick, A. Vaswani and E. Hovy, "Learning Whom to Trust with MACE", NAACL 2013).
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ def dawid_skene(codes: Codes, *, smoothing: float = 10.0, max_iterations: int = 
 
     >>> probabilities, quality = dawid_skene(np.array([[0, 0, 0], [1, 1, 1], [1, 1, 0]]))
     >>> probabilities.argmax(axis=1).tolist(), quality.round(2).tolist()
-    ([0, 1, 1], [0.95, 0.95, 0.66])
+    ([0, 1, 1], [0.99, 0.99, 0.67])
     """
     n_categories = int(codes.max(initial=0)) + 1
     answers = (codes[:, :, None] == np.arange(n_categories)).astype(np.float64)
     probabilities = _normalised(answers.sum(axis=1) + 1 / n_categories)
+    n_answers = answers.sum(axis=(0, 2))
+    shares = (answers.sum(axis=0) + 1 / n_categories) / (n_answers[:, None] + 1)
     for _ in range(max_iterations):
         counts, share_right = _expected_counts(answers, probabilities)
-        n_answers = answers.sum(axis=(0, 2))
-        right = ((np.nan_to_num(share_right) * n_answers + 1) / (n_answers + 2))[:, None, None]
-        even = np.where(np.eye(n_categories, dtype=bool), right, (1 - right) / max(n_categories - 1, 1))
-        given = (counts + smoothing * even) / (counts.sum(axis=2, keepdims=True) + smoothing)
+        knows = ((np.nan_to_num(share_right) * n_answers + 1) / (n_answers + 2))[:, None, None]
+        expected = knows * np.eye(n_categories) + (1 - knows) * shares[:, None, :]
+        given = (counts + smoothing * expected) / (counts.sum(axis=2, keepdims=True) + smoothing)
         prior = (probabilities.sum(axis=0) + 1 / n_categories) / (len(codes) + 1)
         logs = np.log(prior) + np.einsum("nak,alk->nl", answers, np.log(given))
         previous, probabilities = probabilities, _normalised(np.exp(logs - logs.max(axis=1, keepdims=True)))

@@ -28,16 +28,19 @@ def naive(codes: Codes, smoothing: float, iterations: int) -> list[list[float]]:
         given_truth = []
         for annotator in range(n_annotators):
             answered = [unit for unit in range(n) if codes[unit, annotator] != MISSING]
-            right = sum(truth[unit][codes[unit, annotator]] for unit in answered)
-            right = (right + 1) / (len(answered) + 2)
+            knows = sum(truth[unit][codes[unit, annotator]] for unit in answered)
+            knows = (knows + 1) / (len(answered) + 2)
+            given = codes[:, annotator].tolist()
             table = []
             for c in range(k):
-                counts = [
-                    sum(truth[unit][c] for unit in answered if codes[unit, annotator] == answer)
-                    + smoothing * (right if answer == c else (1 - right) / max(k - 1, 1))
-                    for answer in range(k)
-                ]
-                table.append([count / (sum(truth[unit][c] for unit in answered) + smoothing) for count in counts])
+                row = []
+                for answer in range(k):
+                    share = (given.count(answer) + 1 / k) / (len(answered) + 1)
+                    expected = knows * (answer == c) + (1 - knows) * share
+                    count = sum(truth[unit][c] for unit in answered if given[unit] == answer)
+                    total = sum(truth[unit][c] for unit in answered)
+                    row.append((count + smoothing * expected) / (total + smoothing))
+                table.append(row)
             given_truth.append(table)
         truth = []
         for row in codes.tolist():
