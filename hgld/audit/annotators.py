@@ -6,7 +6,7 @@ every step. Nothing requires that an annotator is a person: decisions of a progr
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -50,27 +50,23 @@ class Comparison:
 
 @dataclass(frozen=True)
 class AnnotatorReport:
-    """Pace, order effects and quality of an annotator; None without an event store, suggestions or enough annotators.
+    """Pace and quality of an annotator, and what changes the decisions.
 
     Args:
         annotator: Name of the annotator.
         labels: Number of labels that the annotator decided.
-        decided_again: Number of labels that the annotator decided more than once.
-        seconds: Median number of seconds for a label, see :func:`decision_seconds`.
-        pace: The same in the first and in the last third of the decisions.
-        agreement: Mean share of other annotators with the same decision, in the first and in the last third.
-        suggested: Share of the decisions that are the first suggestion: of blind ones, and of those that saw it.
-        quality: Expected share of right decisions, with its Wilson interval.
+        seconds: Median number of seconds for a label, see :func:`decision_seconds`; NaN without an event store.
+        changes: Comparisons by what they compare. Seconds, and the mean share of others who agree: in the first and
+            in the last third of the decisions. The share of decisions that are the first suggestion: of blind ones,
+            and of those that saw it.
+        quality: Expected share of right decisions, with its Wilson interval; NaN with too few annotators.
     """
 
     annotator: str
     labels: int
-    decided_again: int | None = None
-    seconds: float | None = None
-    pace: Comparison | None = None
-    agreement: Comparison | None = None
-    suggested: Comparison | None = None
-    quality: Estimate | None = None
+    seconds: float
+    changes: Mapping[str, Comparison]
+    quality: Estimate = _UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,6 @@ class AnnotatorsAudit:
     Args:
         levels: Agreement at each level of the taxonomy, finest first; dropped and unsure labels are categories of
             their own.
-        confused: Two categories that annotators chose for the same label, and the number of such labels over all
-            pairs of annotators, largest first.
         annotators: Report on each annotator.
         difference: Share of labels on which two annotators differ, over all pairs, with its Wilson interval.
         needed: Number of labels to decide twice until that interval is :data:`MARGIN` to both sides.
@@ -90,7 +84,6 @@ class AnnotatorsAudit:
     """
 
     levels: Mapping[str, Agreement]
-    confused: Sequence[tuple[tuple[str, str], int]]
     annotators: Sequence[AnnotatorReport]
     difference: Estimate
     needed: int
@@ -102,18 +95,28 @@ class AnnotatorsAudit:
         """Agreement on groups."""
         return next(iter(self.levels.values()))
 
+    @property
+    def confused(self) -> list[tuple[tuple[str, str], int]]:
+        """Two categories that annotators chose for a label, and how often any two did so, most frequent first."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for row in self.agreement.disagreements:
+            for first, second in combinations(sorted(row.opinions.values()), 2):
+                counts[first, second] += first != second
+        return sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
+
     def to_arrow(self) -> pa.Table:
         """Return a row for each disputed label: the decision of each annotator, and the most probable category."""
-        names = {report.annotator: f"decision_{report.annotator}" for report in self.annotators}
-        rows = []
-        for row in self.agreement.disagreements:
-            probable, probability = self.probable.get(row.label_id, (None, None))
-            entry: dict[str, Any] = {"label_id": row.label_id, "label": row.label, "landmarks": row.landmarks}
-            entry |= {"probable": probable, "probability": probability}
-            rows.append(entry | {names[annotator]: opinion for annotator, opinion in row.opinions.items()})
-        kinds = {"landmarks": pa.int64(), "probability": pa.float64()}
-        columns = ("label_id", "label", "landmarks", "probable", "probability", *names.values())
-        return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in columns]))
+        rows = self.agreement.disagreements
+        probable = [self.probable.get(row.label_id, (None, None)) for row in rows]
+        columns = {
+            "label_id": [row.label_id for row in rows],
+            "label": [row.label for row in rows],
+            "landmarks": pa.array([row.landmarks for row in rows], pa.int64()),
+            "probable": pa.array([name for name, _ in probable], pa.string()),
+            "probability": pa.array([probability for _, probability in probable], pa.float64()),
+        }
+        names = self.agreement.annotators
+        return pa.table(columns | {f"decision_{name}": [row.opinions.get(name) for row in rows] for name in names})
 
 
 def audit_annotators(
@@ -158,7 +161,6 @@ def audit_annotators(
     share, n_labels = _share_of_differences(agreement), len(landmarks or ()) or agreement.labels + agreement.single
     return AnnotatorsAudit(
         levels,
-        _confused(agreement),
         reports,
         _wilson_estimate(share, agreement.labels),
         labels_to_decide_twice(share, n_labels),
@@ -242,37 +244,31 @@ def _report(
     config: AgreementConfig,
 ) -> AnnotatorReport:
     """Return what the decisions of an annotator, their order and their times tell."""
-    report = AnnotatorReport(own.annotator, len(own.decisions))
-    as_suggested: dict[bool | None, list[float]] = {True: [], False: [], None: []}
+    seconds = {} if log is None else decision_seconds(own.annotator, log)
+    agreed = []
+    for label_id in (key for key in seconds if key in own.decisions):
+        group = category(own.decisions[label_id])
+        rows = [each.decisions[label_id] for each in opinions if each is not own and label_id in each.decisions]
+        agreed += [np.mean([category(row) == group for row in rows])] if rows else []
+    first_seconds = np.array([values[0] for values in seconds.values() if not np.isnan(values[0])])
+    as_suggested: defaultdict[bool | None, list[bool]] = defaultdict(list)
     for label_id, row in own.decisions.items():
         if suggested.get(label_id) and category(row) != UNSURE:
-            as_suggested[row.blind].append(float(category(row) == suggested[label_id]))
-    if as_suggested[True] or as_suggested[False]:
-        blind, shown = (np.array(as_suggested[condition]) for condition in (True, False))
-        report = replace(report, suggested=compare(blind, shown, np.mean, config))
-    if log is None:
-        return report
-    decided = decision_seconds(own.annotator, log)
-    seconds = np.array([values[0] for values in decided.values()], np.float64)
-    seconds = seconds[~np.isnan(seconds)]
-    others = [each.decisions for each in opinions if each is not own]
-    agreed = []
-    for label_id in (key for key in decided if key in own.decisions):
-        group = category(own.decisions[label_id])
-        same = [category(rows[label_id]) == group for rows in others if label_id in rows]
-        agreed += [np.mean(same)] if same else []
-    return replace(
-        report,
-        decided_again=sum(len(values) > 1 for values in decided.values()),
-        seconds=float(np.median(seconds)) if len(seconds) else nan,
-        pace=_compare_thirds(seconds, np.median, config),
-        agreement=_compare_thirds(np.array(agreed), np.mean, config),
-    )
+            as_suggested[row.blind].append(category(row) == suggested[label_id])
+    changes = {
+        "seconds, first to last third": compare(*_outer_thirds(first_seconds), np.median, config),
+        "agreement, first to last third": compare(*_outer_thirds(np.array(agreed)), np.mean, config),
+        "as suggested, blind to shown": compare(
+            np.array(as_suggested[True], np.float64), np.array(as_suggested[False], np.float64), np.mean, config
+        ),
+    }
+    median = float(np.median(first_seconds)) if len(first_seconds) else nan
+    return AnnotatorReport(own.annotator, len(own.decisions), median, changes)
 
 
-def _compare_thirds(values: Floats, statistic: Callable[..., Any], config: AgreementConfig) -> Comparison:
+def _outer_thirds(values: Floats) -> tuple[Floats, Floats]:
     third = len(values) // 3
-    return compare(values[:third], values[len(values) - third :], statistic, config)
+    return values[:third], values[len(values) - third :]
 
 
 def _renamed(opinions: Sequence[Opinions], names: Mapping[str, str]) -> list[Opinions]:
@@ -308,14 +304,6 @@ def _most_probable(
         replace(report, quality=_wilson_estimate(share, n))
         for report, share, n in zip(reports, quality.tolist(), counts, strict=True)
     ]
-
-
-def _confused(agreement: Agreement) -> list[tuple[tuple[str, str], int]]:
-    counts: Counter[tuple[str, str]] = Counter()
-    for row in agreement.disagreements:
-        for first, second in combinations(sorted(row.opinions.values()), 2):
-            counts[first, second] += first != second
-    return sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
 
 
 def _share_of_differences(agreement: Agreement) -> float:

@@ -62,39 +62,30 @@ class TreeAudit:
     """Defects of the superclasses of labels, those that touch most labels first.
 
     Args:
-        n_classes: Number of classes in the tables.
-        n_labels: Number of labels.
-        n_without_class: Number of labels that are no class in the tables.
         defects: The defects.
-        names: Label of each class.
-        landmarks: Number of landmarks by item of the label.
+        names: Label of each class in the tables.
+        landmarks: Number of landmarks of each label, by its item, or by another id if it has none.
     """
 
-    n_classes: int
-    n_labels: int
-    n_without_class: int
     defects: Sequence[TreeDefect]
     names: Mapping[str, str]
     landmarks: Mapping[str, int]
 
     def to_arrow(self) -> pa.Table:
         """Return a row for each defect; items, and the labels that it touches, are joined in one text."""
-        rows = [
+        defects = self.defects
+        return pa.table(
             {
-                "problem": defect.problem,
-                "item": defect.item,
-                "class": self.names[defect.item],
-                "superclasses": " ".join(defect.superclasses),
-                "detail": defect.detail,
-                "labels": len(defect.labels),
-                "landmarks": sum(self.landmarks[item] for item in defect.labels),
-                "touched": "; ".join(self.names[item] for item in defect.labels),
+                "problem": [defect.problem for defect in defects],
+                "item": [defect.item for defect in defects],
+                "class": [self.names[defect.item] for defect in defects],
+                "superclasses": [" ".join(defect.superclasses) for defect in defects],
+                "detail": [defect.detail for defect in defects],
+                "labels": [len(defect.labels) for defect in defects],
+                "landmarks": [sum(self.landmarks[item] for item in defect.labels) for defect in defects],
+                "touched": ["; ".join(self.names[item] for item in defect.labels) for defect in defects],
             }
-            for defect in self.defects
-        ]
-        texts = ("problem", "item", "class", "superclasses", "detail")
-        fields = [*((name, pa.string()) for name in texts), ("labels", pa.int64()), ("landmarks", pa.int64())]
-        return pa.Table.from_pylist(rows, pa.schema([*fields, ("touched", pa.string())]))
+        )
 
 
 @dataclass(frozen=True)
@@ -177,9 +168,7 @@ def audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None = Non
     terms = read_vocabulary(annotation_file("vocabulary.csv"), keys) if has_vocabulary(groups) else []
     superclasses, names = read_superclasses(classes), read_class_labels(classes)
     graph = ClassGraph(superclasses, names, known_groups(names, groups, terms))
-    labels = [item for item in landmarks if item in names]
-    defects = find_tree_defects(graph, labels)
-    return TreeAudit(len(names), len(landmarks), len(landmarks) - len(labels), defects, names, landmarks)
+    return TreeAudit(find_tree_defects(graph, landmarks.keys() & names.keys()), names, landmarks)
 
 
 def known_groups(
@@ -214,7 +203,7 @@ def find_tree_defects(graph: ClassGraph, labels: Iterable[str]) -> list[TreeDefe
         labels: Items of the labels.
     """
     below: defaultdict[str, list[str]] = defaultdict(list)
-    for label in dict.fromkeys(labels):
+    for label in sorted(set(labels)):
         for item in {label} | graph.above[label]:
             below[item].append(label)
     defects = [*_redundant(graph, below), *_cycles(graph, below)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,7 @@ from hgld.cli.render import aligned, lines
 from hgld.errors import counted
 
 if TYPE_CHECKING:
-    from hgld.audit import AnnotatorReport, AnnotatorsAudit, TreeAudit
+    from hgld.audit import AnnotatorsAudit, TreeAudit
     from hgld.review.agreement import AgreementConfig, Estimate
 
 #: Largest number of rows of a table that is printed.
@@ -98,9 +97,10 @@ def format_tree(result: TreeAudit) -> str:
         [len(defect.labels), defect.problem, f"{result.names[defect.item]} ({defect.item})", defect.detail]
         for defect in result.defects[:_SHOWN]
     ]
+    unknown = len(result.landmarks.keys() - result.names.keys())
     return lines(
-        f"{result.n_classes:,} classes for {counted(result.n_labels, 'label')}",
-        result.n_without_class > 0 and f"{counted(result.n_without_class, 'label')} without a class in the tables",
+        f"{len(result.names):,} classes for {counted(len(result.landmarks), 'label')}",
+        unknown > 0 and f"{counted(unknown, 'label')} without a class in the tables",
         aligned(["problem", "found", "labels", ""], totals),
         bool(rows) and ["", *aligned(["labels", "problem", "class", ""], rows)],
     )
@@ -119,15 +119,28 @@ def format_annotators(result: AnnotatorsAudit) -> str:
         if group.only_one
     ]
     confused = [[*names, n] for names, n in result.confused[:_SHOWN]]
-    rows = [_annotator_row(report) for report in result.annotators]
-    changes = [row for report in result.annotators for row in _change_rows(report)]
+    rows = [
+        [
+            each.annotator,
+            each.labels,
+            "–" if isnan(each.seconds) else f"{each.seconds:.1f}",
+            _with_interval(each.quality),
+        ]
+        for each in result.annotators
+    ]
+    changes = [
+        [each.annotator, title, f"{change.first:.2f}", f"{change.second:.2f}", _with_interval(change.difference)]
+        for each in result.annotators
+        for title, change in each.changes.items()
+        if not isnan(change.difference.value)
+    ]
     return lines(
         f"{counted(agreement.labels, 'label')} decided by two or more of {len(rows)} annotators, "
         f"{len(agreement.disagreements):,} of them differently",
         ["", *aligned(["Krippendorff's alpha", "by label", "by landmark"][: len(levels[0])], levels)],
         bool(groups) and ["", *aligned(["least agreement", "both", "one only", "agreement"], groups)],
         bool(confused) and ["", *aligned(["confused most", "with", "labels"], confused)],
-        ["", *aligned(["annotator", "labels", "decided again", "seconds", "estimated right"], rows)],
+        ["", *aligned(["annotator", "labels", "seconds", "estimated right"], rows)],
         bool(changes) and ["", *aligned(["annotator", "", "from", "to", "change"], changes)],
         "",
         f"two annotators differ on {_with_interval(difference, 3)} of the labels; to know this to 0.01, "
@@ -135,26 +148,7 @@ def format_annotators(result: AnnotatorsAudit) -> str:
     )
 
 
-def _with_interval(estimate: Estimate | None, digits: int = 2) -> str:
-    if estimate is None or isnan(estimate.value):
+def _with_interval(estimate: Estimate, digits: int = 2) -> str:
+    if isnan(estimate.value):
         return "–"
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
-def _annotator_row(report: AnnotatorReport) -> list[object]:
-    again = "–" if report.decided_again is None else report.decided_again
-    seconds = "–" if report.seconds is None else f"{report.seconds:.1f}"
-    return [report.annotator, report.labels, again, seconds, _with_interval(report.quality)]
-
-
-def _change_rows(report: AnnotatorReport) -> Iterator[list[object]]:
-    """Yield a row for each comparison that there are enough decisions for."""
-    comparisons = {
-        "seconds, first to last third": report.pace,
-        "agreement, first to last third": report.agreement,
-        "as suggested, blind to shown": report.suggested,
-    }
-    for title, comparison in comparisons.items():
-        if comparison is not None and not isnan(comparison.difference.value):
-            values = (f"{value:.2f}" for value in (comparison.first, comparison.second))
-            yield [report.annotator, title, *values, _with_interval(comparison.difference)]

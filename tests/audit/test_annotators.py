@@ -122,14 +122,14 @@ def test_order_and_pace(tmp_path: Path, clock: Clock, taxonomy: Path) -> None:
     ]
     audit = audit_annotators(paths, taxonomy=taxonomy)
     ada, _ = audit.annotators
-    assert ada.pace is not None
-    assert ada.agreement is not None
-    assert (ada.labels, ada.decided_again, ada.seconds) == (12, 0, 10.0), "of eleven: the first step has none"
-    assert (ada.pace.first, ada.pace.second) == (20.0, 5.0)
-    assert ada.pace.difference.high < 0
-    assert (ada.agreement.first, ada.agreement.second) == (3 / 4, 1 / 4)
-    assert ada.agreement.difference.low < ada.agreement.difference.value < ada.agreement.difference.high
-    assert (ada.suggested, ada.quality, dict(audit.probable)) == (None, None, {})
+    pace, agreement, suggested = ada.changes.values()
+    assert (ada.labels, ada.seconds) == (12, 10.0), "of eleven: the first step has none"
+    assert (pace.first, pace.second) == (20.0, 5.0)
+    assert pace.difference.high < 0
+    assert (agreement.first, agreement.second) == (3 / 4, 1 / 4)
+    assert agreement.difference.low < agreement.difference.value < agreement.difference.high
+    assert np.isnan([suggested.first, suggested.second, ada.quality.value]).all()
+    assert audit.probable == {}
     assert audit.confused == [
         (("church", "lake"), 2),
         (("(drop)", "(unsure)"), 1),
@@ -179,10 +179,11 @@ def test_command_with_people_and_a_machine(tmp_path: Path, clock: Clock, taxonom
     assert table["probability"].between(0.3, 1).all()
 
     ben = audit_annotators(files, clusters=clusters, taxonomy=taxonomy).annotators[1]
-    assert ben.suggested is not None
-    assert (ben.suggested.first, ben.suggested.second) == (1 / 5, 3 / 6), "blind decisions, and those that saw lake"
-    _, _, program = audit_annotators(files, taxonomy=taxonomy).annotators
-    assert (program.annotator, program.seconds, program.pace, program.decided_again) == ("machine", None, None, None)
+    suggested = ben.changes["as suggested, blind to shown"]
+    assert (suggested.first, suggested.second) == (1 / 5, 3 / 6), "blind decisions, and those that saw lake"
+    program = audit_annotators(files, taxonomy=taxonomy).annotators[2]
+    assert (program.annotator, program.labels) == ("machine", 12)
+    assert np.isnan([program.seconds, *(change.first for change in program.changes.values())]).all()
 
     result = CliRunner().invoke(app, ["audit", "annotators", str(ada), str(files[2]), "-o", str(files[2])])
     assert "is an input, and would be overwritten" in result.stderr

@@ -2,8 +2,8 @@
 
 Usage: python timed_annotator.py CLUSTERS STORE SEED; the store is named after the annotator.
 
-The annotator decides as the decisions that come with hgld do, but every tenth time takes the second suggestion if
-there is one; sees suggestions on every other cluster; and is slower at the beginning.
+The annotator decides as the decisions that come with hgld do, but sometimes takes the second suggestion instead, more
+often if blind; sees suggestions of every other label; and is slower at the beginning.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def main(clusters: Path, path: Path, seed: int) -> None:
             row = shipped.find(label.label_id, label.label)
             assert row is not None
             action = LabelAction(row.decision, row.group)
-            if len(label.suggestions) > 1 and rng.random() < 0.1:
+            session.blind = number % 2 == 0
+            if rng.random() < (0.12 if session.blind else 0.03) and len(label.suggestions) > 1:
                 action = LabelAction("group", label.suggestions[1].group)
-            session.blind = label.cluster % 2 == 0
             value = session.resulting_decision(label, action, session.groups())
             at += timedelta(seconds=rng.uniform(2, 6) + 6 * (number < len(labels) / 3))
             store.append([Change("decision", label.label_id, value, at=at)])
