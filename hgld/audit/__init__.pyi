@@ -1,5 +1,13 @@
 from .altered_copies import ALTERATIONS as ALTERATIONS
 from .altered_copies import measure_recall as measure_recall
+from .annotators import AnnotatorReport as AnnotatorReport
+from .annotators import AnnotatorsAudit as AnnotatorsAudit
+from .annotators import audit_annotators as audit_annotators
+from .class_tree import TreeAudit as TreeAudit
+from .class_tree import TreeDefect as TreeDefect
+from .class_tree import audit_tree as audit_tree
+from .class_tree import find_tree_defects as find_tree_defects
+from .dawid_skene import dawid_skene as dawid_skene
 from .duplicates import Duplicates as Duplicates
 from .duplicates import DuplicatesConfig as DuplicatesConfig
 from .duplicates import find_duplicates as find_duplicates

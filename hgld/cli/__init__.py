@@ -17,6 +17,7 @@ import hgld.cli.release
 import hgld.cli.images
 import hgld.cli.manifest
 import hgld.cli.audit
+import hgld.cli.audit_decisions
 import hgld.cli.presets
 import hgld.cli.models
 import hgld.cli.benchmark

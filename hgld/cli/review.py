@@ -240,7 +240,9 @@ def import_sheet(
 @options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
 def agreement(
     *,
-    decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one per annotator.")],
+    decisions: Annotated[
+        list[Path], typer.Argument(help="A file for each annotator: CSV decisions, or a store (.sqlite).")
+    ],
     clusters: Annotated[
         Path | None,
         option("Clusters from hgld cluster, to count landmarks as well as labels.", default="none"),

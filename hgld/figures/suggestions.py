@@ -112,12 +112,14 @@ def _draw_counts(axes: Axes, run: SuggestionOutcomes) -> None:
     )
 
 
-def wilson(share: NDArray[np.float64], count: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def wilson(
+    share: NDArray[np.float64], count: NDArray[np.int64] | NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the Wilson score interval (95 %) of shares in samples.
 
     Args:
         share: Shares, float64, shape (n,).
-        count: Sizes of the samples, int64, shape (n,).
+        count: Sizes of the samples, shape (n,).
 
     Returns:
         The lower and upper ends, float64, shape (n,) each.

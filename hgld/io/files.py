@@ -353,3 +353,13 @@ def _beside(folder: Path, suffix: str) -> Path:
 
 def _staging_in(folder: Path) -> Path:
     return folder / f".{folder.name}.part"
+
+
+def require_other_file(out: Path, inputs: Iterable[Path]) -> None:
+    """Check that an output is not one of the inputs.
+
+    Raises:
+        ConfigurationError: It is.
+    """
+    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
+        raise ConfigurationError(f"{out}: is an input, and would be overwritten; write to another file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from hgld import tables
@@ -41,6 +42,19 @@ def ancestors(item: str, superclasses: Mapping[str, Sequence[str]]) -> set[str]:
             visited.add(parent)
             pending.extend(superclasses.get(parent, ()))
     return visited
+
+
+def nearest_classes(items: AbstractSet[str], above: Mapping[str, AbstractSet[str]]) -> set[str]:
+    """Return those of several classes that are above no other of them; classes on a cycle count as equally near.
+
+    Args:
+        items: The classes.
+        above: All classes above each of them.
+
+    >>> sorted(nearest_classes({"Q1", "Q2", "Q3"}, {"Q3": {"Q1"}, "Q2": set(), "Q1": set()}))
+    ['Q2', 'Q3']
+    """
+    return {item for item in items if not any(item in above[other] and other not in above[item] for other in items)}
 
 
 def levels_above(item: str, superclasses: Mapping[str, Sequence[str]]) -> list[list[str]]:

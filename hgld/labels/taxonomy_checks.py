@@ -12,7 +12,7 @@ from pathlib import Path
 from hgld import tables
 from hgld.errors import counted
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ancestors, read_class_labels, read_superclasses
+from hgld.labels.class_graph import ancestors, nearest_classes, read_class_labels, read_superclasses
 from hgld.taxonomy.decisions import read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.label_identity import normalise_label
@@ -111,7 +111,7 @@ def _shared_classes(
     for item in superclasses:
         linked = ({item} | ancestors(item, superclasses)) & group_of.keys()
         filled |= {group_of[each] for each in linked}
-        nearest = {group_of[each] for each in linked if not any(each in above[other] for other in linked - {each})}
+        nearest = {group_of[each] for each in nearest_classes(linked, above)}
         if len(nearest) > 1:
             shared[tuple(sorted(nearest))].append(f"{labels[item]} ({item})")
     for names, items in shared.items():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, indented_list
+from hgld.io.files import require_other_file
 from hgld.review.merged_taxonomy import GroupConflict, MergedTaxonomy, changed_groups, write_changed_taxonomy
 from hgld.review.opinions import (
     UNSURE,
@@ -24,7 +25,6 @@ from hgld.review.opinions import (
     read_opinions,
     require_landmark_counts,
     require_nothing_lost,
-    require_other_file,
 )
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions

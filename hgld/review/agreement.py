@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_other_file
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 from hgld.review.merged_taxonomy import GroupConflict
@@ -40,7 +40,6 @@ from hgld.review.opinions import (
     landmarks_by_label,
     read_opinions,
     require_landmark_counts,
-    require_other_file,
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
@@ -123,6 +122,7 @@ class GroupAgreement:
         only_one: Number of labels that only one of the two put into the category.
         specific: Proportion of specific agreement, ``2 both / (2 both + only_one)``.
         specific_by_landmark: The same, counting landmarks; None if their numbers are unknown.
+        interval: Ends of the interval of ``specific``.
     """
 
     category: str
@@ -130,6 +130,12 @@ class GroupAgreement:
     only_one: int
     specific: float
     specific_by_landmark: float | None
+    interval: tuple[float, float]
+
+    @property
+    def estimate(self) -> Estimate:
+        """Proportion of specific agreement with its interval."""
+        return Estimate(self.specific, *self.interval)
 
 
 @dataclass(frozen=True)
@@ -267,13 +273,17 @@ def measure_agreement(
     shared = sorted(label_id for label_id, count in times_decided.items() if count >= 2)
     if landmarks is not None:
         require_landmark_counts(shared, opinions, landmarks)
-    names, codes = _encode(opinions, shared)
+    names, codes = encode_categories(opinions, shared)
     counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
     everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
     assert everything is not None
     conditions = [_conditions(opinions, label_id) for label_id in shared]
     blind = np.array([seen == {True} for seen in conditions])
-    groups = [_group_agreement(name, codes == code, codes != MISSING, counts) for code, name in enumerate(names)]
+    weights = _bootstrap_weights(len(shared), config)
+    groups = [
+        _group_agreement(name, codes == code, codes != MISSING, counts, weights, config)
+        for code, name in enumerate(names)
+    ]
     disagreements = [
         _disagreement(opinions, label_id, landmarks)
         for label_id, row in zip(shared, codes, strict=True)
@@ -325,7 +335,7 @@ def _require_common_labels(opinions: Sequence[Opinions]) -> None:
             )
 
 
-def _encode(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[str], Codes]:
+def encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[str], Codes]:
     """Return the categories in use, and their numbers by label and annotator, shape (n_labels, n_annotators)."""
     categories = [
         [category(annotator.decisions[key]) if key in annotator.decisions else None for annotator in opinions]
@@ -352,8 +362,7 @@ def _subset_agreement(
     n = int(rows.sum())
     if not n:
         return None
-    resamples = np.random.default_rng(config.seed).multinomial(n, np.full(n, 1 / n), size=config.n_resamples)
-    by_label = np.vstack([np.ones(n), resamples])
+    by_label = _bootstrap_weights(n, config)
     return SubsetAgreement(
         labels=n,
         by_label=_measures(opinions, codes[rows], by_label, config),
@@ -361,6 +370,12 @@ def _subset_agreement(
         if landmarks is None
         else _measures(opinions, codes[rows], by_label * landmarks[rows], config),
     )
+
+
+def _bootstrap_weights(n: int, config: AgreementConfig) -> Floats:
+    """Return weights of n labels: all once, then for each bootstrap sample how often it has them."""
+    resamples = np.random.default_rng(config.seed).multinomial(n, np.full(n, 1 / n), size=config.n_resamples)
+    return np.vstack([np.ones(n), resamples])
 
 
 def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig) -> Measures:
@@ -390,7 +405,12 @@ def _estimate(values: Floats, confidence: float) -> Estimate:
 
 
 def _group_agreement(
-    name: str, chosen: NDArray[np.bool_], decided: NDArray[np.bool_], landmarks: Floats | None
+    name: str,
+    chosen: NDArray[np.bool_],
+    decided: NDArray[np.bool_],
+    landmarks: Floats | None,
+    weights: Floats,
+    config: AgreementConfig,
 ) -> GroupAgreement:
     """Return the agreement on a category, given who chose it and who decided, both (n_labels, n_annotators)."""
     n_labels, n_annotators = chosen.shape
@@ -399,11 +419,14 @@ def _group_agreement(
         both += chosen[:, first] & chosen[:, second]
         only_one += (chosen[:, first] ^ chosen[:, second]) & decided[:, first] & decided[:, second]
 
-    def specific(weights: Floats) -> float:
-        return float(2 * weights @ both / (weights @ (2 * both + only_one)))
+    def specific(weights: Floats) -> Floats:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(2 * (weights @ both) / (weights @ (2 * both + only_one)))
 
-    by_landmark = None if landmarks is None else specific(landmarks)
-    return GroupAgreement(name, int(both.sum()), int(only_one.sum()), specific(np.ones(n_labels)), by_landmark)
+    by_label = _estimate(specific(weights), config.confidence)
+    by_landmark = None if landmarks is None else float(specific(landmarks))
+    interval = by_label.low, by_label.high
+    return GroupAgreement(name, int(both.sum()), int(only_one.sum()), by_label.value, by_landmark, interval)
 
 
 def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mapping[str, int] | None) -> Disagreement:

@@ -9,8 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
+from hgld.io.columns import preview
 from hgld.review.labels import Opinion, ReviewLabel
 from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
+from hgld.review.state import current_decisions, current_groups
+from hgld.review.store import read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group
 
@@ -33,10 +36,11 @@ class Opinions:
 def read_opinions(
     paths: Sequence[Path], taxonomy: Sequence[Group], *, settled: Sequence[Group] = (), preferred: str | None = None
 ) -> tuple[list[Opinions], MergedTaxonomy]:
-    """Read files of decisions, each named after its annotator.
+    """Read decisions of several annotators.
 
     Args:
-        paths: Two or more CSV files, each with the taxonomy beside it if the annotator changed groups.
+        paths: Two or more files: CSV, named after the annotator, with the taxonomy beside it if the annotator changed
+            groups; or event stores (``.sqlite``).
         taxonomy: Original groups.
         settled: Groups of an earlier adjudication.
         preferred: Annotator whose names of groups are taken in a conflict.
@@ -46,21 +50,37 @@ def read_opinions(
 
     Raises:
         ConfigurationError: There are fewer than two files, or two have the same name.
-        InputError: See :func:`hgld.taxonomy.decisions.read_decisions`.
+        InputError: See :func:`hgld.taxonomy.decisions.read_decisions` and :func:`hgld.review.store.read_store`.
     """
-    names = [path.stem for path in paths]
+    stores = {path: read_store(path) for path in paths if is_store(path)}
+    names = [stores[path][0] if path in stores else path.stem for path in paths]
     if len(names) < 2:
         raise ConfigurationError("agreement needs the decisions of two annotators; give two or more files")
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
-    groups_by_annotator = {name: changed_groups(path) for name, path in zip(names, paths, strict=True)}
-    merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
-    opinions = [
-        Opinions(name, {row.label_id: row for row in merged.with_survivors(read_decisions(path, merged.keys))})
+    groups_by_annotator = {
+        name: list(current_groups(stores[path][1], taxonomy).values()) if path in stores else changed_groups(path)
         for name, path in zip(names, paths, strict=True)
-    ]
+    }
+    merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
+    opinions = []
+    for name, path in zip(names, paths, strict=True):
+        if path in stores:
+            rows = current_decisions(stores[path][1], taxonomy)
+            if unknown := {row.group for row in rows if row.group} - merged.keys:
+                raise InputError(
+                    f"{path}: the taxonomy has no group {preview(sorted(unknown))}; give it as `taxonomy`"
+                )
+        else:
+            rows = read_decisions(path, merged.keys)
+        opinions.append(Opinions(name, {row.label_id: row for row in merged.with_survivors(rows)}))
     return opinions, merged
+
+
+def is_store(path: Path) -> bool:
+    """Return whether a file is called like an event store, and not like a table of decisions."""
+    return path.suffix == ".sqlite"
 
 
 def category(decision: Decision) -> str:
@@ -106,16 +126,6 @@ def require_nothing_lost(out: Path, lost: Sequence[Decision]) -> None:
             f"{out}: holds decisions by {annotators}, which would be lost ({len(lost):,} of its labels, such as "
             f'"{lost[0].label}"); write to another file, or replace them with `force`'
         )
-
-
-def require_other_file(out: Path, inputs: Iterable[Path]) -> None:
-    """Check that an output is not one of the inputs.
-
-    Raises:
-        ConfigurationError: It is.
-    """
-    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
-        raise ConfigurationError(f"{out}: is an input, and would be overwritten; write to another file")
 
 
 def made_by_others(decision: Decision, annotators: Collection[str]) -> bool:

@@ -21,8 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
-from hgld.io.files import check_writable_file
-from hgld.review.opinions import require_other_file
+from hgld.io.files import check_writable_file, require_other_file
 from hgld.review.state import Change, Event, FieldKind, ReviewState
 from hgld.taxonomy.decisions import DECISIONS, check_annotator, parse_time
 from hgld.version import __version__

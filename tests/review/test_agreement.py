@@ -100,6 +100,22 @@ def test_intervals_match_a_naive_bootstrap() -> None:
     assert raw.low < narrow.pairs[0].raw.low < raw.value < narrow.pairs[0].raw.high < raw.high
 
 
+def test_intervals_of_groups_match_a_naive_bootstrap() -> None:
+    rng = np.random.default_rng(1)
+    lakes = rng.random((60, 2)) < 0.5
+    lakes[:, 1] ^= rng.random(60) < 0.2 * lakes[:, 0]
+    ada, ben = (
+        decide(name, " ".join(np.where(column, "lake", "church"))) for name, column in zip("ab", lakes.T, strict=True)
+    )
+    slow = []
+    for _ in range(4000):
+        first, second = lakes[rng.integers(0, 60, 60)].T
+        slow.append(2 * (first & second).sum() / (first.sum() + second.sum()))
+    groups = {group.category: group for group in measured(ada, ben, landmarks=None).groups}
+    assert groups["lake"].specific == pytest.approx(2 * lakes.all(axis=1).sum() / lakes.sum())
+    assert groups["lake"].interval == pytest.approx(tuple(np.quantile(slow, [0.025, 0.975])), abs=0.02)
+
+
 def test_a_single_category_is_undefined() -> None:
     result = measured(decide("ada", "lake lake"), decide("ben", "lake lake"))
     text = format_agreement(result)

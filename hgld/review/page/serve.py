@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hgld.errors import InputError, indented_list
+from hgld.io.files import require_other_file
 from hgld.pages.access import PageKeys
 from hgld.pages.server import ServerConfig, listen, serve_page
 from hgld.review.adjudication import (
@@ -22,7 +23,7 @@ from hgld.review.adjudication import (
 )
 from hgld.review.labels import FactBook, find_inputs, review_labels
 from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
-from hgld.review.opinions import Opinions, read_opinions, require_other_file, with_opinions
+from hgld.review.opinions import Opinions, read_opinions, with_opinions
 from hgld.review.page.app import review_app
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs
