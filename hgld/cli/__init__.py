@@ -18,6 +18,7 @@ import hgld.cli.images
 import hgld.cli.manifest
 import hgld.cli.audit
 import hgld.cli.audit_decisions
+import hgld.cli.audit_report
 import hgld.cli.presets
 import hgld.cli.models
 import hgld.cli.benchmark

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hgld.cli.base import App, app, flag, option, out_file, out_folder, relative_to, writable_file, writable_folder
+from hgld.cli.base import App, app, flag, option, out_file, relative_to, writable_file, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
@@ -72,7 +72,7 @@ def duplicates(
 
     if embeddings is None and index is not None:
         raise ConfigurationError("`index` is that of `embeddings`, which are not given")
-    images = _Images.read(manifest, root, embeddings)
+    images = AuditedImages.read(manifest, root, embeddings)
     neighbours, embed = None, None
     if embeddings is not None and index is not None:
         if images.reordered:
@@ -89,7 +89,7 @@ def duplicates(
     typer.echo(format_duplicates(found))
     if recall:
         typer.echo(format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
-    _write_duplicates(images, found, config, out, page)
+    write_duplicates(images, found, config, out, page)
 
 
 @audit.command()
@@ -125,64 +125,16 @@ def labels(
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images = _Images.read(manifest, root, embeddings)
+    images = AuditedImages.read(manifest, root, embeddings)
     found = find_label_errors(images.manifest, images.vectors, config)
     typer.echo(format_label_errors(found, images.manifest.level_names))
-    _write_label_errors(images, found, config, out, page)
+    write_label_errors(images, found, config, out, page)
     if queue is not None and hierarchy is not None:
-        typer.echo(_write_queue(images, found, config, hierarchy, queue))
+        typer.echo(write_queue(images, found, config, hierarchy, queue))
         typer.echo(queue)
 
 
-@audit.command()
-def report(
-    *,
-    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
-    out: Annotated[Path, out_folder("Folder to write.")],
-    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
-    embeddings: Annotated[
-        Path | None,
-        option("Embeddings of the images, of a model that has not learnt these labels.", default="only copies"),
-    ] = None,
-    hierarchy: Annotated[
-        Path | None, option("Hierarchy of the manifest, for a queue of what to decide on again.", default="no queue")
-    ] = None,
-) -> None:
-    """Run every audit that the inputs allow; write tables, pages, a figure and a summary, audit.md, to a folder.
-
-    hgld release --audit takes the summary into the datasheet.
-
-    Example: hgld audit report manifest.parquet --embeddings embeddings.npy -o audit/
-    """
-    from hgld.audit import DuplicatesConfig, LabelErrorsConfig, find_duplicates, find_label_errors
-    from hgld.audit.pages import draw_margins
-    from hgld.io.files import atomic_write
-
-    if hierarchy is not None and embeddings is None:
-        raise ConfigurationError("`hierarchy` needs `embeddings`, which are not given")
-    images = _Images.read(manifest, root, embeddings)
-    copies, config = DuplicatesConfig(), LabelErrorsConfig()
-    out.mkdir(parents=True, exist_ok=True)
-    with TerminalProgress("audit", "images") as progress:
-        duplicates = find_duplicates(images.manifest, images.root, images.vectors, copies, progress=progress)
-    sections = {"Copies": format_duplicates(duplicates)}
-    _write_duplicates(images, duplicates, copies, out / "copies.csv", out / "copies.html")
-    if embeddings is not None:
-        errors = find_label_errors(images.manifest, images.vectors, config)
-        sections["Labels"] = format_label_errors(errors, images.manifest.level_names)
-        _write_label_errors(images, errors, config, out / "labels.csv", out / "labels.html")
-        draw_margins(out / "labels.png", errors, images.manifest.level_names)
-        typer.echo(out / "labels.png")
-        if hierarchy is not None:
-            sections["Labels"] += "\n" + _write_queue(images, errors, config, hierarchy, out / "queue")
-            typer.echo(out / "queue")
-    texts = [f"## {heading}\n\n- " + text.replace("\n", "\n- ") for heading, text in sections.items()]
-    with atomic_write(out / "audit.md") as draft:
-        draft.write_text("\n\n".join([f"# Audit of {manifest.name}", *texts]) + "\n", encoding="utf-8")
-    typer.echo("\n".join([*sections.values(), str(out / "audit.md")]))
-
-
-class _Images(NamedTuple):
+class AuditedImages(NamedTuple):
     """Images to audit, with their embeddings."""
 
     manifest: Manifest
@@ -195,7 +147,7 @@ class _Images(NamedTuple):
     digests: dict[str, str]
 
     @classmethod
-    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _Images:
+    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> AuditedImages:
         """Read a manifest and the embeddings of its images."""
         from hgld.datasets.manifest import read_manifest
         from hgld.tables import input_digests
@@ -211,9 +163,10 @@ class _Images(NamedTuple):
         return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
 
 
-def _write_duplicates(
-    images: _Images, found: Duplicates, config: DuplicatesConfig, out: Path, page: Path | None
+def write_duplicates(
+    images: AuditedImages, found: Duplicates, config: DuplicatesConfig, out: Path, page: Path | None
 ) -> None:
+    """Write the table and maybe the page of copies, and print their names."""
     from hgld.audit.pages import write_duplicates_page
     from hgld.tables import Provenance
     from hgld.tables.provenance import write_results
@@ -226,9 +179,10 @@ def _write_duplicates(
         typer.echo(page)
 
 
-def _write_label_errors(
-    images: _Images, found: list[LevelErrors], config: LabelErrorsConfig, out: Path, page: Path | None
+def write_label_errors(
+    images: AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, out: Path, page: Path | None
 ) -> None:
+    """Write the table and maybe the page of contradicted labels, and print their names."""
     from hgld.audit import label_errors_table
     from hgld.audit.pages import write_label_errors_page
     from hgld.tables import Provenance
@@ -242,9 +196,10 @@ def _write_label_errors(
         typer.echo(page)
 
 
-def _write_queue(
-    images: _Images, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
+def write_queue(
+    images: AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
 ) -> str:
+    """Write the queue of what to decide on again; return what is in it."""
     from hgld.audit.review_queue import write_review_queue
 
     n_labels, n_single = write_review_queue(found, images.manifest, images.vectors, hierarchy, queue, config)

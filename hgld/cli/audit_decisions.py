@@ -39,15 +39,11 @@ def tree(
     Example: hgld audit tree clean.parquet -o tree.csv
     """
     from hgld.audit import audit_tree
-    from hgld.tables import Provenance, input_digests
-    from hgld.tables.provenance import write_results
 
     classes = sorted(clean.parent.glob("*.classes.parquet")) if classes is None else classes
     result = audit_tree(clean, classes, taxonomy)
     typer.echo(format_tree(result))
-    made_of = Provenance("audit tree", {}, input_digests(clean=clean, classes=classes, taxonomy=taxonomy))
-    write_results(out, result.to_arrow(), "tree_defects/1", made_of)
-    typer.echo(out)
+    write_tree(result, clean, classes, taxonomy, out)
 
 
 @audit.command()
@@ -74,12 +70,35 @@ def annotators(
     """
     from hgld.audit import audit_annotators
     from hgld.io.files import require_other_file
-    from hgld.tables import Provenance, input_digests
-    from hgld.tables.provenance import write_results
 
     require_other_file(out, files)
     result = audit_annotators(files, config, clusters=clusters, taxonomy=taxonomy)
     typer.echo(format_annotators(result))
+    write_annotators(result, files, config, clusters, taxonomy, out)
+
+
+def write_tree(result: TreeAudit, clean: Path, classes: list[Path], taxonomy: Path | None, out: Path) -> None:
+    """Write the table of defects of superclasses, and print its name."""
+    from hgld.tables import Provenance, input_digests
+    from hgld.tables.provenance import write_results
+
+    made_of = Provenance("audit tree", {}, input_digests(clean=clean, classes=classes, taxonomy=taxonomy))
+    write_results(out, result.to_arrow(), "tree_defects/1", made_of)
+    typer.echo(out)
+
+
+def write_annotators(
+    result: AnnotatorsAudit,
+    files: list[Path],
+    config: AgreementConfig,
+    clusters: Path | None,
+    taxonomy: Path | None,
+    out: Path,
+) -> None:
+    """Write the table of disputed labels, and print its name."""
+    from hgld.tables import Provenance, input_digests
+    from hgld.tables.provenance import write_results
+
     inputs = input_digests(decisions=files, clusters=clusters, taxonomy=taxonomy)
     write_results(out, result.to_arrow(), "disputed_labels/1", Provenance("audit annotators", vars(config), inputs))
     typer.echo(out)

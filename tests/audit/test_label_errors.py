@@ -160,6 +160,5 @@ def test_report_has_what_its_inputs_allow(folder: Path) -> None:
         *("copies.csv", "copies.html", "labels.csv", "labels.html", "labels.png", "audit.md")
     }
     text = (out / "audit.md").read_text()
-    assert text.startswith("# Audit of manifest.csv\n\n## Copies\n\n- 85 images, ")
-    assert "\n\n## Labels\n\n- kind: 1 of 84 images contradicted; " in text
-    assert CliRunner().invoke(app, [*command, "--hierarchy", str(folder / "h.parquet")]).exit_code == 1
+    assert text.startswith("# Audit of manifest.csv\n\n## Copies\n\n```text\n85 images, ")
+    assert "\n```\n\n## Labels\n\n```text\nkind: 1 of 84 images contradicted; " in text
