@@ -229,6 +229,14 @@ def suggest(
         list[Path] | None,
         typer.Option(metavar="FILE", help="CSV file of decisions on other labels, as evidence; may be repeated."),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Add sets of groups, and of the names above them, that hold the right one with this probability, "
+            "such as 0.95; calibrated on --decisions.",
+            show_default="no sets",
+        ),
+    ] = None,
     evaluate: Annotated[
         Path | None,
         typer.Option(
@@ -265,6 +273,7 @@ def suggest(
                 taxonomy=taxonomy,
                 vocabulary=vocabulary,
                 decisions=decisions or (),
+                coverage=coverage,
                 force=force,
                 progress=progress,
             )

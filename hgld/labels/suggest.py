@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.errors import InputError, indented_list
+from hgld.compute.conformal import check_coverage, sets_by_level
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbedTexts, Evidence, find_evidence
@@ -39,7 +40,7 @@ from hgld.labels.examples import EmbeddedLabels
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
-from hgld.taxonomy.decisions import Decision, read_surviving_decisions
+from hgld.taxonomy.decisions import DROP, Decision, DecisionIndex, read_surviving_decisions
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 
 STAGE = Stage(
@@ -160,6 +161,7 @@ def suggest_file(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
     decisions: Sequence[Path] = (),
+    coverage: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
@@ -175,6 +177,8 @@ def suggest_file(
         vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default, if the taxonomy
             is H-GLDv2's (:func:`has_vocabulary`).
         decisions: Files of decisions; for a label in several of them the last decision counts.
+        coverage: Probability that a set of groups holds the one that is decided, see :func:`suggest_sets`; None for
+            no sets.
         force: Make suggestions even if ``out`` is up to date.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
@@ -183,18 +187,27 @@ def suggest_file(
         The numbers of labels and suggestions, or None if ``out`` was up to date.
 
     Raises:
-        InputError: A file is missing or invalid, or a label has no embedding.
-        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
+        InputError: A file is missing or invalid, a label has no embedding, or too few labels are decided for sets.
+        ConfigurationError: The encoder of the label embeddings needs a package that is not installed, or the coverage
+            is not between 0 and 1 or given without decisions.
         SourceError: The weights of the encoder cannot be downloaded.
     """
+    check_coverage(coverage)
+    if coverage is not None and not decisions:
+        raise ConfigurationError("`coverage` is calibrated on decided labels; give them as `decisions`")
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-    bare = tables.read_table(clusters, tables.CLUSTERS).drop_columns(list(_SUGGESTION_COLUMNS))
+    bare = tables.read_table(clusters, tables.CLUSTERS)
+    bare = bare.select([name for name in bare.column_names if name not in (*_SUGGESTION_COLUMNS, "prediction_sets")])
     previous = tables.read_provenance(clusters)
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
         inputs = read_suggestion_inputs(files, progress=progress, load=load)
         latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
         suggestions = suggest_groups(inputs, latest.values())
+        table = _with_suggestions(bare, suggestions)
+        if coverage is not None:
+            sets = suggest_sets(inputs, latest.values(), coverage)
+            table = table.append_column("prediction_sets", pa.array(sets, tables.PREDICTION_SETS))
         likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
         summary = SuggestSummary(
             labels=len(bare),
@@ -203,7 +216,7 @@ def suggest_file(
             likely_landmarks=int(inputs.landmarks[likely].sum()),
             decisions=sum(row.decision != "unsure" for row in latest.values()),
         )
-        return [_with_suggestions(bare, suggestions)], summary
+        return [table], summary
 
     return STAGE.run(
         {"out": out},
@@ -217,6 +230,7 @@ def suggest_file(
         },
         # Of the values alone, since the table may be replaced by the same one with suggestions.
         digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
+        parameters={} if coverage is None else {"coverage": coverage},
         before=previous.before if previous.command == STAGE.name else previous,
         force=force,
     )
@@ -332,6 +346,49 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
         ]
         for row, groups in enumerate(best.tolist())
     ]
+
+
+def suggest_sets(
+    inputs: SuggestionInputs, decisions: Collection[Decision], coverage: float
+) -> list[list[dict[str, Any]]]:
+    """Return sets of groups for every label, and of the names above them, that hold what is decided.
+
+    They are calibrated on the decided labels, whose scores come from the decisions on the other labels, as those of
+    undecided labels come from the decisions on all others. A dropped label is in the group ``(drop)``.
+
+    Args:
+        inputs: Labels and groups.
+        decisions: Decisions, which should be on labels that are as likely to be difficult as the others.
+        coverage: Probability that a set holds the group or name that is decided.
+
+    Raises:
+        InputError: Too few labels are decided.
+    """
+    scores = scores_with_drop(inputs, decisions)
+    decided = decided_groups(inputs, decisions)
+    rows = np.flatnonzero(decided >= 0)
+    return sets_by_level(scores, scores[rows], decided[rows], coverage, level_names(inputs.groups))
+
+
+def scores_with_drop(inputs: SuggestionInputs, decisions: Collection[Decision] = ()) -> NDArray[np.float64]:
+    """Return the probability of each group and, last, of none: float64, shape (n_labels, n_groups + 1)."""
+    scores = score_groups(inputs.evidence(decisions))
+    return np.concatenate([scores, 1 - scores.sum(axis=1, keepdims=True)], axis=1)
+
+
+def decided_groups(inputs: SuggestionInputs, decisions: Iterable[Decision]) -> NDArray[np.int64]:
+    """Return the column of each label's group in :func:`scores_with_drop`, -1 if undecided: int64, shape (n_labels,)."""
+    columns = {group.key: number for number, group in enumerate(inputs.groups)}
+    index = DecisionIndex(row for row in decisions if row.decision != "unsure")
+    found = (index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True))
+    return np.array([-1 if row is None else columns.get(row.group or "", len(columns)) for row in found], np.int64)
+
+
+def level_names(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Return by level the key of each group, or the name above it, and ``(drop)``."""
+    group, *above = groups[0].levels
+    names = {level: [each.path[number] for each in groups] for number, level in enumerate(above, 1)}
+    return {level: [*row, DROP] for level, row in {group: [each.key for each in groups], **names}.items()}
 
 
 def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]]) -> pa.Table:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.review.labels import Opinion, ReviewLabel
 from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
-from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.decisions import DROP, Decision, read_decisions
 from hgld.taxonomy.groups import Group
 
-DROP, UNSURE = "(drop)", "(unsure)"
+UNSURE = "(unsure)"
 
 
 @dataclass(frozen=True)

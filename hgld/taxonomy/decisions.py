@@ -25,6 +25,8 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "blind", "comment")
+#: A dropped label among the names of groups.
+DROP = "(drop)"
 #: Values of the column ``blind``.
 _BLIND = {"yes": True, "no": False, "": None}
 
