@@ -25,7 +25,7 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import lines
+from hgld.cli.render import format_sets, lines
 from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress
 
@@ -281,7 +281,7 @@ def suggest(
         else:
             picture = out.with_suffix(".reliability.png")
             files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-            runs = evaluate_suggestions(files, evaluate, picture, progress=progress)
+            runs = evaluate_suggestions(files, evaluate, picture, coverage=coverage, progress=progress)
             typer.echo(format_suggestion_quality(runs))
             print_figure(picture)
 
@@ -378,6 +378,7 @@ def _format_agreement(agreement: SuggestionAgreement) -> str:
         f"  {rung.kind.replace('_', ' '):<18}{rung.labels:>8,}{rung.precision:>9.1%}{rung.mean_score:>12.2f}"
         for rung in agreement.ladder()
     ]
+    lines += format_sets(agreement.sets, indent="  ")
     if agreement.misses:
         lines.append(f"  {len(agreement.misses):,} labels were assigned to another group, most landmarks first:")
         lines += [

@@ -8,8 +8,9 @@ from the same ones. It holds on average over items, not for each kind of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, inf, isinf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,57 +63,104 @@ def scores_above(scores: Floats) -> Floats:
     return above
 
 
-def prediction_sets(scores: Floats, known: Floats, classes: NDArray[np.int64], coverage: float) -> NDArray[np.bool_]:
-    """Return the classes in the set of each item.
+class Items(NamedTuple):
+    """Classified items.
+
+    Args:
+        scores: float64, shape (n, n_classes); not negative.
+        classes: int64, shape (n,); true classes.
+    """
+
+    scores: Floats
+    classes: NDArray[np.int64]
+
+    def select(self, rows: NDArray[Any]) -> Items:
+        """Return some of the items, by a mask or by their numbers."""
+        return Items(self.scores[rows], self.classes[rows])
+
+
+def prediction_sets(scores: Floats, known: Items, coverage: float) -> NDArray[np.bool_]:
+    """Return the classes in the set of each item: bool, shape (m, n_classes).
 
     Args:
         scores: float64, shape (m, n_classes); scores of the items to classify.
-        known: float64, shape (n, n_classes); scores of the items that calibrate, to which nothing may be fitted that
-            was not fitted to the others as well.
-        classes: int64, shape (n,); true classes of these.
+        known: Items to calibrate on; nothing may be fitted to their classes that was not fitted to the others', too.
         coverage: Probability that a set holds the true class, over 0 and up to 1.
-
-    Returns:
-        bool, shape (m, n_classes).
     """
-    threshold = conformal_threshold(scores_above(known)[np.arange(len(classes)), classes], coverage)
-    return np.asarray(scores_above(scores) <= threshold)
+    true = scores_above(known.scores)[np.arange(len(known.classes)), known.classes]
+    return np.asarray(scores_above(scores) <= conformal_threshold(true, coverage))
+
+
+@dataclass(frozen=True)
+class SetQuality:
+    """Sets of items whose classes are known: how many hold the true name of a level, and the mean number of names."""
+
+    level: str
+    held: float
+    size: float
 
 
 def sets_by_level(
-    scores: Floats,
-    known: Floats,
-    classes: NDArray[np.int64],
-    coverage: float,
-    levels: Mapping[str, Sequence[str]],
+    scores: Floats, known: Items, coverage: float, levels: Mapping[str, Sequence[str]]
 ) -> list[list[dict[str, Any]]]:
     """Return a set of names for each item and level, as in the column ``prediction_sets`` of tables.
 
     The score of a name is the sum over the classes below it. Each level keeps its own promise.
 
     Args:
-        scores: As for :func:`prediction_sets`, like the next three.
-        known: Scores of the items that calibrate.
-        classes: True classes of these.
+        scores: float64, shape (m, n_classes); scores of the items to classify.
+        known: Items to calibrate on, see :func:`prediction_sets`.
         coverage: Probability that a set holds the true name.
         levels: By level, the name of each class.
 
     Raises:
         InputError: The items that calibrate are too few for any promise.
     """
-    if isinf(conformal_threshold(np.zeros(len(classes)), coverage)):
-        needed = ceil(coverage / (1 - coverage) - 1e-9)
-        raise InputError(
-            f"sets for a `coverage` of {coverage:g} are calibrated on {needed} known groups or more, and there are "
-            f"{len(classes)}; decide more of them at random, or lower it"
-        )
     rows: list[list[dict[str, Any]]] = [[] for _ in scores]
     for level, names in levels.items():
-        members, number = np.unique(np.array(names), return_inverse=True)
-        below = np.eye(len(members))[number]
-        summed = scores @ below
-        inside = prediction_sets(summed, known @ below, number[classes], coverage)
+        members, summed, inside, _ = _sets_of_level(scores, known, coverage, names)
         for row, order in enumerate(np.argsort(-summed, axis=1, kind="stable")):
             best_first = [str(members[member]) for member in order if inside[row, member]]
             rows[row].append({"level": level, "coverage": coverage, "members": best_first})
     return rows
+
+
+def measure_sets(
+    folds: Sequence[tuple[Items, Items]], coverage: float, levels: Mapping[str, Sequence[str]]
+) -> list[SetQuality]:
+    """Measure sets of known items, each fold by sets that are calibrated on others.
+
+    Args:
+        folds: Items to measure on, with those to calibrate on.
+        coverage: Probability that a set holds the true name.
+        levels: By level, the name of each class.
+
+    Raises:
+        InputError: The items that calibrate are too few for any promise.
+    """
+    result = []
+    for level, names in levels.items():
+        held, sizes = [], []
+        for items, known in folds:
+            _, _, inside, number = _sets_of_level(items.scores, known, coverage, names)
+            held.append(inside[np.arange(len(items.classes)), number[items.classes]])
+            sizes.append(inside.sum(axis=1))
+        result.append(SetQuality(level, float(np.concatenate(held).mean()), float(np.concatenate(sizes).mean())))
+    return result
+
+
+def _sets_of_level(
+    scores: Floats, known: Items, coverage: float, names: Sequence[str]
+) -> tuple[NDArray[np.str_], Floats, NDArray[np.bool_], NDArray[np.int64]]:
+    """Return the names of a level, their scores, whether they are in the set of each item, and that of each class."""
+    if isinf(conformal_threshold(np.zeros(len(known.classes)), coverage)):
+        needed = ceil(coverage / (1 - coverage) - 1e-9)
+        raise InputError(
+            f"sets for a `coverage` of {coverage:g} are calibrated on {needed} known groups or more, and there are "
+            f"{len(known.classes)}; decide more of them at random, or lower it"
+        )
+    members, number = np.unique(np.array(names), return_inverse=True)
+    below = np.eye(len(members))[number]
+    summed = scores @ below
+    inside = prediction_sets(summed, Items(known.scores @ below, number[known.classes]), coverage)
+    return members, summed, inside, number

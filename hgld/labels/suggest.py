@@ -31,7 +31,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.compute.conformal import check_coverage, sets_by_level
+from hgld.compute.conformal import Items, check_coverage, sets_by_level
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
@@ -364,24 +364,23 @@ def suggest_sets(
     Raises:
         InputError: Too few labels are decided.
     """
-    scores = scores_with_drop(inputs, decisions)
-    decided = decided_groups(inputs, decisions)
-    rows = np.flatnonzero(decided >= 0)
-    return sets_by_level(scores, scores[rows], decided[rows], coverage, level_names(inputs.groups))
+    scores = scores_with_drop(score_groups(inputs.evidence(decisions)))
+    index = DecisionIndex(row for row in decisions if row.decision != "unsure")
+    truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    return sets_by_level(scores, decided_items(inputs, scores, truth), coverage, level_names(inputs.groups))
 
 
-def scores_with_drop(inputs: SuggestionInputs, decisions: Collection[Decision] = ()) -> NDArray[np.float64]:
-    """Return the probability of each group and, last, of none: float64, shape (n_labels, n_groups + 1)."""
-    scores = score_groups(inputs.evidence(decisions))
+def scores_with_drop(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the scores of the groups with that of no group in one column more, so that they add up to 1."""
     return np.concatenate([scores, 1 - scores.sum(axis=1, keepdims=True)], axis=1)
 
 
-def decided_groups(inputs: SuggestionInputs, decisions: Iterable[Decision]) -> NDArray[np.int64]:
-    """Return the column of each label's group in :func:`scores_with_drop`, -1 if undecided: int64, shape (n_labels,)."""
+def decided_items(inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None]) -> Items:
+    """Return the scores of the decided labels and the columns of their groups, given the decision on each label."""
     columns = {group.key: number for number, group in enumerate(inputs.groups)}
-    index = DecisionIndex(row for row in decisions if row.decision != "unsure")
-    found = (index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True))
-    return np.array([-1 if row is None else columns.get(row.group or "", len(columns)) for row in found], np.int64)
+    decided = {row: decision.group for row, decision in enumerate(truth) if decision is not None}
+    classes = [len(columns) if group is None else columns[group] for group in decided.values()]
+    return Items(scores[list(decided)], np.array(classes, np.int64))
 
 
 def level_names(groups: Sequence[Group]) -> dict[str, list[str]]:

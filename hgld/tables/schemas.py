@@ -402,7 +402,7 @@ CLUSTERS = TableSpec(
             "prediction_sets",
             PREDICTION_SETS,
             "Sets that hold the group decided, and the names above it, with a probability, best first: level, "
-            "coverage, members (of groups the keys; ``(drop)`` for a dropped label). From ``hgld suggest --coverage``.",
+            "coverage, members (of groups the keys; ``(drop)`` for dropped). From ``hgld suggest --coverage``.",
         ),
     ],
 )
