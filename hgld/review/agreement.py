@@ -33,7 +33,6 @@ from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 from hgld.review.merged_taxonomy import GroupConflict
 from hgld.review.opinions import (
-    DROP,
     UNSURE,
     Opinions,
     category,
@@ -43,6 +42,7 @@ from hgld.review.opinions import (
     require_other_file,
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
+from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
 
 
