@@ -237,6 +237,16 @@ def suggest(
             show_default="no sets",
         ),
     ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too; "
+            "each model's are written to MODEL.machine.csv beside the output, for hgld agreement.",
+            show_default="none",
+        ),
+    ] = None,
     evaluate: Annotated[
         Path | None,
         typer.Option(
@@ -274,6 +284,7 @@ def suggest(
                 vocabulary=vocabulary,
                 decisions=decisions or (),
                 coverage=coverage,
+                answers=answers,
                 force=force,
                 progress=progress,
             )
@@ -345,6 +356,7 @@ def format_suggestions(summary: SuggestSummary) -> str:
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
         f"using {summary.decisions:,} decisions\n"
         f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
+        + "".join(f"\n{path}: answers on {n:,} labels, for hgld agreement" for path, n in summary.answers.items())
     )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +37,11 @@ from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbedTexts, Evidence, find_evidence
 from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.machine_answers import Answer, answer_files, read_answers
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
-from hgld.taxonomy.decisions import DROP, Decision, DecisionIndex, read_surviving_decisions
+from hgld.taxonomy.decisions import DROP, Decision, DecisionIndex, read_surviving_decisions, write_decisions
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 
 STAGE = Stage(
@@ -49,6 +50,9 @@ STAGE = Stage(
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
 LIKELY_SCORE = 0.9
+#: Highest score of an answer of a model. Nobody has measured what the scores of models promise, and from 0.9 on the
+#: review page accepts all suggestions on the screen at once.
+MAX_ANSWER_SCORE = 0.89
 
 _SUGGESTION_COLUMNS = ("suggested_group", "suggestion_score", "suggestions")
 #: Weights of what :func:`features` returns.
@@ -143,13 +147,14 @@ class SuggestionInputs:
 
 @dataclass(frozen=True)
 class SuggestSummary:
-    """Numbers of labels and landmarks, of those with a likely group, and of decisions."""
+    """Numbers of labels and landmarks, of those with a likely group, and of decisions; answers by file of a model."""
 
     labels: int
     landmarks: int
     likely_labels: int
     likely_landmarks: int
     decisions: int
+    answers: Mapping[Path, int] = field(default_factory=dict, repr=False)
 
 
 def suggest_file(
@@ -162,6 +167,7 @@ def suggest_file(
     vocabulary: Sequence[Path] | None = None,
     decisions: Sequence[Path] = (),
     coverage: float | None = None,
+    answers: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
@@ -179,6 +185,8 @@ def suggest_file(
         decisions: Files of decisions; for a label in several of them the last decision counts.
         coverage: Probability that a set of groups holds the one that is decided, see :func:`suggest_sets`; None for
             no sets.
+        answers: Table of answers of models (:func:`hgld.labels.machine_answers.read_answers`), which are suggested,
+            too; those of each model are written to a file beside ``out`` for ``hgld agreement``.
         force: Make suggestions even if ``out`` is up to date.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
@@ -199,11 +207,14 @@ def suggest_file(
     bare = tables.read_table(clusters, tables.CLUSTERS)
     bare = bare.select([name for name in bare.column_names if name not in (*_SUGGESTION_COLUMNS, "prediction_sets")])
     previous = tables.read_provenance(clusters)
+    ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
+    answered = [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
+    written = answer_files(out, answered)
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
         inputs = read_suggestion_inputs(files, progress=progress, load=load)
         latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
-        suggestions = suggest_groups(inputs, latest.values())
+        suggestions = add_answers(suggest_groups(inputs, latest.values()), answered)
         table = _with_suggestions(bare, suggestions)
         if coverage is not None:
             sets = suggest_sets(inputs, latest.values(), coverage)
@@ -215,7 +226,10 @@ def suggest_file(
             likely_labels=int(likely.sum()),
             likely_landmarks=int(inputs.landmarks[likely].sum()),
             decisions=sum(row.decision != "unsure" for row in latest.values()),
+            answers={path: len(rows) for path, rows in written.items()},
         )
+        for path, rows in written.items():
+            write_decisions(path, rows)
         return [table], summary
 
     return STAGE.run(
@@ -227,10 +241,12 @@ def suggest_file(
             "taxonomy": files.taxonomy,
             "vocabulary": files.vocabulary,
             "decisions": decisions,
+            "answers": answers,
         },
         # Of the values alone, since the table may be replaced by the same one with suggestions.
         digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
         parameters={} if coverage is None else {"coverage": coverage},
+        further_files=[*written],
         before=previous.before if previous.command == STAGE.name else previous,
         force=force,
     )
@@ -345,6 +361,27 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
             if has_evidence[row, group]
         ]
         for row, groups in enumerate(best.tolist())
+    ]
+
+
+def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[Answer]) -> list[list[Suggestion]]:
+    """Return suggestions with the groups that models answered, in place of less likely ones.
+
+    A group that is suggested already keeps its score; another has the one that the model claims, up to
+    ``MAX_ANSWER_SCORE``.
+    """
+    rows = [{each.group: each for each in row} for row in suggestions]
+    answered: list[dict[str, Suggestion]] = [{} for _ in rows]
+    for answer in answers:
+        row, group = answer.label, answer.decision.group
+        if group is not None:
+            reason = f"{answer.model} answered so, score {answer.score:g}"
+            known = answered[row].get(group) or rows[row].get(group)
+            score, reasons = (known.score, [known.reason]) if known else (min(answer.score, MAX_ANSWER_SCORE), [])
+            answered[row][group] = Suggestion(group, score, "; ".join([*reasons, reason]))
+    return [
+        sorted(list((best | row | best).values())[: max(MAX_SUGGESTIONS, len(best))], key=lambda each: -each.score)
+        for row, best in zip(rows, answered, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.review.labels import Opinion, ReviewLabel
 from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
-from hgld.taxonomy.decisions import DROP, Decision, read_decisions
+from hgld.taxonomy.decisions import DROP, MACHINE, Decision, read_decisions
 from hgld.taxonomy.groups import Group
 
 UNSURE = "(unsure)"
@@ -29,17 +29,28 @@ class Opinions:
     annotator: str
     decisions: Mapping[str, Decision]
 
+    @property
+    def is_machine(self) -> bool:
+        """Whether the annotator is a model."""
+        return self.annotator.startswith(MACHINE)
+
 
 def read_opinions(
-    paths: Sequence[Path], taxonomy: Sequence[Group], *, settled: Sequence[Group] = (), preferred: str | None = None
+    paths: Sequence[Path],
+    taxonomy: Sequence[Group],
+    *,
+    settled: Sequence[Group] = (),
+    preferred: str | None = None,
+    may_be_unseen: bool = False,
 ) -> tuple[list[Opinions], MergedTaxonomy]:
-    """Read files of decisions, each named after its annotator.
+    """Read files of decisions, each named after its annotator; a model has the name in its file.
 
     Args:
         paths: Two or more CSV files, each with the taxonomy beside it if the annotator changed groups.
         taxonomy: Original groups.
         settled: Groups of an earlier adjudication.
         preferred: Annotator whose names of groups are taken in a conflict.
+        may_be_unseen: Accept answers of models.
 
     Returns:
         Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
@@ -56,10 +67,11 @@ def read_opinions(
             raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
     groups_by_annotator = {name: changed_groups(path) for name, path in zip(names, paths, strict=True)}
     merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
-    opinions = [
-        Opinions(name, {row.label_id: row for row in merged.with_survivors(read_decisions(path, merged.keys))})
-        for name, path in zip(names, paths, strict=True)
-    ]
+    opinions = []
+    for name, path in zip(names, paths, strict=True):
+        rows = merged.with_survivors(read_decisions(path, merged.keys, may_be_unseen=may_be_unseen))
+        models = {row.annotator for row in rows if row.unseen}
+        opinions.append(Opinions(models.pop() if len(models) == 1 else name, {row.label_id: row for row in rows}))
     return opinions, merged
 
 
