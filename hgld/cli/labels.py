@@ -270,8 +270,10 @@ def suggest(
 
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
-    if evaluate is not None and decisions:
-        raise ConfigurationError("--evaluate uses its own decisions as evidence; omit --decisions")
+    if evaluate is not None and (decisions or answers):
+        raise ConfigurationError(
+            "--evaluate uses its own decisions as evidence, and no answers; omit --decisions and --from"
+        )
     vocabulary = [] if no_vocabulary else vocabulary
     with TerminalProgress("suggest", "texts") as progress:
         if evaluate is None:

@@ -55,7 +55,7 @@ def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: S
         label, name, score_text, model, prompt = (values[column].strip() for column in _COLUMNS)
         key = normalise_label(label)
         if key not in rows_of:
-            raise ValueError(f'there is no label "{label}" in the clusters')
+            raise ValueError(f'there is no label "{label}" in the clusters; give its text as there')
         if name and (problem := decision_problem("group", keys.get(name, name), {group.key for group in groups})):
             raise ValueError(f'"{label}": {problem}')
         score = _parse_score(score_text)

@@ -210,6 +210,8 @@ def suggest_file(
     ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
     answered = [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
     written = answer_files(out, answered)
+    if answers in written:
+        raise ConfigurationError(f"{answers}: would be replaced by what is read from it; give `answers` another name")
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
         inputs = read_suggestion_inputs(files, progress=progress, load=load)

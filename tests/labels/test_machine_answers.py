@@ -142,6 +142,11 @@ def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_p
     (building,) = (row for row in read_decisions(machine, None, may_be_unseen=True) if row.label_id == "Q4")
     assert (building.annotator, building.decision, building.people) == ("machine:org-model", "drop", [])
 
+    itself = run(*suggest[:-1], answers.rename(machine))
+    assert f"{machine}: would be replaced by what is read from it; give --from another name" in itself.stderr
+    machine.rename(answers)
+    assert run(*suggest).exit_code == 0
+
     people = [("ada", ["tower", "lake", None]), ("ben", ["gate", "lake", None])]
     for name, groups in people:
         own = [decision(key, LABELS[key], group) for key, group in zip(["Q3", "Q2", "Q4"], groups, strict=True)]
