@@ -30,6 +30,7 @@ from hgld.labels.suggest import (
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
+    level_names,
     score_groups,
     suggest_file,
     suggest_groups,
@@ -326,6 +327,19 @@ def test_suggestions_are_added_to_the_clusters_in_place(
     # Only what has no vector yet is embedded.
     assert "lake" not in run.encoder.asked  # type: ignore[attr-defined]
     assert "pond" in run.encoder.asked  # type: ignore[attr-defined]
+
+
+def test_every_level_of_a_tree_has_names() -> None:
+    levels = ("genus", "family", "order")
+    groups = [
+        Group("Larus", "Charadriiformes", "", key="gull", between=("Laridae",), levels=levels),
+        Group("Corvus", "Passeriformes", "", between=("Corvidae",), levels=levels),
+    ]
+    assert level_names(groups) == {
+        "genus": ["gull", "Corvus", "(drop)"],
+        "family": ["Laridae", "Corvidae", "(drop)"],
+        "order": ["Charadriiformes", "Passeriformes", "(drop)"],
+    }
 
 
 def test_sets_are_calibrated_on_decided_labels(
