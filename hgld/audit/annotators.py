@@ -139,7 +139,9 @@ def audit_annotators(
         InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     config = config or AgreementConfig()
-    opinions, merged = read_opinions(paths, read_taxonomy(taxonomy or annotation_file("taxonomy.csv")))
+    opinions, merged = read_opinions(
+        paths, read_taxonomy(taxonomy or annotation_file("taxonomy.csv")), may_be_unseen=True
+    )
     landmarks, suggested = None, {}
     if clusters is not None:
         table = tables.read_table(clusters, tables.CLUSTERS)

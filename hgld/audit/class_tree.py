@@ -24,6 +24,7 @@ from hgld.labels.examples import taxonomy_terms
 from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
+from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 from hgld.taxonomy.label_identity import label_id
 
@@ -35,7 +36,6 @@ PROBLEMS: Mapping[str, str] = {
     "several groups above": "class whose nearest superclasses with a known group have different ones",
     "several groups below": "class above classes of several groups, by which alone labels are known",
 }
-_DROP = "(drop)"
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def known_groups(
     by_item: defaultdict[str, set[str]] = defaultdict(set)
     by_words: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for term in taxonomy_terms(groups, vocabulary):
-        name = groups[term.group].name if term.group < len(groups) else _DROP
+        name = groups[term.group].name if term.group < len(groups) else DROP
         by_words[normalised_words(term.text)].add(name)
         for item in term.items:
             by_item[item].add(name)

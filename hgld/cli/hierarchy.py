@@ -31,7 +31,7 @@ from hgld.cli.base import (
     writable_folder,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned
+from hgld.cli.render import aligned, format_sets
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress
 
@@ -536,6 +536,7 @@ def format_completion_quality(quality: CompletionQuality) -> str:
     lines = [
         f"{n:,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
         *format_accepted(quality),
+        *format_sets(quality.sets),
     ]
     if quality.misses:
         misses = (f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES])

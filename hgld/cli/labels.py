@@ -25,7 +25,7 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import lines
+from hgld.cli.render import format_sets, lines
 from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress
 
@@ -229,6 +229,24 @@ def suggest(
         list[Path] | None,
         typer.Option(metavar="FILE", help="CSV file of decisions on other labels, as evidence; may be repeated."),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Add sets of groups, and of the names above them, that hold the right one with this probability, "
+            "such as 0.95; calibrated on --decisions.",
+            show_default="no sets",
+        ),
+    ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too; "
+            "each model's are written to MODEL.machine.csv beside the output, for hgld agreement.",
+            show_default="none",
+        ),
+    ] = None,
     evaluate: Annotated[
         Path | None,
         typer.Option(
@@ -252,8 +270,10 @@ def suggest(
 
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
-    if evaluate is not None and decisions:
-        raise ConfigurationError("--evaluate uses its own decisions as evidence; omit --decisions")
+    if evaluate is not None and (decisions or answers):
+        raise ConfigurationError(
+            "--evaluate uses its own decisions as evidence, and no answers; omit --decisions and --from"
+        )
     vocabulary = [] if no_vocabulary else vocabulary
     with TerminalProgress("suggest", "texts") as progress:
         if evaluate is None:
@@ -265,6 +285,8 @@ def suggest(
                 taxonomy=taxonomy,
                 vocabulary=vocabulary,
                 decisions=decisions or (),
+                coverage=coverage,
+                answers=answers,
                 force=force,
                 progress=progress,
             )
@@ -272,7 +294,7 @@ def suggest(
         else:
             picture = out.with_suffix(".reliability.png")
             files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-            runs = evaluate_suggestions(files, evaluate, picture, progress=progress)
+            runs = evaluate_suggestions(files, evaluate, picture, coverage=coverage, progress=progress)
             typer.echo(format_suggestion_quality(runs))
             print_figure(picture)
 
@@ -336,6 +358,7 @@ def format_suggestions(summary: SuggestSummary) -> str:
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
         f"using {summary.decisions:,} decisions\n"
         f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
+        + "".join(f"\n{path}: answers on {n:,} labels, for hgld agreement" for path, n in summary.answers.items())
     )
 
 
@@ -369,6 +392,7 @@ def _format_agreement(agreement: SuggestionAgreement) -> str:
         f"  {rung.kind.replace('_', ' '):<18}{rung.labels:>8,}{rung.precision:>9.1%}{rung.mean_score:>12.2f}"
         for rung in agreement.ladder()
     ]
+    lines += format_sets(agreement.sets, indent="  ")
     if agreement.misses:
         lines.append(f"  {len(agreement.misses):,} labels were assigned to another group, most landmarks first:")
         lines += [

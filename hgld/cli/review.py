@@ -457,6 +457,8 @@ def _all_coefficients(agreement: Agreement) -> list[str]:
 
 
 def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
+    from hgld.taxonomy.decisions import MACHINE
+
     columns = [agreement.by_label] + ([agreement.by_landmark] if agreement.by_landmark else [])
     header = ("", "by label", "by landmark")[: len(columns) + 1]
     rows = []
@@ -466,7 +468,10 @@ def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
         rows.append((f"raw agreement ({names})", *(_interval(pair.raw, undefined) for pair in pairs)))
         rows.append((f"Cohen's kappa ({names})", *(_interval(pair.kappa, undefined) for pair in pairs)))
     alphas = (_interval(measures.alpha, "all used one category") for measures in columns)
-    return aligned(header, [*rows, ("Krippendorff's alpha", *alphas)])
+    annotators = {name for pair in columns[0].pairs for name in (pair.first, pair.second)}
+    n_people = sum(not name.startswith(MACHINE) for name in annotators)
+    title = "Krippendorff's alpha" + (" (people)" if 1 < n_people < len(annotators) else "")
+    return aligned(header, [*rows, (title, *alphas)])
 
 
 def _interval(estimate: Estimate, undefined: str) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hgld.completion.config import CompleteConfig, Method
 from hgld.completion.inputs import CompletionInputs, Photographs, Vectors
+from hgld.compute.conformal import Items
 from hgld.compute.nearest_neighbours import merge_top_k
 from hgld.errors import InputError
 from hgld.labels.embed import EmbedConfig, embed_labels
@@ -75,6 +76,18 @@ class GroupVotes:
         """
         return np.asarray(self.votes.max(axis=1) / (self.photographs + 1))
 
+    def probabilities(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return a probability of each group: float64, shape (n, n_groups).
+
+        One vote more is divided like the labelled landmarks, which orders the groups that no photograph votes for.
+
+        Args:
+            counts: int64, shape (n_groups,) or (n, n_groups); number of labelled landmarks in each group.
+        """
+        prior = counts / counts.sum(axis=-1, keepdims=True)
+        votes = self.votes + prior
+        return np.asarray(votes / votes.sum(axis=1, keepdims=True))
+
     def quantities(self) -> NDArray[np.float64]:
         """Return what scores depend on: float64, shape (n, 2), the shares and the similarities."""
         return np.stack([self.shares(), self.similarity], axis=1)
@@ -100,6 +113,7 @@ class LandmarkClassifier:
     ) -> None:
         visible = np.ones(inputs.n_labelled, bool) if visible is None else visible
         self._inputs, self._config, self._progress = inputs, config, progress or NoProgress()
+        self._counts = np.bincount(inputs.groups[visible], minlength=len(inputs.group_names))
         if config.method == "zero-shot":
             self.references = _text_references(inputs, visible, config, load)
         else:
@@ -129,13 +143,21 @@ class LandmarkClassifier:
             Whether the first choice is right for each landmark, in the order of their numbers.
         """
         votes = self.vote(labelled)
-        right = np.asarray(votes.choices()[:, 0] == self._inputs.groups[votes.landmark])
+        groups = self._inputs.groups[votes.landmark]
+        right = np.asarray(votes.choices()[:, 0] == groups)
         self._calibration = fit_calibration(votes, right)
+        # Among the others, its group has one landmark less.
+        others = self._counts - np.eye(len(self._counts), dtype=np.int64)[groups]
+        self.calibrated_on = Items(votes.probabilities(others), groups)
         return right
 
     def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
         """Return the probability that the first choice of each landmark is right, once calibrated."""
         return self._calibration(votes)
+
+    def probabilities(self, votes: GroupVotes) -> NDArray[np.float64]:
+        """Return the probability of each group for landmarks without one, see :meth:`GroupVotes.probabilities`."""
+        return votes.probabilities(self._counts)
 
 
 def _photograph_references(inputs: CompletionInputs, visible: NDArray[np.bool_]) -> References:

@@ -22,6 +22,7 @@ from hgld import tables
 from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
+from hgld.compute.conformal import sets_by_level
 from hgld.errors import InputError
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
@@ -132,6 +133,15 @@ def propose(
     votes = classifier.vote(classified) if len(classified) else None
     scores = classifier.scores(votes) if votes is not None else np.zeros(0)
     table = _completed_table(inputs, classifier.references, votes, scores)
+    if config.coverage is not None:
+        sets: list[list[dict[str, Any]]] = [[] for _ in unknown]
+        if votes is not None:
+            found = sets_by_level(
+                classifier.probabilities(votes), classifier.calibrated_on, config.coverage, inputs.levels
+            )
+            for landmark, row in zip(votes.landmark.tolist(), found, strict=True):
+                sets[landmark - inputs.n_labelled] = row
+        table = table.append_column("prediction_sets", pa.array(sets, tables.PREDICTION_SETS))
     return table, CompleteSummary(
         landmarks=len(unknown),
         proposed=len(scores),

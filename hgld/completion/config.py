@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.conformal import check_coverage
 from hgld.errors import ConfigurationError
 from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
@@ -32,6 +33,8 @@ class CompleteConfig:
         calibration_landmarks: Maximum number of labelled landmarks to calibrate scores on, or to evaluate.
         seed: Seed of the choice of these landmarks.
         device: Torch device: cpu, cuda or cuda:N.
+        coverage: Add, or measure, sets of groups and of roots that hold the right one with this probability, such as
+            0.95; calibrated like the scores. Default: no sets.
 
     Raises:
         ConfigurationError: A value is out of range, or the device is not available.
@@ -44,6 +47,7 @@ class CompleteConfig:
     calibration_landmarks: int = 5000
     seed: int = 0
     device: str = "cpu"
+    coverage: float | None = None
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -59,6 +63,7 @@ class CompleteConfig:
                 f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
                 f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
             )
+        check_coverage(self.coverage)
         import torch  # late, as the options of the command are made from this class
 
         try:
@@ -82,4 +87,5 @@ class CompleteConfig:
             "seed": self.seed,
             "device": self.device.partition(":")[0],  # the last bits depend on it
         }
-        return values | ({"encoder": self.encoder} if self.method == "zero-shot" else {})
+        values |= {"encoder": self.encoder} if self.method == "zero-shot" else {}
+        return values | ({} if self.coverage is None else {"coverage": self.coverage})

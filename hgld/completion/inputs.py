@@ -180,6 +180,11 @@ class CompletionInputs:
         """Number of labelled landmarks."""
         return len(self.groups)
 
+    @property
+    def levels(self) -> dict[str, Sequence[str]]:
+        """Name and root of each group."""
+        return {"group": self.group_names, "root": self.roots}
+
     def names(self) -> list[str]:
         """Return the name of each labelled landmark, such as ``train/161``."""
         labelled = self.landmarks.slice(0, self.n_labelled)

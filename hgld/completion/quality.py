@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hgld.completion.classifier import LandmarkClassifier
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
+from hgld.compute.conformal import Items, SetQuality, measure_sets
 from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage, wilson
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
@@ -55,6 +56,7 @@ class CompletionQuality:
         baseline: Shares of landmarks whose group and whose root are the most frequent one among the landmarks that
             were not hidden.
         misses: Pairs of a hidden group and the wrong one proposed, with their number, most frequent first.
+        sets: Sets of groups and of roots, if measured.
     """
 
     score: NDArray[np.float64]
@@ -62,6 +64,7 @@ class CompletionQuality:
     root_right: NDArray[np.bool_]
     baseline: tuple[float, float]
     misses: Sequence[tuple[str, str, int]]
+    sets: Sequence[SetQuality] = ()
 
     def calibration_error(self) -> float:
         """Return the expected calibration error of the scores, as for suggestions."""
@@ -131,7 +134,7 @@ def hide_and_propose(
     """
     labelled = inputs.labelled_with_photographs()
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]
-    landmarks, choices, scores, frequent = [], [], [], []
+    landmarks, choices, scores, frequent, folds = [], [], [], [], []
     samples = [config.sample(np.setdiff1d(labelled, hidden)) for hidden in parts]
     progress, load = progress or NoProgress(), cache(load)
     progress.start(sum(map(inputs.count_photographs, [*parts, *samples])))
@@ -144,6 +147,8 @@ def hide_and_propose(
         landmarks.append(votes.landmark)
         choices.append(votes.choices()[:, 0])
         scores.append(classifier.scores(votes))
+        truth = inputs.groups[votes.landmark]
+        folds.append((Items(classifier.probabilities(votes), truth), classifier.calibrated_on))
         groups = inputs.groups[np.setdiff1d(labelled, hidden)]
         common = np.bincount(groups).argmax(), np.bincount(roots[groups]).argmax()
         frequent.append(np.tile(common, (len(hidden), 1)))
@@ -160,6 +165,7 @@ def hide_and_propose(
         root_right=roots[choice] == roots[truth],
         baseline=tuple((np.concatenate(frequent) == np.stack([truth, roots[truth]], axis=1)).mean(axis=0).tolist()),
         misses=[(*pair, count) for pair, count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))],
+        sets=[] if config.coverage is None else measure_sets(folds, config.coverage, inputs.levels),
     )
 
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,15 +31,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.errors import InputError, indented_list
+from hgld.compute.conformal import Items, check_coverage, sets_by_level
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbedTexts, Evidence, find_evidence
 from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.machine_answers import Answer, answer_files, read_answers
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
-from hgld.taxonomy.decisions import Decision, read_surviving_decisions
+from hgld.taxonomy.decisions import DROP, Decision, DecisionIndex, read_surviving_decisions, write_decisions
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 
 STAGE = Stage(
@@ -48,6 +50,9 @@ STAGE = Stage(
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
 LIKELY_SCORE = 0.9
+#: Highest score of an answer of a model. Nobody has measured what the scores of models promise, and from 0.9 on the
+#: review page accepts all suggestions on the screen at once.
+MAX_ANSWER_SCORE = 0.89
 
 _SUGGESTION_COLUMNS = ("suggested_group", "suggestion_score", "suggestions")
 #: Weights of what :func:`features` returns.
@@ -142,13 +147,14 @@ class SuggestionInputs:
 
 @dataclass(frozen=True)
 class SuggestSummary:
-    """Numbers of labels and landmarks, of those with a likely group, and of decisions."""
+    """Numbers of labels and landmarks, of those with a likely group, and of decisions; answers by file of a model."""
 
     labels: int
     landmarks: int
     likely_labels: int
     likely_landmarks: int
     decisions: int
+    answers: Mapping[Path, int] = field(default_factory=dict, repr=False)
 
 
 def suggest_file(
@@ -160,6 +166,8 @@ def suggest_file(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
     decisions: Sequence[Path] = (),
+    coverage: float | None = None,
+    answers: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
@@ -175,6 +183,10 @@ def suggest_file(
         vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default, if the taxonomy
             is H-GLDv2's (:func:`has_vocabulary`).
         decisions: Files of decisions; for a label in several of them the last decision counts.
+        coverage: Probability that a set of groups holds the one that is decided, see :func:`suggest_sets`; None for
+            no sets.
+        answers: Table of answers of models (:func:`hgld.labels.machine_answers.read_answers`), which are suggested,
+            too; those of each model are written to a file beside ``out`` for ``hgld agreement``.
         force: Make suggestions even if ``out`` is up to date.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
@@ -183,18 +195,32 @@ def suggest_file(
         The numbers of labels and suggestions, or None if ``out`` was up to date.
 
     Raises:
-        InputError: A file is missing or invalid, or a label has no embedding.
-        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
+        InputError: A file is missing or invalid, a label has no embedding, or too few labels are decided for sets.
+        ConfigurationError: The encoder of the label embeddings needs a package that is not installed, or the coverage
+            is not between 0 and 1 or given without decisions.
         SourceError: The weights of the encoder cannot be downloaded.
     """
+    check_coverage(coverage)
+    if coverage is not None and not decisions:
+        raise ConfigurationError("`coverage` is calibrated on decided labels; give them as `decisions`")
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-    bare = tables.read_table(clusters, tables.CLUSTERS).drop_columns(list(_SUGGESTION_COLUMNS))
+    bare = tables.read_table(clusters, tables.CLUSTERS)
+    bare = bare.select([name for name in bare.column_names if name not in (*_SUGGESTION_COLUMNS, "prediction_sets")])
     previous = tables.read_provenance(clusters)
+    ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
+    answered = [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
+    written = answer_files(out, answered)
+    if answers in written:
+        raise ConfigurationError(f"{answers}: would be replaced by what is read from it; give `answers` another name")
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
         inputs = read_suggestion_inputs(files, progress=progress, load=load)
         latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
-        suggestions = suggest_groups(inputs, latest.values())
+        suggestions = add_answers(suggest_groups(inputs, latest.values()), answered)
+        table = _with_suggestions(bare, suggestions)
+        if coverage is not None:
+            sets = suggest_sets(inputs, latest.values(), coverage)
+            table = table.append_column("prediction_sets", pa.array(sets, tables.PREDICTION_SETS))
         likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
         summary = SuggestSummary(
             labels=len(bare),
@@ -202,8 +228,11 @@ def suggest_file(
             likely_labels=int(likely.sum()),
             likely_landmarks=int(inputs.landmarks[likely].sum()),
             decisions=sum(row.decision != "unsure" for row in latest.values()),
+            answers={path: len(rows) for path, rows in written.items()},
         )
-        return [_with_suggestions(bare, suggestions)], summary
+        for path, rows in written.items():
+            write_decisions(path, rows)
+        return [table], summary
 
     return STAGE.run(
         {"out": out},
@@ -214,9 +243,12 @@ def suggest_file(
             "taxonomy": files.taxonomy,
             "vocabulary": files.vocabulary,
             "decisions": decisions,
+            "answers": answers,
         },
         # Of the values alone, since the table may be replaced by the same one with suggestions.
         digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
+        parameters={} if coverage is None else {"coverage": coverage},
+        further_files=[*written],
         before=previous.before if previous.command == STAGE.name else previous,
         force=force,
     )
@@ -332,6 +364,69 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
         ]
         for row, groups in enumerate(best.tolist())
     ]
+
+
+def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[Answer]) -> list[list[Suggestion]]:
+    """Return suggestions with the groups that models answered, in place of less likely ones.
+
+    A group that is suggested already keeps its score; another has the one that the model claims, up to
+    ``MAX_ANSWER_SCORE``.
+    """
+    rows = [{each.group: each for each in row} for row in suggestions]
+    answered: list[dict[str, Suggestion]] = [{} for _ in rows]
+    for answer in answers:
+        row, group = answer.label, answer.decision.group
+        if group is not None:
+            reason = f"{answer.model} answered so, score {answer.score:g}"
+            known = answered[row].get(group) or rows[row].get(group)
+            score, reasons = (known.score, [known.reason]) if known else (min(answer.score, MAX_ANSWER_SCORE), [])
+            answered[row][group] = Suggestion(group, score, "; ".join([*reasons, reason]))
+    return [
+        sorted(list((best | row | best).values())[: max(MAX_SUGGESTIONS, len(best))], key=lambda each: -each.score)
+        for row, best in zip(rows, answered, strict=True)
+    ]
+
+
+def suggest_sets(
+    inputs: SuggestionInputs, decisions: Collection[Decision], coverage: float
+) -> list[list[dict[str, Any]]]:
+    """Return sets of groups for every label, and of the names above them, that hold what is decided.
+
+    They are calibrated on the decided labels, whose scores come from the decisions on the other labels, as those of
+    undecided labels come from the decisions on all others. A dropped label is in the group ``(drop)``.
+
+    Args:
+        inputs: Labels and groups.
+        decisions: Decisions, which should be on labels that are as likely to be difficult as the others.
+        coverage: Probability that a set holds the group or name that is decided.
+
+    Raises:
+        InputError: Too few labels are decided.
+    """
+    scores = scores_with_drop(score_groups(inputs.evidence(decisions)))
+    index = DecisionIndex(row for row in decisions if row.decision != "unsure")
+    truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    return sets_by_level(scores, decided_items(inputs, scores, truth), coverage, level_names(inputs.groups))
+
+
+def scores_with_drop(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the scores of the groups with that of no group in one column more, so that they add up to 1."""
+    return np.concatenate([scores, 1 - scores.sum(axis=1, keepdims=True)], axis=1)
+
+
+def decided_items(inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None]) -> Items:
+    """Return the scores of the decided labels and the columns of their groups, given the decision on each label."""
+    columns = {group.key: number for number, group in enumerate(inputs.groups)}
+    decided = {row: decision.group for row, decision in enumerate(truth) if decision is not None}
+    classes = [len(columns) if group is None else columns[group] for group in decided.values()]
+    return Items(scores[list(decided)], np.array(classes, np.int64))
+
+
+def level_names(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Return by level the key of each group, or the name above it, and ``(drop)``."""
+    group, *above = groups[0].levels
+    names = {level: [each.path[number] for each in groups] for number, level in enumerate(above, 1)}
+    return {level: [*row, DROP] for level, row in {group: [each.key for each in groups], **names}.items()}
 
 
 def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]]) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.conformal import SetQuality, check_coverage, measure_sets
 from hgld.errors import InputError
 from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
@@ -18,9 +19,12 @@ from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
     SuggestionFiles,
     SuggestionInputs,
+    decided_items,
     find_rungs,
+    level_names,
     read_suggestion_inputs,
     score_groups,
+    scores_with_drop,
 )
 from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_surviving_decisions
@@ -72,6 +76,7 @@ class SuggestionAgreement:
         rungs: int64, shape (n,); see :class:`ScoredLabels`.
         landmarks: int64, shape (n,); number of landmarks with each label.
         misses: Labels decided for another group than the first suggestion, those of most landmarks first.
+        sets: Sets of groups and of the names above them, if measured, by level.
     """
 
     outcomes: SuggestionOutcomes
@@ -79,6 +84,7 @@ class SuggestionAgreement:
     rungs: NDArray[np.int64]
     landmarks: NDArray[np.int64]
     misses: Sequence[Miss]
+    sets: Sequence[SetQuality] = ()
 
     def ladder(self) -> list[Rung]:
         """Return the quality of the first suggestions by kind of evidence, without kinds that stand behind none."""
@@ -112,6 +118,7 @@ def evaluate_suggestions(
     decisions: Path,
     picture: Path,
     *,
+    coverage: float | None = None,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
 ) -> list[SuggestionAgreement]:
@@ -121,6 +128,7 @@ def evaluate_suggestions(
         files: Files that suggestions are made from.
         decisions: File of decisions; those that are ``unsure`` are ignored.
         picture: Image file to write.
+        coverage: Probability that sets hold the group decided, as for ``suggest_file``; None to measure no sets.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
 
@@ -132,6 +140,7 @@ def evaluate_suggestions(
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
         SourceError: The weights of the encoder cannot be downloaded.
     """
+    check_coverage(coverage)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     all_decisions = read_surviving_decisions(decisions, inputs.groups)
     index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
@@ -142,7 +151,7 @@ def evaluate_suggestions(
         "before any decision": score_labels(inputs),
         f"{N_FOLDS}-fold cross-validation": cross_validate(inputs, all_decisions, truth),
     }
-    runs = [measure_agreement(title, inputs, run, truth) for title, run in scored.items()]
+    runs = [measure_agreement(title, inputs, run, truth, coverage) for title, run in scored.items()]
     draw_reliability(picture, [run.outcomes for run in runs])
     return runs
 
@@ -179,9 +188,13 @@ def cross_validate(
 
 
 def measure_agreement(
-    title: str, inputs: SuggestionInputs, scored: ScoredLabels, truth: Sequence[Decision | None]
+    title: str,
+    inputs: SuggestionInputs,
+    scored: ScoredLabels,
+    truth: Sequence[Decision | None],
+    coverage: float | None = None,
 ) -> SuggestionAgreement:
-    """Compare scores with decisions."""
+    """Compare scores with decisions, and sets with a coverage that are calibrated on the decisions in other folds."""
     group_numbers = {group.key: number for number, group in enumerate(inputs.groups)}
     decided = [(row, decision) for row, decision in enumerate(truth) if decision is not None]
     rows = np.array([row for row, _ in decided], np.int64)
@@ -207,4 +220,14 @@ def measure_agreement(
         rungs=scored.rungs[rows],
         landmarks=landmarks,
         misses=sorted(misses, key=lambda miss: (-miss.landmarks, miss.label)),
+        sets=[] if coverage is None else _measure_sets(inputs, scored.scores, truth, coverage),
     )
+
+
+def _measure_sets(
+    inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None], coverage: float
+) -> list[SetQuality]:
+    items = decided_items(inputs, scores_with_drop(scores), truth)
+    folds = np.random.default_rng(0).permutation(len(items.classes)) % N_FOLDS
+    parts = [(items.select(folds == fold), items.select(folds != fold)) for fold in range(N_FOLDS)]
+    return measure_sets(parts, coverage, level_names(inputs.groups))

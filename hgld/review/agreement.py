@@ -33,7 +33,6 @@ from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 from hgld.review.merged_taxonomy import GroupConflict
 from hgld.review.opinions import (
-    DROP,
     UNSURE,
     Opinions,
     category,
@@ -42,6 +41,7 @@ from hgld.review.opinions import (
     require_landmark_counts,
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
+from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
 
 
@@ -91,7 +91,7 @@ class PairAgreement:
 
 @dataclass(frozen=True)
 class Measures:
-    """Coefficients under one weighting: of every two annotators, and of all together."""
+    """Coefficients under one weighting: of every two annotators, and of all, or of people if there are several."""
 
     pairs: tuple[PairAgreement, ...]
     alpha: Estimate
@@ -234,7 +234,7 @@ def agreement_files(
         require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
     config = config or AgreementConfig()
     taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
-    opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy))
+    opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
     opinions = [
         Opinions(annotator.annotator, {row.label_id: row for row in merged.with_names(annotator.decisions.values())})
         for annotator in opinions
@@ -347,8 +347,9 @@ def encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) ->
 
 
 def _conditions(opinions: Sequence[Opinions], label_id: str) -> set[bool | None]:
-    """Return whether annotators decided a label blind: True, False and None (unknown), as far as they occur."""
-    return {annotator.decisions[label_id].blind for annotator in opinions if label_id in annotator.decisions}
+    """Return whether people decided a label blind: True, False and None (unknown), as far as they occur."""
+    rows = (annotator.decisions.get(label_id) for annotator in opinions)
+    return {row.blind for row in rows if row is not None and not row.unseen}
 
 
 def _subset_agreement(
@@ -392,6 +393,8 @@ def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, confi
                 _estimate(cohen_kappa(*columns, weights), config.confidence),
             )
         )
+    people = [number for number, annotator in enumerate(opinions) if not annotator.is_machine]
+    codes = codes[:, people] if len(people) > 1 else codes
     return Measures(tuple(pairs), _estimate(krippendorff_alpha(codes, weights), config.confidence))
 
 

@@ -41,6 +41,15 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionSet:
+    """Names of a level, of groups the keys, one of which is decided with the probability ``coverage``; best first."""
+
+    level: str
+    coverage: float
+    members: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Opinion:
     """Decision of another annotator on a label; None if that annotator did not decide it."""
 
@@ -61,6 +70,7 @@ class ReviewLabel:
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
         suggestions: Suggested groups, the most likely first.
+        prediction_sets: Sets with a promise, for each level from the groups to the root; empty if there are none.
         opinions: Decisions of other annotators, if these are to be adjudicated.
     """
 
@@ -74,6 +84,7 @@ class ReviewLabel:
     examples: tuple[str, ...]
     suggested_group: str
     suggestions: tuple[Suggestion, ...] = ()
+    prediction_sets: tuple[PredictionSet, ...] = ()
     opinions: tuple[Opinion, ...] = ()
 
 
@@ -103,6 +114,7 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
             examples=tuple(examples.get(row["label_id"], ())),
             suggested_group=row["suggested_group"] or "",
             suggestions=_suggestions(row),
+            prediction_sets=tuple(PredictionSet(**each) for each in row.get("prediction_sets", ())),
         )
         for row in clusters.to_pylist()
     ]

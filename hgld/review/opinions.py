@@ -14,10 +14,10 @@ from hgld.review.labels import Opinion, ReviewLabel
 from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
 from hgld.review.state import current_decisions, current_groups
 from hgld.review.store import read_store
-from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.decisions import DROP, MACHINE, Decision, read_decisions
 from hgld.taxonomy.groups import Group
 
-DROP, UNSURE = "(drop)", "(unsure)"
+UNSURE = "(unsure)"
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,21 @@ class Opinions:
     annotator: str
     decisions: Mapping[str, Decision]
 
+    @property
+    def is_machine(self) -> bool:
+        """Whether the annotator is a model."""
+        return self.annotator.startswith(MACHINE)
+
 
 def read_opinions(
-    paths: Sequence[Path], taxonomy: Sequence[Group], *, settled: Sequence[Group] = (), preferred: str | None = None
+    paths: Sequence[Path],
+    taxonomy: Sequence[Group],
+    *,
+    settled: Sequence[Group] = (),
+    preferred: str | None = None,
+    may_be_unseen: bool = False,
 ) -> tuple[list[Opinions], MergedTaxonomy]:
-    """Read decisions of several annotators.
+    """Read decisions of several annotators; a model has the name in its file.
 
     Args:
         paths: Two or more files: CSV, named after the annotator, with the taxonomy beside it if the annotator changed
@@ -44,6 +54,7 @@ def read_opinions(
         taxonomy: Original groups.
         settled: Groups of an earlier adjudication.
         preferred: Annotator whose names of groups are taken in a conflict.
+        may_be_unseen: Accept answers of models.
 
     Returns:
         Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
@@ -73,8 +84,10 @@ def read_opinions(
                     f"{path}: the taxonomy has no group {preview(sorted(unknown))}; give it as `taxonomy`"
                 )
         else:
-            rows = read_decisions(path, merged.keys)
-        opinions.append(Opinions(name, {row.label_id: row for row in merged.with_survivors(rows)}))
+            rows = read_decisions(path, merged.keys, may_be_unseen=may_be_unseen)
+        models = {row.annotator for row in rows if row.unseen}
+        annotator = models.pop() if len(models) == 1 else name
+        opinions.append(Opinions(annotator, {row.label_id: row for row in merged.with_survivors(rows)}))
     return opinions, merged
 
 

@@ -74,6 +74,14 @@ NEAREST = _list_of(
         for name, kind in (("name", _TEXT), ("group", _TEXT), ("similarity", pa.float32()))
     )
 )
+#: Sets of names, best first, that hold the true one with the probability ``coverage`` (0 to 1); one for each level,
+#: finest first.
+PREDICTION_SETS = _list_of(
+    pa.struct(
+        pa.field(name, kind, nullable=False)
+        for name, kind in (("level", _TEXT), ("coverage", _REAL), ("members", TEXTS))
+    )
+)
 #: Fixed-size list of any length: the encoder decides it.
 _EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
 
@@ -393,6 +401,14 @@ CLUSTERS = TableSpec(
         ),
     ],
     key=("label_id",),
+    optional_columns=[
+        column(
+            "prediction_sets",
+            PREDICTION_SETS,
+            "Sets that hold the group decided, and the names above it, with a probability, best first: level, "
+            "coverage, members (of groups the keys; ``(drop)`` for dropped). From ``hgld suggest --coverage``.",
+        ),
+    ],
 )
 
 HIERARCHY = TableSpec(
@@ -461,6 +477,14 @@ COMPLETED = TableSpec(
         ),
     ],
     key=("split", "landmark_id"),
+    optional_columns=[
+        column(
+            "prediction_sets",
+            PREDICTION_SETS,
+            "Sets that hold the right group and root with a probability, best first: level, coverage, members; none "
+            "for a landmark without photographs. From ``hgld complete --coverage``.",
+        ),
+    ],
 )
 
 IMAGES = TableSpec(

@@ -25,12 +25,16 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "blind", "comment")
+#: A dropped label among the names of groups.
+DROP = "(drop)"
 #: Values of the column ``blind``.
 _BLIND = {"yes": True, "no": False, "": None}
 
 #: Names that stand for no person: drafts that come with hgld, and decisions of a program, such as suggestions that a
 #: script took over.
 NOT_PEOPLE = ("seed", "machine")
+#: Begins the name of a model whose answers nobody has seen, as in ``machine:some-model``.
+MACHINE = "machine:"
 
 #: First bytes of an SQLite file.
 _SQLITE = b"SQLite format 3\0"
@@ -65,7 +69,13 @@ class Decision:
     @property
     def people(self) -> list[str]:
         """Names of the people who took the decision, sorted."""
-        return sorted({name for name in self.annotator.split("+") if name not in NOT_PEOPLE})
+        names = {*self.annotator.split("+")} - {*NOT_PEOPLE}
+        return sorted(name for name in names if not name.startswith(MACHINE))
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it is the answer of a model, which no person has accepted."""
+        return MACHINE in self.annotator
 
     @property
     def of_landmark(self) -> bool:
@@ -121,12 +131,13 @@ def _comparable(name: str) -> str:
     return " ".join(re.findall(r"\w+", name.casefold()))
 
 
-def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]:
+def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen: bool = False) -> list[Decision]:
     """Read and validate decisions.
 
     Args:
         path: CSV file in UTF-8 with ``COLUMNS``.
         groups: Keys of the taxonomy's groups; None to accept any group.
+        may_be_unseen: Accept answers of models, which are no decisions.
 
     Returns:
         Decisions in the order of the file, which may have none.
@@ -134,7 +145,7 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
     Raises:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a value, if its decision and
             group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
-            label_id is in an earlier row.
+            label_id is in an earlier row. Answers of models are refused.
     """
     first_lines: dict[str, int] = {}
 
@@ -163,7 +174,14 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
         )
 
     _refuse_store(path)
-    return read_rows(path, COLUMNS, parse, may_be_empty=True)
+    rows = read_rows(path, COLUMNS, parse, may_be_empty=True)
+    models = sorted({row.annotator for row in rows if row.unseen})
+    if models and not may_be_unseen:
+        raise InputError(
+            f"{path}: holds answers of {', '.join(models)}, which are no decisions, as nobody has seen them; "
+            "hgld suggest shows them as suggestions, and hgld agreement compares them with decisions"
+        )
+    return rows
 
 
 def _refuse_store(path: Path) -> None:

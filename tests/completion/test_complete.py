@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ def files(tmp_path: Path) -> CompletionFiles:
     return write_landmarks(tmp_path, [*labelled_landmarks(45), *UNLABELLED])
 
 
-def proposals(path: Path) -> dict[tuple[str, int], dict[str, object]]:
+def proposals(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
     rows = tables.read_table(path, tables.COMPLETED).to_pylist()
     return {(row["split"], row["landmark_id"]): row for row in rows}
 
@@ -240,6 +241,7 @@ def test_one_group_gives_the_score_of_the_rule_of_succession(tmp_path: Path) -> 
         ({"reasons": ["unlabelled", "dropped"]}, "`reasons` is dropped"),
         ({"method": "guess"}, '`method` is "guess"'),
         ({"calibration_landmarks": 5}, "`calibration_landmarks` is 5"),
+        ({"coverage": 1.0}, "`coverage` is 1.0"),
         ({"device": "cuda:99"}, 'device "cuda:99" cannot be used'),
     ],
 )
@@ -250,13 +252,13 @@ def test_settings_out_of_range_are_refused(values: dict[str, object], message: s
 
 def test_hidden_groups_do_not_reach_their_proposals(tmp_path: Path) -> None:
     landmarks = labelled_landmarks(40, noise=0.8)
-    config = CompleteConfig()
+    config = CompleteConfig(coverage=0.9)
 
     def hidden_half(groups: list[str | None]) -> tuple[list[bool], list[float]]:
         changed = [replace(landmark, group=group) for landmark, group in zip(landmarks, groups, strict=True)]
         files = write_landmarks(tmp_path, changed)
         quality = hide_and_propose(read_completion_inputs(files, config.reasons), config, [hidden])
-        return quality.group_right.tolist(), quality.score.tolist()
+        return quality.group_right.tolist(), [*quality.score, *(each.size for each in quality.sets)]
 
     hidden = np.arange(0, 40, 2)
     truth = [landmark.group for landmark in landmarks]
@@ -299,7 +301,19 @@ def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Pa
         "3 of 4 landmarks without a group have a proposal, from 6 photographs; 1 have no photographs\n"
     )
     assert run("-o", out) == f"{out}: up to date\n"
-    printed = run("-o", tmp_path / "quality.parquet", "--evaluate")
+    assert run("-o", out, "--coverage", 0.9) == printed
+    sets = {
+        key: {each["level"]: each["members"] for each in row["prediction_sets"]}
+        for key, row in proposals(out).items()
+    }
+    assert sets == {
+        ("index", 100): {"group": ["bridge"], "root": ["human-made"]},
+        ("train", 100): {"group": ["lake"], "root": ["natural"]},
+        ("train", 101): {},
+        ("train", 102): {"group": ["church"], "root": ["human-made"]},
+    }
+    printed = run("-o", tmp_path / "quality.parquet", "--evaluate", "--coverage", 0.9)
+    assert "sets   hold the right one  mean size\ngroup              " in printed
     assert printed.startswith("45 labelled landmarks with photographs, a 10th of them hidden at a time\n")
     assert (tmp_path / "quality.coverage.png").is_file()
     assert not (tmp_path / "quality.parquet").exists()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -48,6 +49,16 @@ def votes_by_hand(
             similarities[item] = max(similarities.get(item, -1.0), -score)
     order = {landmark: sorted(items, key=lambda item: (-items[item], item))[:5] for landmark, items in best.items()}
     return votes, order
+
+
+def test_groups_without_votes_are_as_likely_as_they_are_frequent() -> None:
+    votes = np.array([[2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    result = GroupVotes(np.arange(2), np.array([3, 1]), votes, np.zeros(2), pd.DataFrame())
+    expected = [[2.5 / 4, 1.2 / 4, 0.3 / 4, 0], [0.5, 0.2, 0.3, 0]]
+    np.testing.assert_allclose(result.probabilities(np.array([5, 2, 3, 0])), expected)
+    np.testing.assert_allclose(
+        result.probabilities(np.array([[5, 2, 3, 0], [4, 2, 3, 0]]))[1], [4 / 9, 2 / 9, 3 / 9, 0]
+    )
 
 
 @pytest.mark.parametrize("are_landmarks", [True, False])

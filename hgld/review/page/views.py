@@ -16,10 +16,13 @@ from hgld.review.labels import ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs, Photograph
 from hgld.review.session import Candidate, ReviewSession
 from hgld.review.state import Event
+from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import Group
 
 #: Number of photographs beside the card.
 N_PHOTOGRAPHS = 6
+#: Largest number of names in a set that the card shows.
+_MAX_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class LabelView:
         view: View of the list as the query of an address; empty in the list of the label's cluster.
         examples: Names and URLs of example categories.
         candidates: Opinions or suggestions to choose from.
+        prediction_set: Names, one of which is right with the probability behind them; empty where there are many.
         has_opinions: Whether the candidates are opinions.
         cluster: Number of the label's cluster in a list of all clusters, else None.
     """
@@ -71,6 +75,7 @@ class LabelView:
     parents: str = ""
     examples: tuple[tuple[str, str], ...] = ()
     candidates: tuple[DecisionView, ...] = ()
+    prediction_set: str = ""
     has_opinions: bool = False
     cluster: int | None = None
     cluster_name: str = ""
@@ -115,6 +120,7 @@ def label_view(
         parents=label.parents,
         examples=tuple(example_link(title) for title in label.examples),
         candidates=tuple(_candidate_views(candidates, label, groups)),
+        prediction_set="" if session.blind or label.opinions else _prediction_set(session, label, groups),
         has_opinions=bool(label.opinions),
         cluster=cluster,
         cluster_name="" if cluster is None else session.cluster_name(cluster),
@@ -143,6 +149,18 @@ def _candidate_views(
     by_annotator = {view.annotator: view for view in views}
     annotators = [opinion.annotator for opinion in label.opinions]
     return [by_annotator.get(annotator, DecisionView(None, annotator=annotator)) for annotator in annotators]
+
+
+def _prediction_set(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> str:
+    """Return the set of the finest level that has few names, and leaves some of the level out; empty if none does."""
+    for number, each in enumerate(label.prediction_sets):
+        keys = map(session.survivor, each.members) if number == 0 else each.members
+        names = [*dict.fromkeys(groups[key].name if number == 0 and key in groups else key for key in keys)]
+        level = {name for group in groups.values() for name in group.path[number : number + 1]}
+        if len(names) <= _MAX_NAMES and not level <= {*names}:
+            names = ["drop" if name == DROP else name for name in names]
+            return f"{' or '.join(filter(None, [', '.join(names[:-1]), names[-1]]))} ({100 * each.coverage:g} %)"
+    return ""
 
 
 def _percent(score: float | None) -> str:
