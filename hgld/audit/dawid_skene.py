@@ -51,7 +51,7 @@ def dawid_skene(codes: Codes, *, smoothing: float = 10.0, max_iterations: int = 
         expected = knows * np.eye(n_categories) + (1 - knows) * shares[:, None, :]
         given = (counts + smoothing * expected) / (counts.sum(axis=2, keepdims=True) + smoothing)
         prior = (probabilities.sum(axis=0) + 1 / n_categories) / (len(codes) + 1)
-        logs = np.log(prior) + np.einsum("nak,alk->nl", answers, np.log(given))
+        logs = np.log(prior) + np.einsum("nak,alk->nl", answers, np.log(given), optimize=True)
         previous, probabilities = probabilities, _normalised(np.exp(logs - logs.max(axis=1, keepdims=True)))
         if np.abs(probabilities - previous).max() < _TOLERANCE:
             break
@@ -60,7 +60,7 @@ def dawid_skene(codes: Codes, *, smoothing: float = 10.0, max_iterations: int = 
 
 def _expected_counts(answers: Floats, probabilities: Floats) -> tuple[Floats, Floats]:
     """Return the expected numbers of answers by annotator and true category, and the share of right ones."""
-    counts = np.einsum("nl,nak->alk", probabilities, answers)
+    counts = np.einsum("nl,nak->alk", probabilities, answers, optimize=True)
     with np.errstate(invalid="ignore"):
         return counts, counts.trace(axis1=1, axis2=2) / counts.sum(axis=(1, 2))
 
