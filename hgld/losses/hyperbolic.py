@@ -168,7 +168,7 @@ class HIER(Loss):
         """Return the proxies in the ball, shape (n_proxies, d)."""
         points = self.ball.points(self.proxies.to(dtype))
         if self.ball.variant == "code" and points.requires_grad:
-            scale = (1 - self.ball.c * points.detach().square().sum(1, keepdim=True)).square() / 4
+            scale = (1 - self.ball.curvature * points.detach().square().sum(1, keepdim=True)).square() / 4
             points.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
         return points
 
