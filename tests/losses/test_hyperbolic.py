@@ -40,17 +40,22 @@ def raw_vectors(n: int, dim: int = 4, seed: int = 0) -> torch.Tensor:
 
 def test_published_code_and_formulas_of_hyp(golden: Arrays) -> None:
     labels = tensor(golden["labels"])
-    tolerances = {"exact": 1e-10, "code_f64": 1e-9, "code_f32": 1e-4}
+    tolerances = {
+        "exact": {torch.float64: 1e-10, torch.float32: 1e-5},
+        "code_f64": {torch.float64: 1e-9},
+        "code_f32": {torch.float32: 1e-4},
+    }
     for case, source, name in newer_cases(golden, "hyp/"):
         curvature, clip = name[1:].split("_clip")
+        if source == "code_f32" and clip == "None":
+            continue  # near the boundary its own rounding is larger
         variant: Any = "exact" if source == "exact" else "code"
         loss = HyperbolicContrastive(float(curvature), None if clip == "None" else float(clip), variant=variant)
-        if source == "code_f32" and (clip == "None" and loss.ball.curvature >= 0.3):
-            continue  # its own rounding is larger
-        x = tensor(golden["raw"], torch.float32 if source == "code_f32" else torch.float64).requires_grad_()
-        value = loss(x, labels)
-        expect_close(value, golden[f"{case}/value"], tolerances[source], case)
-        expect_close(torch.autograd.grad(value, x)[0], golden[f"{case}/grad"], tolerances[source], case)
+        for dtype, tolerance in tolerances[source].items():
+            x = tensor(golden["raw"], dtype).requires_grad_()
+            value = loss(x, labels)
+            expect_close(value, golden[f"{case}/value"], tolerance, case)
+            expect_close(torch.autograd.grad(value, x)[0], golden[f"{case}/grad"], tolerance, case)
     ball = PoincareBall()
     points = ball.points(tensor(golden["raw"]).double())
     expect_close(points, golden["hyp/ball_c0.1_clip2.3"], 1e-10, "points")
@@ -72,7 +77,7 @@ def test_published_code_and_formulas_of_hier(golden: Arrays, name: str) -> None:
         values = [
             loss.of_triplets(nodes, proxies, tensor(case[f"triplets_{of}"]), noise)
             for nodes, of in ((z, "samples"), (proxies, "proxies"))
-            for noise in [tuple(tensor(case[f"gumbel_{of}_{which}"]).double() for which in ("ij", "ijk"))]
+            for noise in [(tensor(case[f"gumbel_{of}_ij"]).double(), tensor(case[f"gumbel_{of}_ijk"]).double())]
         ]
         grad_z, grad_proxies = torch.autograd.grad(values[0] + values[1], [z, loss.proxies])
         expect_close(values[0] + values[1], case[f"{source}/value"], tolerance, source)
