@@ -34,7 +34,8 @@ class HMLC(Loss):
     and the loss is the mean over levels of lambda_l times the mean over anchors of the mean over P_l of L(i, p). With
     e = exp(1), lambda is e for the finest level, then e^(1/2), e^(1/3), and so on. In the modes ``hce`` and ``hmce``
     the loss of a pair is at least the largest of all pairs of the next finer level, so that a pair with less in
-    common never has a lower loss. Anchors without positives at a level are not counted there.
+    common never has a lower loss; pairs at the bound have the gradient of that pair in place of their own. Anchors
+    without positives at a level are not counted there.
 
     The authors' code differs (``variant: code``): after each level it keeps the first image of each class only, so
     that coarse levels compare few images; it bounds the mean of a level, instead of each pair, by those of the finer
