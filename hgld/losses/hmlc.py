@@ -25,7 +25,7 @@ BASE_TEMPERATURE = 0.07
 
 
 class HMLC(Loss):
-    """Hierarchical multi-label contrastive learning (Zhang et al., CVPR 2022, Eqs. 3, 6 and 7).
+    """Hierarchical multi-label contrastive learning (Zhang et al., CVPR 2022, Eqs. 6 and 7).
 
     With s the cosines of an anchor i, and P_l its positives at level l, the loss of a pair is ::
 

@@ -16,7 +16,7 @@ from hgld.losses.weighted_sum import WeightedSum
 
 
 class HyperbolicContrastive(PairLoss):
-    """Pairwise cross entropy of hyperbolic distances D, Hyp (Ermolov et al., CVPR 2022, Eq. 6).
+    """Pairwise cross entropy of hyperbolic distances D, Hyp (Ermolov et al., CVPR 2022).
 
     Twice the mean over queries of the mean over their positives p of ::
 
@@ -75,7 +75,7 @@ class HyperbolicContrastive(PairLoss):
 
 
 class HIER(Loss):
-    """Regularisation by a hierarchy of learnt proxies in the Poincare ball (Kim et al., CVPR 2023, Eqs. 5 to 8).
+    """Regularisation by a hierarchy of learnt proxies in the Poincare ball (Kim et al., CVPR 2023).
 
     For items i and j that are reciprocal nearest neighbours, and another item k, the proxy that is drawn as lowest
     common ancestor of i and j should be nearer to them than that of i, j and k, and the other way round for k::
@@ -264,7 +264,7 @@ def hyperbolic_hier(
     contrastive_tau: float = 0.2,
     variant: HyperbolicVariant = "exact",
 ) -> WeightedSum:
-    """Return the loss of HIER: Hyp, plus the weighted regularisation (Kim et al., CVPR 2023, Eq. 9).
+    """Return L_Hyp + weight L_HIER, Hyp regularised by a hierarchy of proxies (Kim et al., CVPR 2023).
 
     Args:
         dim: Dimension d of the embeddings.

@@ -43,7 +43,7 @@ def test_published_code_and_paper(shared: Path) -> None:
 
 
 def slow_hmlc(x: torch.Tensor, labels: list[list[int]], mode: str, tau: float, *, lca: bool) -> float:
-    """Return Eqs. 3, 6 and 7 as in the docstring, by loops over anchors and positives."""
+    """Return the formulas of the docstring by loops over anchors and positives."""
     n, n_levels = len(labels), len(labels[0])
     scores = (x @ x.T / tau).tolist()
     total, finer = 0.0, -math.inf

@@ -153,8 +153,8 @@ def test_happier_with_a_memory_takes_algorithm_1() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "expected either labels or the `relevance` of pairs"),
-        ({"labels": torch.arange(3), "relevance": torch.eye(3)}, "expected either labels or the `relevance`"),
+        ({}, "expected either labels or the `relevance` of pairs, found neither"),
+        ({"labels": torch.arange(3), "relevance": torch.eye(3)}, "expected either labels or .*, found both"),
         ({"relevance": torch.eye(4)}, r"has the shape \(4, 4\); expected \(3, 3\), a row per query"),
         ({"relevance": -torch.eye(3)}, "`relevance` is -1 in row 0, column 0; expected 0 or more"),
         ({"relevance": torch.full((3, 3), torch.nan)}, "`relevance` is nan in row 0, column 0"),

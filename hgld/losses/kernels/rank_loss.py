@@ -153,11 +153,11 @@ class RankLoss(Loss):
             InputError: See :meth:`hgld.losses.Loss.forward`; or there are both labels and relevances, or neither; or
                 relevances have another shape, are negative or not finite, or have too many distinct values.
         """
-        if (relevance is None) is (labels is None) or not (relevance is None or reference_labels is None):
-            raise InputError("expected either labels or the `relevance` of pairs; give one of them")
-        if labels is not None:
+        if labels is not None and relevance is None:
             return super().forward(embeddings, labels, reference_embeddings, reference_labels)
-        assert relevance is not None
+        if relevance is None or labels is not None or reference_labels is not None:
+            found = "neither" if relevance is None else "both"
+            raise InputError(f"expected either labels or the `relevance` of pairs, found {found}; give one of them")
         no_labels = torch.zeros(len(embeddings), dtype=torch.int64)
         no_others = None if reference_embeddings is None else no_labels.new_zeros(len(reference_embeddings))
         queries, _, references, _ = checked_batch(embeddings, no_labels, reference_embeddings, no_others)
