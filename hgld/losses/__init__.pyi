@@ -12,6 +12,10 @@ from .gathering import gather_embeddings as gather_embeddings
 from .hierarchical_ap import SmoothHAP as SmoothHAP
 from .hierarchical_ap import SupHAP as SupHAP
 from .hierarchical_ap import happier as happier
+from .hmlc import HMLC as HMLC
+from .hyperbolic import HIER as HIER
+from .hyperbolic import HyperbolicContrastive as HyperbolicContrastive
+from .hyperbolic import hyperbolic_hier as hyperbolic_hier
 from .kernels.rank_loss import RankLoss as RankLoss
 from .kernels.steps import Heaviside as Heaviside
 from .kernels.steps import LeakyStep as LeakyStep

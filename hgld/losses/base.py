@@ -12,7 +12,7 @@ from torch import nn
 
 from hgld.errors import InputError
 from hgld.hierarchy.label_matrix import REVERSED
-from hgld.losses.kernels.batches import Labels, checked_batch
+from hgld.losses.kernels.batches import Labels, checked_batch, without_padding
 
 
 class Loss(nn.Module):
@@ -25,12 +25,14 @@ class Loss(nn.Module):
 
     Scores are cosines, as in the papers, whose temperatures and margins are made for them. Losses compute them as dot
     products, and refuse embeddings whose length differs from 1 by more than 1 %: normalise embeddings with
-    ``torch.nn.functional.normalize``, as the last layer of hgld's models does.
+    ``torch.nn.functional.normalize``, as the last layer of hgld's models does. Losses in hyperbolic space take any
+    length.
 
     Images may have several labels each, in sets of shape (K, L) with rows of -1 after an image's own labels. The
     level of a pair of images is the finest that any of their labels share (:func:`pair_levels`). Of Algorithm 1 of
-    the thesis, losses take the best match alone, without its mean over the query's labels, which is for evaluation:
-    so there are levels 1 to L as with single labels, and Omega^(l) of Eq. 20 are the images of exactly level l.
+    the thesis, losses take the best match alone, without its mean over the query's labels: so there are levels 1 to L
+    as with single labels, and Omega^(l) of Eq. 20 are the images of exactly level l. Losses of H-AP take the whole of
+    it with ``relevance="algorithm1"``.
 
     Embeddings may be float16 or bfloat16, whose rounding is within that 1 %. Losses compute in float32, or in float64
     for float64 embeddings, even under autocast: 16-bit scores are spaced 5e-4 apart, a twentieth of the temperature
@@ -46,6 +48,8 @@ class Loss(nn.Module):
     parts: Mapping[str, torch.Tensor]
     #: Whether images may have several labels; a loss that consists of others takes them if all of these do.
     takes_label_sets: ClassVar[bool] = False
+    #: Whether embeddings may have another length than 1; a loss that consists of others takes it if all of these do.
+    takes_any_length: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +79,8 @@ class Loss(nn.Module):
             InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, images are
                 unlabelled, the labels are not nested, or the loss takes no label sets.
         """
-        batch = checked_batch(embeddings, labels, reference_embeddings, reference_labels)
+        any_length = all(module.takes_any_length for module in self.modules() if isinstance(module, Loss))
+        batch = checked_batch(embeddings, labels, reference_embeddings, reference_labels, any_length=any_length)
         if batch[1].ndim == 3:
             self.require_label_sets()
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -172,6 +177,27 @@ def _set_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.T
     for column in reversed(range(n_levels)):  # finer levels overwrite coarser ones
         levels[shared_classes(labels[:, :, column], reference_labels[:, :, column])] = n_levels - column
     return levels
+
+
+def summed_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+    """Return the sum over a query's labels of the finest level that a label of the reference shares with each.
+
+    Divided by L and the number of the query's labels, it is the relevance of Algorithm 1 of the thesis.
+
+    Args:
+        labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as padding.
+        reference_labels: int64 tensor of shape (N, L), or (N, K', L).
+
+    Returns:
+        int64 tensor of shape (B, N): 0 to L, or K L for label sets.
+
+    >>> summed_levels(torch.tensor([[[0, 0], [2, 1]]]), torch.tensor([[[1, 0], [-1, -1]], [[0, 0], [3, 1]]]))
+    tensor([[1, 3]])
+    """
+    if labels.ndim == 2:
+        return pair_levels(labels, reference_labels)
+    each = torch.split(without_padding(labels), 1, dim=1)
+    return torch.stack([pair_levels(label, reference_labels) for label in each]).sum(0)
 
 
 def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> torch.Tensor:

@@ -75,7 +75,7 @@ class CrossBatchMemory(Loss):
     #: Whether each place holds an embedding.
     filled: torch.Tensor
     n_steps: torch.Tensor
-    takes_label_sets = True
+    takes_label_sets = takes_any_length = True
 
     def __init__(
         self,

@@ -10,15 +10,15 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.relevance import Relevance, checked_relevance, hierarchical_relevance, weighted_ap_relevance
-from hgld.losses.base import Loss
-from hgld.losses.kernels.rank_loss import RankLoss
+from hgld.losses.base import Loss, summed_levels
+from hgld.losses.kernels.rank_loss import Pairs, RankLoss
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.step_sums import h_rank_plus, rank
 from hgld.losses.kernels.steps import HEAVISIDE, SIGMOID, SUPRANK_STEP, LeakyStep, Step
 from hgld.losses.weighted_sum import WeightedSum, with_decomposability
 
-#: Relevances by name: that of Eq. 20, and that of Property 1.
-RelevanceName = Literal["hierarchical", "weighted_ap"]
+#: Relevances by name: that of Eq. 20, that of Property 1, and that of Algorithm 1 of the thesis.
+RelevanceName = Literal["hierarchical", "weighted_ap", "algorithm1"]
 #: Steps of H-rank^+ that settings can choose.
 FinerStep = Literal["heaviside", "leaky"]
 #: None is h^+, as for other items.
@@ -38,7 +38,8 @@ class SupHAP(RankLoss):
         alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (Eq. 20), 0 or more; 3 or 5 in HAPPIER_F.
             ``|Omega^(L)|`` counts the query if the query is in its retrieval set.
         relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
-            sum of the APs of all levels and ignores ``alpha`` (Table XI); or a function of the level counts.
+            sum of the APs of all levels and ignores ``alpha`` (Table XI); ``algorithm1`` for that of Algorithm 1 of
+            the thesis, the mean of l/L over the query's labels, without ``alpha``; or a function of the level counts.
         level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
         step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
         plus: Step h^+, for positives. Default: Heaviside's, which has no gradient.
@@ -73,11 +74,20 @@ class SupHAP(RankLoss):
             raise ConfigurationError(f'`finer` is "{finer}"; choose heaviside or leaky')
         self.finer = _FINER_STEPS[finer] if isinstance(finer, str) else finer
         self.relevance = _chosen_relevance(relevance, alpha, level_weights)
+        self.sums_labels = relevance == "algorithm1"
 
-    def query_losses(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    def pairs_of_labels(self, labels: torch.Tensor, reference_labels: torch.Tensor) -> Pairs:
+        """See :meth:`RankLoss.pairs_of_labels`; with Algorithm 1, levels are sums over the labels of the query."""
+        if not self.sums_labels:
+            return super().pairs_of_labels(labels, reference_labels)
+        return Pairs(lambda block: summed_levels(labels[block], reference_labels), labels[0].numel())
+
+    def query_losses(
+        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """See :meth:`RankLoss.query_losses`."""
         ranking = Ranking(scores, levels, n_levels)
-        relevance = self.relevance(ranking.counts)
+        relevance = self.relevance(ranking.counts) if relevance is None else relevance
         rank_plus = h_rank_plus(ranking, relevance.to(scores.dtype), plus=self.plus, finer=self.finer)
         ratios = rank_plus / rank(ranking, plus=self.plus, minus=self.step)
         total = relevance.gather(1, levels.clamp(min=0)).sum(1)
@@ -92,7 +102,8 @@ class SmoothHAP(SupHAP):
     Args:
         alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (paper, Eq. 20), 0 or more.
         relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
-            sum of the APs of all levels and ignores ``alpha`` (Table XI); or a function of the level counts.
+            sum of the APs of all levels and ignores ``alpha`` (Table XI); ``algorithm1`` for that of Algorithm 1 of
+            the thesis, the mean of l/L over the query's labels, without ``alpha``; or a function of the level counts.
         level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
         step: Steps h^+ and h^-.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
@@ -154,13 +165,21 @@ def _chosen_relevance(
         return partial(_weighted_ap_relevance, level_weights=level_weights)
     if level_weights is not None:
         raise ConfigurationError("`level_weights` have no effect without the `relevance` weighted_ap")
+    if relevance == "algorithm1":
+        return _level_shares
     if callable(relevance):
         return checked_relevance(relevance)
     if relevance != "hierarchical":
-        raise ConfigurationError(f'`relevance` is "{relevance}"; choose hierarchical or weighted_ap')
+        raise ConfigurationError(f'`relevance` is "{relevance}"; choose hierarchical, weighted_ap or algorithm1')
     return partial(hierarchical_relevance, alpha=alpha)
 
 
 def _weighted_ap_relevance(counts: torch.Tensor, level_weights: tuple[float, ...] | None) -> torch.Tensor:
     n_levels = counts.shape[1] - 1
     return weighted_ap_relevance(counts, [1 / n_levels] * n_levels if level_weights is None else level_weights)
+
+
+def _level_shares(counts: torch.Tensor) -> torch.Tensor:
+    """Return l / L: Algorithm 1 up to a factor of each query, of which H-AP does not depend."""
+    n_levels = counts.shape[1] - 1
+    return (torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device) / n_levels).expand_as(counts)

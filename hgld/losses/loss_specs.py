@@ -43,7 +43,7 @@ DECOMPOSABILITY_LOSSES: Mapping[str, Callable[..., Loss]] = {
 }
 
 #: Parameters that only make sense in code.
-CODE_ONLY = frozenset({"level", "mixup", "plus"})
+CODE_ONLY = frozenset({"level", "mixup", "n_views", "plus"})
 #: Types in settings of parameters that also accept functions in code.
 SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName, "finer": FinerStep}
 

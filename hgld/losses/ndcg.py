@@ -38,11 +38,13 @@ class SupNDCG(RankLoss):
     tensor(0.1440)
     """
 
-    def query_losses(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    def query_losses(
+        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """See :meth:`RankLoss.query_losses`."""
         ranking = Ranking(scores, levels, n_levels)
         counts = ranking.counts
-        gain = exponential_gain(counts)
+        gain = exponential_gain(counts) if relevance is None else relevance
         ranks = rank(ranking, plus=self.plus, minus=self.step)
         # the ideal ranking has the finest level first
         discounts = 1 / torch.log2(torch.arange(2, levels.shape[1] + 2, dtype=torch.float64, device=levels.device))

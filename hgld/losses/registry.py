@@ -23,6 +23,8 @@ from hgld.losses.blackbox_ap import BlackBoxAP
 from hgld.losses.csl import CSL
 from hgld.losses.decomposability import ProxyLoss
 from hgld.losses.hierarchical_ap import SmoothHAP, SupHAP, happier
+from hgld.losses.hmlc import HMLC
+from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
 from hgld.losses.margin import MarginLoss
 from hgld.losses.ndcg import SmoothNDCG, SupNDCG, rod_ndcg
@@ -68,6 +70,9 @@ _OWN_LOSSES: Mapping[str, LossSpec] = {
     "proxy_nca_pp": with_simix(per_level(ProxyNCAPP)),
     "proxy_gml": per_level(ProxyGML),
     "csl": spec(CSL),
+    "hmlc": spec(HMLC),
+    "hyperbolic_contrastive": per_level(HyperbolicContrastive),
+    "hier": spec(hyperbolic_hier),
 }
 
 

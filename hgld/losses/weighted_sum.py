@@ -29,7 +29,7 @@ class WeightedSum(Loss):
     {'ap': tensor(0.), 'pairs': tensor(0.0500)}
     """
 
-    takes_label_sets = True
+    takes_label_sets = takes_any_length = True
 
     def __init__(self, losses: Mapping[str, tuple[float, Loss]]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class AtLevel(Loss):
     tensor(0.)
     """
 
-    takes_label_sets = True
+    takes_label_sets = takes_any_length = True
 
     def __init__(self, loss: Loss, column: int) -> None:
         super().__init__()

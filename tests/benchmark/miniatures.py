@@ -44,7 +44,11 @@ MAX_RANK = 100
 #: Files with trainings.
 FILES = {path.parent.stem for path in training_presets().values()}
 #: Files with trainings and comparisons that need the images of another.
-REQUIRES: Mapping[str, Sequence[str]] = {"washington_head": ["washington"], "grocery_fine_tuned": ["grocery"]}
+REQUIRES: Mapping[str, Sequence[str]] = {
+    "washington_head": ["washington"],
+    "grocery_fine_tuned": ["grocery"],
+    "grocery_newer": ["grocery"],
+}
 
 
 def invoke(*arguments: object) -> str:

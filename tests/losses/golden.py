@@ -35,3 +35,15 @@ def references(golden: Arrays, dtype: torch.dtype, columns: int = 3) -> tuple[to
 def expect_close(actual: torch.Tensor, expected: npt.NDArray[Any], atol: float) -> None:
     """Compare a tensor with an array."""
     np.testing.assert_allclose(actual.detach().numpy(), expected, rtol=0, atol=atol)
+
+
+def newer_losses(shared: Path) -> Arrays:
+    """Return all arrays of ``newer_losses.npz`` by name: of HMLC, Hyp and HIER."""
+    with np.load(shared / "golden_beyond" / "newer_losses.npz") as arrays:
+        return dict(arrays)
+
+
+def newer_cases(golden: Arrays, prefix: str) -> list[tuple[str, str, str]]:
+    """Return the cases below a prefix: their key, the source of their numbers, and their name."""
+    keys = [key.removesuffix("/value") for key in golden if key.startswith(prefix) and key.endswith("/value")]
+    return [(key, *key.split("/")[1:3]) for key in keys]  # type: ignore[misc]

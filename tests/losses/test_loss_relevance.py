@@ -64,7 +64,7 @@ def test_settings_choose_the_relevance(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"relevance": "own"}, '`relevance` is "own"; choose hierarchical or weighted_ap'),
+        ({"relevance": "own"}, '`relevance` is "own"; choose hierarchical, weighted_ap or algorithm1'),
         ({"level_weights": (1.0,)}, "`level_weights` have no effect without the `relevance` weighted_ap"),
         ({"relevance": "weighted_ap", "level_weights": (1.0, 0.0, 1.0)}, r"are \[1.0, 0.0, 1.0\]; expected positive"),
         ({"relevance": "weighted_ap", "alpha": -1.0}, "`alpha` is -1.0"),

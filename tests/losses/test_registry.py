@@ -17,6 +17,7 @@ import hgld.losses
 import hgld.losses.kernels
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses import (
+    HIER,
     LOSSES,
     ArcFace,
     BlackBoxAP,
@@ -35,6 +36,9 @@ from hgld.losses.registry import loss_settings
 LABELS = np.repeat([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]], 3, axis=0)
 SPACE = LabelSpace.from_labels(8, LABELS)
 WITH_SIMIX = [name for name, loss_spec in LOSSES.items() if "simix" in loss_spec.options]
+#: Options with which a loss has a gradient here, and takes little time.
+OPTIONS: dict[str, dict[str, Any]] = {"triplet": {"margin": 0.5}, "hier": {"n_proxies": 20, "n_neighbours": 5}}
+WITHOUT_SECOND = (RankLoss, BlackBoxAP, HIER)
 PER_LEVEL = [name for name, loss_spec in LOSSES.items() if "levels" in loss_spec.options]
 
 
@@ -59,14 +63,13 @@ def expect_gradients(loss: Loss) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_name_gives_a_loss_with_gradients(name: str) -> None:
     torch.manual_seed(0)
-    options: dict[str, Any] = {"margin": 0.5} if name == "triplet" else {}
-    expect_gradients(LOSSES[name](SPACE, **options))
+    expect_gradients(LOSSES[name](SPACE, **OPTIONS.get(name, {})))
 
 
 @pytest.mark.parametrize("name", PER_LEVEL)
 def test_sums_over_levels(name: str) -> None:
     torch.manual_seed(0)
-    loss = LOSSES[name](SPACE, levels="all", **({"margin": 0.5} if name == "triplet" else {}))
+    loss = LOSSES[name](SPACE, levels="all", **OPTIONS.get(name, {}))
     assert isinstance(loss, SumOverLevels)
     assert set(loss.weights.values()) == {1.0}
     expect_gradients(loss)
@@ -112,9 +115,13 @@ def test_options_of_the_authors_that_the_papers_do_not_use() -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_second_derivatives_are_exact_or_an_error(name: str) -> None:
     torch.manual_seed(0)
-    loss, labels, x = LOSSES[name](SPACE).double(), torch.from_numpy(LABELS), embeddings().detach().double()
+    loss, labels, x = (
+        LOSSES[name](SPACE, **OPTIONS.get(name, {})).double(),
+        torch.from_numpy(LABELS),
+        embeddings().detach().double(),
+    )
     batches = [(x.requires_grad_(),), (x, x.detach().roll(1, dims=1).requires_grad_())]
-    if any(isinstance(module, (RankLoss, BlackBoxAP)) for module in loss.modules()):
+    if any(isinstance(module, WITHOUT_SECOND) for module in loss.modules()):
         for batch in batches:
             value = loss(*(part for tensor in batch for part in (tensor, labels)))
             with pytest.raises(ConfigurationError, match="`create_graph`, but rank losses, .* no second derivatives"):
@@ -133,9 +140,7 @@ def test_the_reference_names_the_losses_without_second_derivatives() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/losses.md").read_text()
     section = page.partition("## Second derivatives")[2].partition("\n## ")[0]
     without = {
-        name
-        for name in LOSSES
-        if any(isinstance(module, (RankLoss, BlackBoxAP)) for module in LOSSES[name](SPACE).modules())
+        name for name in LOSSES if any(isinstance(module, WITHOUT_SECOND) for module in LOSSES[name](SPACE).modules())
     }
     assert set(re.findall(r"`(\w+)`", section)) & set(LOSSES) == without
 
@@ -194,7 +199,7 @@ def test_labels_that_do_not_fit_the_embeddings_are_errors(name: str) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_autocast_and_half_precision_change_nothing_but_rounding_of_embeddings(name: str) -> None:
     torch.manual_seed(0)
-    loss, labels = LOSSES[name](SPACE), torch.from_numpy(LABELS)
+    loss, labels = LOSSES[name](SPACE, **OPTIONS.get(name, {})), torch.from_numpy(LABELS)
     values = []
     for x, enabled in ((embeddings().half().float(), False), (embeddings().half(), True)):
         torch.manual_seed(0)

@@ -98,6 +98,23 @@ def test_the_same_settings_draw_the_same_labels(logos: Path, tmp_path: Path) -> 
     assert len(first[0]) > len(first[1]) > 1
 
 
+@pytest.mark.slow
+def test_settings_train_with_algorithm_1(logos: Path, tmp_path: Path) -> None:
+    """HAPPIER of Table 4.6 of the thesis: H-AP with the relevance of Algorithm 1, and proxies of the labels."""
+    settings = yaml.safe_load((logos / "settings.yaml").read_text())
+    first = []
+    for relevance in ("algorithm1", "hierarchical"):
+        file, out = tmp_path / f"{relevance}.yaml", tmp_path / relevance
+        loss = {"name": "happier", "lambda": 0.1, "relevance": relevance}
+        file.write_text(yaml.safe_dump({**settings, "loss": loss, "epochs": 1}))
+        run("train", file, "-o", out)
+        rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+        first.append(next(row["parts"] for row in rows if row["kind"] == "step"))
+        assert all(np.isfinite(row["loss"]) for row in rows if row["kind"] == "step")
+    assert first[0]["decomposability"] == first[1]["decomposability"]  # the same batch
+    assert first[0]["sup_hap"] != first[1]["sup_hap"]
+
+
 @pytest.mark.parametrize("loss", ["arcface", "triplet", "csl"])
 def test_losses_of_single_labels_are_refused_before_any_work(loss: str, logos: Path, tmp_path: Path) -> None:
     output = run("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", f"loss.name={loss}", code=1)

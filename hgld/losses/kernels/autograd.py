@@ -27,8 +27,8 @@ def first_derivative_only(backward: Backward) -> Backward:
     def checked(ctx: Any, *upstream: torch.Tensor) -> Any:
         if torch.is_grad_enabled():  # within a backward pass: with `create_graph` alone
             raise ConfigurationError(
-                "the gradient was asked for with `create_graph`, but rank losses, BlackBoxAP and gather_embeddings "
-                "have no second derivatives; leave `create_graph` out, or choose another loss"
+                "the gradient was asked for with `create_graph`, but rank losses, BlackBoxAP, HIER and "
+                "gather_embeddings have no second derivatives; leave `create_graph` out, or choose another loss"
             )
         return backward(ctx, *upstream)
 

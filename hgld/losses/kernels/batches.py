@@ -39,8 +39,17 @@ def checked_batch(
     labels: Labels,
     reference_embeddings: torch.Tensor | None = None,
     reference_labels: Labels | None = None,
+    *,
+    any_length: bool = False,
 ) -> Batch:
     """Return the arguments of :meth:`hgld.losses.Loss.forward` as the losses compute with them.
+
+    Args:
+        embeddings: See :meth:`hgld.losses.Loss.forward`, as for the others.
+        labels: Labels of the embeddings.
+        reference_embeddings: Embeddings of references.
+        reference_labels: Labels of references.
+        any_length: Whether embeddings may have another length than 1.
 
     Returns:
         Embeddings of float32, or float64 if those of the queries are, and labels of int64 on the device of the
@@ -67,7 +76,7 @@ def checked_batch(
             "(B, L), or (B,) for a single level, or (B, K, L) for several labels, B and L at least 1"
         )
     query_labels = _checked_images(query_labels, "labels")
-    _check_unit_vectors(queries, "embeddings")
+    _check_lengths(queries, "embeddings", any_length)
     if reference_embeddings is None or reference_labels is None:
         return queries, query_labels, None, None
     references = _checked_embeddings(reference_embeddings, "reference_embeddings").to(queries.dtype)
@@ -86,7 +95,7 @@ def checked_batch(
             "least 1"
         )
     labels_of_references = _checked_images(labels_of_references, "reference_labels")
-    _check_unit_vectors(references, "reference_embeddings")
+    _check_lengths(references, "reference_embeddings", any_length)
     return queries, query_labels, references, labels_of_references
 
 
@@ -154,9 +163,9 @@ def _checked_embeddings(embeddings: torch.Tensor, name: str) -> torch.Tensor:
     return at_least_float32(embeddings)
 
 
-def _check_unit_vectors(embeddings: torch.Tensor, name: str) -> None:
+def _check_lengths(embeddings: torch.Tensor, name: str, any_length: bool) -> None:
     lengths = torch.linalg.vector_norm(embeddings.detach(), dim=1)
-    is_unit = (lengths - 1).abs() <= LENGTH_TOLERANCE  # False for NaN
+    is_unit = lengths.isfinite() if any_length else (lengths - 1).abs() <= LENGTH_TOLERANCE  # False for NaN
     if is_unit.all():
         return
     n = len(embeddings)

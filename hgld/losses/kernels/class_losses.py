@@ -80,9 +80,13 @@ class PairLoss(ClassLoss):
             negatives = ~same
             if not self.include_query:
                 same.fill_diagonal_(False)
-            return self.forward_pairs(embeddings @ embeddings.T, same, negatives)
+            return self.forward_pairs(self.scores(embeddings, embeddings), same, negatives)
         same = shared_classes(classes, reference_classes)
-        return self.forward_pairs(inner_products(embeddings, reference_embeddings), same, ~same)
+        return self.forward_pairs(self.scores(embeddings, reference_embeddings), same, ~same)
+
+    def scores(self, embeddings: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+        """Return the scores of all pairs, shape (B, N): cosines, unless a loss compares otherwise."""
+        return inner_products(embeddings, references)
 
     @abstractmethod
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:

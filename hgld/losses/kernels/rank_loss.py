@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.relevance import check_level_count
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
 from hgld.losses.kernels.autograd import combined_references, first_derivative_only, inner_products
+from hgld.losses.kernels.batches import Labels, checked_batch
 from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, Step
 
 #: Maps scores and levels, both (n_query, n_items), to the same with further columns of virtual positives.
@@ -20,6 +21,23 @@ Mixup = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]
 
 #: Scores held at once, in the blocks of all threads. A loss over all levels takes 200 bytes for each.
 BLOCK_SCORES = 2**21
+#: Most distinct relevances of a query's items: sums over pairs hold a weight for each two of them.
+MAX_RELEVANCES = 1024
+
+
+class Pairs(NamedTuple):
+    """Levels of all pairs of a query and an item.
+
+    Args:
+        levels: Function from a block of queries to the levels of their items, int64, 0 to L, (n_query, n_items).
+        n_levels: Largest level L.
+        relevance: float64 tensor of shape (B, L + 1), ascending from 0: relevance of the levels of each query, if it
+            is given; else a loss has its own.
+    """
+
+    levels: Callable[[slice], torch.Tensor]
+    n_levels: int
+    relevance: torch.Tensor | None = None
 
 
 class RankLoss(Loss):
@@ -52,13 +70,17 @@ class RankLoss(Loss):
         self.include_query = include_query
 
     @abstractmethod
-    def query_losses(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    def query_losses(
+        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return the loss of each query.
 
         Args:
             scores: float32 or float64 tensor of shape (n_query, n_items).
             levels: int64 tensor of the same shape: 0 to L, or -1 for items excluded from the query's retrieval set.
             n_levels: Number of levels L.
+            relevance: Relevance of each level for each query, float64, ascending from 0, of shape (n_query, L + 1).
+                Default: that of the loss.
 
         Returns:
             Tensor of shape (n_query,) and the dtype of ``scores``; NaN without positives.
@@ -87,6 +109,62 @@ class RankLoss(Loss):
         """
         return (levels > 0).any(1)
 
+    def pairs_of_labels(self, labels: torch.Tensor, reference_labels: torch.Tensor) -> Pairs:
+        """Return the levels of pairs by labels of shapes (B, L) and (N, L), or those of label sets."""
+        return Pairs(lambda block: pair_levels(labels[block], reference_labels), labels.shape[-1])
+
+    def pairs_of_relevance(self, relevance: torch.Tensor) -> Pairs:
+        """Return levels that number the distinct relevances of each query, float64 of shape (B, N)."""
+        ordered, order = relevance.sort(1)
+        numbers = (ordered > torch.nn.functional.pad(ordered[:, :-1], (1, 0))).cumsum(1)
+        n_levels = int(numbers.max())
+        if n_levels > MAX_RELEVANCES:
+            raise InputError(
+                f"a row of `relevance` has {n_levels} distinct values above 0; round them to {MAX_RELEVANCES} at most"
+            )
+        of_levels = relevance.new_zeros(len(relevance), n_levels + 1).scatter_(1, numbers, ordered)
+        levels = torch.zeros_like(order).scatter_(1, order, numbers)
+        return Pairs(lambda block: levels[block], n_levels, of_levels)
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: Labels | None = None,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: Labels | None = None,
+        *,
+        relevance: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of a batch by labels, as :meth:`hgld.losses.Loss.forward`, or by the relevance of pairs.
+
+        Args:
+            embeddings: Float tensor of shape (B, d), unit vectors.
+            labels: Labels as in :meth:`hgld.losses.Loss.forward`; None with ``relevance``.
+            reference_embeddings: Float tensor of shape (N, d), unit vectors, N at least 1. Default: the batch itself.
+            reference_labels: Labels of the references; None with ``relevance``.
+            relevance: Tensor of shape (B, N), or (B, B) without references: relevance, 0 or more, of each item for
+                each query, a row per query. H-AP takes it in place of that of levels, NDCG as gain, and losses of a
+                single level take all items above 0 as positives. It need not be symmetric, and has no gradient.
+
+        Returns:
+            Scalar, float32 or float64.
+
+        Raises:
+            InputError: See :meth:`hgld.losses.Loss.forward`; or there are both labels and relevances, or neither; or
+                relevances have another shape, are negative or not finite, or have too many distinct values.
+        """
+        if labels is not None and relevance is None:
+            return super().forward(embeddings, labels, reference_embeddings, reference_labels)
+        if relevance is None or labels is not None or reference_labels is not None:
+            found = "neither" if relevance is None else "both"
+            raise InputError(f"expected either labels or the `relevance` of pairs, found {found}; give one of them")
+        no_labels = torch.zeros(len(embeddings), dtype=torch.int64)
+        no_others = None if reference_embeddings is None else no_labels.new_zeros(len(reference_embeddings))
+        queries, _, references, _ = checked_batch(embeddings, no_labels, reference_embeddings, no_others)
+        pairs = self.pairs_of_relevance(_checked_pair_relevance(relevance, queries, references))
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self._mean(queries, references, pairs)
+
     def forward_batch(
         self,
         embeddings: torch.Tensor,
@@ -95,16 +173,18 @@ class RankLoss(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        check_level_count(labels.shape[-1])
-        query_level = self.query_level if reference_embeddings is None else None
-        references = embeddings if reference_embeddings is None else reference_embeddings
-        labels_of_references = labels if reference_labels is None else reference_labels
-        value: torch.Tensor = _MeanOverQueries.apply(
-            embeddings, references, labels, labels_of_references, self, query_level
-        )
-        if reference_embeddings is None and query_level is None:  # each query is a positive of its own
+        pairs = self.pairs_of_labels(labels, labels if reference_labels is None else reference_labels)
+        check_level_count(pairs.n_levels)
+        value = self._mean(embeddings, reference_embeddings, pairs)
+        if reference_embeddings is None and self.query_level is None:  # each query is a positive of its own
             n_levels = labels.shape[-1]
             warn_without_positives(labels[..., n_levels - self.lowest_positive_level(n_levels)])
+        return value
+
+    def _mean(self, embeddings: torch.Tensor, references: torch.Tensor | None, pairs: Pairs) -> torch.Tensor:
+        query_level = self.query_level if references is None else None
+        references = embeddings if references is None else references
+        value: torch.Tensor = _MeanOverQueries.apply(embeddings, references, pairs, self, query_level)
         return value
 
 
@@ -135,8 +215,14 @@ class SingleLevelLoss(RankLoss):
         self.level = level
         self.mixup = mixup
 
-    def query_losses(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
-        """See :meth:`RankLoss.query_losses`."""
+    def pairs_of_relevance(self, relevance: torch.Tensor) -> Pairs:
+        """Return level 1 for items of any relevance above 0, and level 0 for others."""
+        return Pairs(lambda block: (relevance[block] > 0).long(), 1)
+
+    def query_losses(
+        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See :meth:`RankLoss.query_losses`; all positives have the same relevance."""
         levels = self._binary(levels, n_levels)
         if self.mixup is not None:
             scores, levels = self.mixup(scores, levels)
@@ -174,25 +260,23 @@ class _MeanOverQueries(torch.autograd.Function):
         ctx: Any,
         embeddings: torch.Tensor,
         references: torch.Tensor,
-        labels: torch.Tensor,
-        reference_labels: torch.Tensor,
+        pairs: Pairs,
         loss: RankLoss,
         query_level: int | None,
     ) -> torch.Tensor:
         needs_gradient = any(ctx.needs_input_grad)
 
-        n_levels = labels.shape[-1]
-
         def work(block: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
             """Return the sum of the losses of a block, their number, and the gradient of the sum by the scores."""
             with torch.no_grad():
-                levels = pair_levels(labels[block], reference_labels)
+                levels = pairs.levels(block)
                 if query_level is not None:
                     levels.diagonal(block.start).fill_(query_level)
-                valid = loss.has_positive(levels, n_levels)
+                valid = loss.has_positive(levels, pairs.n_levels)
                 scores = inner_products(embeddings[block], references).requires_grad_(needs_gradient)
             with torch.set_grad_enabled(needs_gradient):
-                total = loss.query_losses(scores, levels, n_levels)[valid].sum()
+                relevance = () if pairs.relevance is None else (pairs.relevance[block],)
+                total = loss.query_losses(scores, levels, pairs.n_levels, *relevance)[valid].sum()
             grad_scores = None
             if total.requires_grad:
                 (grad_scores,) = torch.autograd.grad(total, scores)
@@ -205,7 +289,8 @@ class _MeanOverQueries(torch.autograd.Function):
         )
         total, n_valid = embeddings.new_zeros((), dtype=torch.float64), 0
         n_threads = 1 if loss.is_random else thread_count(embeddings.device)
-        size = max(1, min(BLOCK_SCORES // len(references), len(embeddings)) // n_threads)
+        width = len(references) if pairs.relevance is None else max(len(references), pairs.relevance.shape[1] ** 2)
+        size = max(1, min(BLOCK_SCORES // width, len(embeddings)) // n_threads)
         blocks = [slice(begin, begin + size) for begin in range(0, len(embeddings), size)]
         for first in range(0, len(blocks), n_threads):
             concurrent = blocks[first : first + n_threads]
@@ -231,4 +316,25 @@ class _MeanOverQueries(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors)
-        return *scaled, None, None, None, None
+        return *scaled, None, None, None
+
+
+def _checked_pair_relevance(
+    relevance: torch.Tensor, queries: torch.Tensor, references: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the relevance of pairs as float64 on the device of the queries."""
+    relevance = torch.as_tensor(relevance).detach().to(queries.device, torch.float64)
+    shape = len(queries), len(queries if references is None else references)
+    if tuple(relevance.shape) != shape:
+        raise InputError(
+            f"`relevance` has the shape {tuple(relevance.shape)}; expected {shape}, a row per query and a column per "
+            "item"
+        )
+    invalid = ~(relevance.isfinite() & (relevance >= 0))
+    if invalid.any():
+        row, column = invalid.nonzero()[0].tolist()
+        raise InputError(
+            f"`relevance` is {float(relevance[row, column]):g} in row {row}, column {column}; expected 0 or more, "
+            "and finite"
+        )
+    return relevance

@@ -23,6 +23,8 @@ from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep
 #: backward, a pair takes some 0.4 ns, and an item and a point 0.2 us each with three levels.
 PAIRS_PER_ITEM = 512
 PAIRS_PER_POINT = 1024
+#: Number of levels from which on an item costs more by interpolation, in proportion.
+MANY_LEVELS = 16
 #: Pairs that the compiled loops sum in the time of one without them, about.
 COMPILED_PAIRS = 8
 
@@ -55,7 +57,7 @@ def _smooth_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.T
         has_weight[0] = 0
         pairs = ((ranking.counts @ has_weight.T) * ranking.counts).sum(1).mean().item()
         pairs *= 1 if is_compiled(weights.device) else COMPILED_PAIRS
-        pairs -= PAIRS_PER_ITEM * ranking.scores.shape[1]
+        pairs -= PAIRS_PER_ITEM * ranking.scores.shape[1] * max(1, ranking.n_levels / MANY_LEVELS)
         if pairs > 0 and (grid := grid_over(ranking.scores, step)) and pairs > PAIRS_PER_POINT * grid.n_points:
             return interpolated_sums(ranking, weights, step, grid)
     return pair_sums(ranking, weights, step)

@@ -1,0 +1,164 @@
+"""HMLC, supervised contrastive loss at every level of the labels, with constraints between levels."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses.base import Loss, pair_levels, warn_without_positives
+from hgld.losses.kernels.autograd import inner_products
+from hgld.losses.kernels.steps import check_temperature
+
+#: The losses of the paper: HiMulCon with weights of levels, HiConE with the constraint, HiMulConE with both.
+Mode = Literal["hmc", "hce", "hmce"]
+#: Which pairs are positives of a level.
+LevelPositives = Literal["equal", "lca"]
+#: Weights of levels.
+Penalty = Literal["exp", "pow2"]
+#: The written formulas, or the published code.
+HMLCVariant = Literal["paper", "code"]
+#: The temperature that the published code divides losses by.
+BASE_TEMPERATURE = 0.07
+
+
+class HMLC(Loss):
+    """Hierarchical multi-label contrastive learning (Zhang et al., CVPR 2022, Eqs. 6 and 7).
+
+    With s the cosines of an anchor i, and P_l its positives at level l, the loss of a pair is ::
+
+        L(i, p) = -log( exp(s_p / tau) / sum over a != i of exp(s_a / tau) )
+
+    and the loss is the mean over levels of lambda_l times the mean over anchors of the mean over P_l of L(i, p). With
+    e = exp(1), lambda is e for the finest level, then e^(1/2), e^(1/3), and so on. In the modes ``hce`` and ``hmce``
+    the loss of a pair is at least the largest of all pairs of the next finer level, so that a pair with less in
+    common never has a lower loss; pairs at the bound have the gradient of that pair in place of their own. Anchors
+    without positives at a level are not counted there.
+
+    The authors' code differs (``variant: code``): after each level it keeps the first image of each class only, so
+    that coarse levels compare few images; it bounds the mean of a level, instead of each pair, by those of the finer
+    levels; losses are multiplied by tau / 0.07; and their sum is divided by L + 1, as the authors' data have a column
+    of image numbers.
+
+    ``parts`` has the losses ``level_L``, the finest, to ``level_1``, before weighting.
+
+    Args:
+        mode: ``hmc`` for HiMulCon, weights of levels alone; ``hce`` for HiConE, the constraint alone; ``hmce`` for
+            HiMulConE, both.
+        tau: Temperature, at least 1e-8; 0.1 in the authors' training.
+        penalty: Weights lambda of ``hmc`` and ``hmce``, l = 1 for the finest level: ``exp`` for e^(1/l), ``pow2`` for
+            2^(1/l), the default of a class in the authors' code.
+        positives: Positives of a level: ``equal`` for all pairs of a class, ``lca`` only for those of different
+            classes at the next finer level. The paper leaves both readings open; ``code`` takes ``equal``.
+        variant: ``paper`` for the formulas, or ``code`` for the numbers of the published code.
+        n_views: Number of views of each image in a batch without references, which has the first view of all images,
+            then the second, and so on. ``code`` keeps or drops all views of an image.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+        InputError: (when called) The batch does not have as many views of all images.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> loss = HMLC(mode="hmc")
+    >>> loss(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
+    tensor(4.9922)
+    >>> list(loss.parts)
+    ['level_2', 'level_1']
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "hmce",
+        tau: float = 0.1,
+        penalty: Penalty = "exp",
+        positives: LevelPositives = "equal",
+        variant: HMLCVariant = "paper",
+        n_views: int = 1,
+    ) -> None:
+        super().__init__()
+        check_temperature("tau", tau)
+        choices = {"mode": (mode, Mode), "penalty": (penalty, Penalty), "positives": (positives, LevelPositives)}
+        for name, (value, known) in {**choices, "variant": (variant, HMLCVariant)}.items():
+            if value not in get_args(known):
+                raise ConfigurationError(f'`{name}` is "{value}"; choose {" or ".join(get_args(known))}')
+        if variant == "code" and positives != "equal":
+            raise ConfigurationError(
+                "`positives` of the `variant` code are equal; choose the `variant` paper for lca"
+            )
+        if n_views < 1:
+            raise ConfigurationError(f"`n_views` is {n_views}; expected at least 1")
+        self.tau, self.n_views = tau, n_views
+        self.has_weights, self.is_constrained = mode != "hce", mode != "hmc"
+        self.base = math.e if penalty == "exp" else 2.0
+        self.only_new = positives == "lca"
+        self.is_code = variant == "code"
+
+    def forward_batch(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
+        if reference_embeddings is None or reference_labels is None:
+            levels = pair_levels(labels, labels).fill_diagonal_(-1)
+            logits = inner_products(embeddings, embeddings) / self.tau
+            logits = logits.masked_fill(levels < 0, torch.finfo(logits.dtype).min)
+            n_views = self.n_views
+        else:
+            levels = pair_levels(labels, reference_labels)
+            logits = inner_products(embeddings, reference_embeddings) / self.tau
+            n_views = 1
+        if len(labels) % n_views:
+            raise InputError(f"a batch of {len(labels)} does not have {n_views} views of each image")
+        n_levels, values = labels.shape[1], []
+        finer: torch.Tensor | None = None
+        for column in range(n_levels):
+            some_levels, some_logits = levels, logits
+            if self.is_code and column:
+                rows = _first_of_classes(labels[:, column - 1], n_views)
+                columns = rows if reference_labels is None else _first_of_classes(reference_labels[:, column - 1])
+                some_levels, some_logits = levels[rows][:, columns], logits[rows][:, columns]
+            level = n_levels - column
+            positives = some_levels == level if self.only_new else some_levels >= level
+            value, finer = self._level_loss(-some_logits.log_softmax(1), positives, finer)
+            values.append(value)
+        warn_without_positives(labels[:, 0], None if reference_labels is None else reference_labels[:, 0])
+        self.parts = {f"level_{n_levels - column}": value.detach() for column, value in enumerate(values)}
+        weights = [self.base ** (1 / (column + 1)) if self.has_weights else 1.0 for column in range(n_levels)]
+        total = torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum()
+        return total / (n_levels + self.is_code)
+
+    def _level_loss(
+        self, losses: torch.Tensor, positives: torch.Tensor, finer: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of a level, and the bound that it sets to the next coarser one.
+
+        Args:
+            losses: Losses L(i, p) of all pairs, shape (n, m).
+            positives: Boolean mask of the same shape.
+            finer: Bound from the next finer level.
+        """
+        largest = losses.masked_fill(~positives, 0).amax()
+        if self.is_constrained and not self.is_code and finer is not None:
+            losses = losses.maximum(finer)
+        n_positives = positives.sum(1)
+        of_anchors = losses.masked_fill(~positives, 0).sum(1) / n_positives.clamp(min=1)
+        value = of_anchors.sum() / (n_positives > 0).sum().clamp(min=1)
+        if not self.is_code:
+            return value, largest
+        value = value * self.tau / BASE_TEMPERATURE
+        if self.is_constrained and finer is not None:
+            value = value.maximum(finer)
+        return value, value
+
+
+def _first_of_classes(classes: torch.Tensor, n_views: int = 1) -> torch.Tensor:
+    """Return the places of the first image of each class, of all its views, in their order."""
+    n_images = len(classes) // n_views
+    own = classes[:n_images]
+    is_first = ~(own.unsqueeze(1) == own).tril(-1).any(1)
+    return is_first.repeat(n_views).nonzero()[:, 0]

@@ -1,0 +1,294 @@
+"""Losses in hyperbolic space: pairwise cross entropy (Hyp), and a hierarchy of learnt proxies (HIER)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hgld.errors import ConfigurationError
+from hgld.losses.base import Loss, shared_classes
+from hgld.losses.kernels.autograd import first_derivative_only
+from hgld.losses.kernels.class_losses import PairLoss, check_proxies
+from hgld.losses.kernels.poincare import HyperbolicVariant, PoincareBall
+from hgld.losses.kernels.steps import check_temperature
+from hgld.losses.weighted_sum import WeightedSum
+
+
+class HyperbolicContrastive(PairLoss):
+    """Pairwise cross entropy of hyperbolic distances D, Hyp (Ermolov et al., CVPR 2022).
+
+    Twice the mean over queries of the mean over their positives p of ::
+
+        -log( exp(-D_p / tau) / (exp(-D_p / tau) + sum over negatives n of exp(-D_n / tau)) )
+
+    The authors' batches have two images of a class, and the loss of the first given the second is added to that of
+    the second given the first: hence twice. A query is not its own positive.
+
+    Embeddings may have any length: they are shortened to ``clip`` and mapped into the Poincare ball. Those of hgld's
+    models have length 1, so that hyperbolic distances rank as cosines do; then a curvature of 0.53 and a temperature
+    of 0.087 equal the defaults for embeddings that are all clipped.
+
+    Args:
+        curvature: Curvature c of the ball, 0 or more; 0 for the unit sphere with cosines (Sph in that paper).
+        clip: Length to which longer embeddings are shortened, above 0; None for any length.
+        tau: Temperature, at least 1e-8.
+        variant: ``exact``, or ``code`` for the numbers of the published code, which adds 1e-5 to lengths and
+            denominators, bounds distances and rounds c to float32: 3e-5 off with the defaults.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> HyperbolicContrastive()(embeddings, torch.tensor([[0], [0], [1]]))
+    tensor(9.1715)
+    """
+
+    takes_any_length = True
+
+    def __init__(
+        self,
+        curvature: float = 0.1,
+        clip: float | None = 2.3,
+        tau: float = 0.2,
+        variant: HyperbolicVariant = "exact",
+    ) -> None:
+        super().__init__(include_query=False)
+        check_temperature("tau", tau)
+        self.ball = PoincareBall(curvature, clip, variant)
+        self.tau = tau
+
+    def scores(self, embeddings: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+        """Return negative hyperbolic distances."""
+        points = self.ball.points(embeddings)
+        others = points if references is embeddings else self.ball.points(references.to(embeddings.dtype))
+        return -self.ball.distances(points, others)
+
+    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
+        logits = scores / self.tau
+        lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
+        log_sums = logits.masked_fill(~negatives, lowest).logsumexp(1, keepdim=True)
+        terms = torch.where(positives, torch.logaddexp(log_sums, logits) - logits, 0)
+        n_positives = positives.sum(1)
+        return 2 * (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(min=1)
+
+
+class HIER(Loss):
+    """Regularisation by a hierarchy of learnt proxies in the Poincare ball (Kim et al., CVPR 2023).
+
+    For items i and j that are reciprocal nearest neighbours, and another item k, the proxy that is drawn as lowest
+    common ancestor of i and j should be nearer to them than that of i, j and k, and the other way round for k::
+
+        [D(i, ij) - D(i, ijk) + margin]_+ + [D(j, ij) - D(j, ijk) + margin]_+ + [D(k, ijk) - D(k, ij) + margin]_+
+
+    The ancestor of a set is the proxy with the largest -max(D) / tau over the set plus Gumbel noise; triplets with
+    the same ancestor for both sets count 0. The gradient passes through the softmax of these numbers
+    (straight-through Gumbel softmax), so it is not that of the value, and there are no second derivatives. The loss
+    is the mean over triplets of the batch plus that over triplets of the proxies themselves. Neighbours are the
+    ``n_neighbours`` most similar by exp(-D), plus 1 for items of one class, with the item itself among them: a batch
+    needs more items than that.
+
+    It is a term beside a metric learning loss, see :func:`hyperbolic_hier`. Embeddings may have any length.
+
+    Args:
+        dim: Dimension d of the embeddings.
+        n_proxies: Number of proxies, at least 1.
+        tau: Temperature of the ancestors, at least 1e-8.
+        margin: Margin, 0 or more.
+        n_neighbours: Number of nearest neighbours, at least 1; 30 in the authors' code.
+        n_triplets: Number of triplets that are drawn for each item with two reciprocal neighbours, at least 1.
+        curvature: Curvature c of the ball, above 0.
+        clip: Length to which longer embeddings and proxies are shortened, above 0; None for any length.
+        variant: ``exact``, or ``code`` for the published code: distances as in :class:`HyperbolicContrastive`; i
+            itself may be drawn as k; and the gradient at the mapped proxies y is multiplied by
+            (1 - c |y|^2)^2 / 4, so that it is not that of the loss.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> loss = HIER(dim=2, n_proxies=4, n_neighbours=2)
+    >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), torch.tensor([[0], [0], [1]])).shape
+    torch.Size([])
+    """
+
+    takes_any_length = takes_label_sets = True
+
+    def __init__(
+        self,
+        dim: int,
+        n_proxies: int = 512,
+        tau: float = 0.1,
+        margin: float = 0.1,
+        n_neighbours: int = 30,
+        n_triplets: int = 50,
+        curvature: float = 0.1,
+        clip: float | None = 2.3,
+        variant: HyperbolicVariant = "exact",
+    ) -> None:
+        super().__init__()
+        check_temperature("tau", tau)
+        numbers = {"dim": dim, "n_proxies": n_proxies, "n_neighbours": n_neighbours, "n_triplets": n_triplets}
+        for name, number in numbers.items():
+            if number < 1:
+                raise ConfigurationError(f"`{name}` is {number}; expected at least 1")
+        if not (margin >= 0 and curvature > 0):
+            raise ConfigurationError(
+                f"`margin` is {margin} and `curvature` {curvature}; expected 0 or more, and above 0"
+            )
+        self.tau, self.margin = tau, margin
+        self.n_neighbours, self.n_triplets = n_neighbours, n_triplets
+        self.ball = PoincareBall(curvature, clip, variant)
+        length = 0.9 * (2.3 if clip is None else clip)  # as in the authors' code
+        self.proxies = torch.nn.Parameter(length * torch.randn(n_proxies, dim) / dim**0.5)
+
+    def reference_part(self) -> Loss | None:
+        """Return None: proxies do not depend on references."""
+        return None
+
+    def forward_batch(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
+        check_proxies(embeddings, labels.new_zeros(1), 1, self.proxies.shape[1])
+        points, proxies = self.ball.points(embeddings), self.proxy_points(embeddings.dtype)
+        classes = labels[..., 0]
+        values = {
+            "items": self.of_triplets(points, proxies, self._triplets(points, shared_classes(classes, classes))),
+            "proxies": self.of_triplets(proxies, proxies, self._triplets(proxies)),
+        }
+        self.parts = {name: value.detach() for name, value in values.items()}
+        return torch.stack(list(values.values())).sum()
+
+    def proxy_points(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the proxies in the ball, shape (n_proxies, d)."""
+        points = self.ball.points(self.proxies.to(dtype))
+        if self.ball.variant == "code" and points.requires_grad:
+            scale = (1 - self.ball.curvature * points.detach().square().sum(1, keepdim=True)).square() / 4
+            points.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
+        return points
+
+    def of_triplets(
+        self,
+        nodes: torch.Tensor,
+        proxies: torch.Tensor,
+        triplets: torch.Tensor,
+        noise: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Return the mean loss of triplets of nodes.
+
+        Args:
+            nodes: Points of the ball, shape (n, d).
+            proxies: Points of the ball, shape (n_proxies, d).
+            triplets: Places of i, j and k among the nodes, int64, shape (m, 3).
+            noise: Gumbel noise for the ancestors of i and j, and of all three, each (m, n_proxies). Default: drawn.
+        """
+        distances = self.ball.distances(nodes, proxies)[triplets]
+        farthest = distances[:, :2].amax(1), distances.amax(1)
+        if noise is None:
+            noise = _gumbel(farthest[0]), _gumbel(farthest[1])
+        near, far = (
+            _HardChoice.apply((gumbel - worst / self.tau).softmax(1))
+            for worst, gumbel in zip(farthest, noise, strict=True)
+        )
+        gaps = (distances * (near - far).unsqueeze(1)).sum(2) * distances.new_tensor([1, 1, -1])
+        counted = (near != far).any(1)
+        total: torch.Tensor = ((gaps + self.margin).relu().sum(1) * counted).sum()
+        return total / max(1, len(triplets))
+
+    @torch.no_grad()
+    def _triplets(self, points: torch.Tensor, same_class: torch.Tensor | None = None) -> torch.Tensor:
+        """Draw triplets of reciprocal neighbours i, j and any other k: int64, shape (m, 3)."""
+        similarity = (-self.ball.distances(points, points)).exp()
+        if same_class is not None:
+            similarity += same_class
+        neighbours = reciprocal_neighbours(similarity, self.n_neighbours)
+        others = ~neighbours
+        if self.ball.variant == "exact":
+            others.fill_diagonal_(False)
+        anchors = ((neighbours.sum(1) > 1) & others.any(1)).nonzero()
+        if not len(anchors):
+            return anchors.expand(0, 3)
+        drawn = [
+            torch.multinomial(mask[anchors[:, 0]].float(), self.n_triplets, replacement=True)
+            for mask in (neighbours, others)
+        ]
+        return torch.stack([anchors.expand_as(drawn[0]), *drawn], 2).view(-1, 3)
+
+
+class _HardChoice(torch.autograd.Function):
+    """The one-hot choice of the largest probability, with the gradient of the probabilities."""
+
+    @staticmethod
+    def forward(ctx: Any, probabilities: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(probabilities).scatter_(1, probabilities.argmax(1, keepdim=True), 1)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
+        return upstream
+
+
+def reciprocal_neighbours(similarity: torch.Tensor, n_neighbours: int) -> torch.Tensor:
+    """Return which items are among the most similar of each other, without the item itself.
+
+    Args:
+        similarity: Float tensor of shape (n, n).
+        n_neighbours: Number of the most similar, the item itself among them.
+
+    Returns:
+        Boolean tensor of shape (n, n).
+    """
+    nearest = similarity.topk(min(n_neighbours, len(similarity)), dim=1).indices
+    near = torch.zeros_like(similarity, dtype=torch.bool).scatter_(1, nearest, True)
+    return (near & near.T).fill_diagonal_(False)
+
+
+def _gumbel(like: torch.Tensor) -> torch.Tensor:
+    return -torch.empty_like(like, memory_format=torch.contiguous_format).exponential_().log()
+
+
+def hyperbolic_hier(
+    dim: int,
+    weight: float = 1.0,
+    n_proxies: int = 512,
+    tau: float = 0.1,
+    margin: float = 0.1,
+    n_neighbours: int = 30,
+    curvature: float = 0.1,
+    clip: float | None = 2.3,
+    contrastive_tau: float = 0.2,
+    variant: HyperbolicVariant = "exact",
+) -> WeightedSum:
+    """Return L_Hyp + weight L_HIER, Hyp regularised by a hierarchy of proxies (Kim et al., CVPR 2023).
+
+    Args:
+        dim: Dimension d of the embeddings.
+        weight: Weight of :class:`HIER`, 0 or more.
+        n_proxies: Number of proxies, at least 1.
+        tau: Temperature of the ancestors, at least 1e-8.
+        margin: Margin of the triplets, 0 or more.
+        n_neighbours: Number of nearest neighbours, fewer than a batch has items.
+        curvature: Curvature c of the ball, above 0.
+        clip: Length to which longer embeddings and proxies are shortened, above 0; None for any length.
+        contrastive_tau: Temperature of :class:`HyperbolicContrastive`, at least 1e-8.
+        variant: ``exact``, or ``code`` for the published code.
+
+    Returns:
+        Loss with the parts ``contrastive`` and ``hier``.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> hyperbolic_hier(dim=8, n_proxies=16).weights
+    {'contrastive': 1.0, 'hier': 1.0}
+    """
+    if not weight >= 0:
+        raise ConfigurationError(f"`weight` is {weight}; expected 0 or more")
+    regularisation = HIER(dim, n_proxies, tau, margin, n_neighbours, curvature=curvature, clip=clip, variant=variant)
+    contrastive = HyperbolicContrastive(curvature, clip, contrastive_tau, variant)
+    return WeightedSum({"contrastive": (1.0, contrastive), "hier": (weight, regularisation)})

@@ -1,0 +1,113 @@
+"""HMLC: published numbers, plain loops over its equations, gradients, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses import HMLC
+from tests.losses.batches import hierarchical_batch
+from tests.losses.golden import newer_cases, newer_losses, tensor
+
+#: Readings of the positives of a level, by their names in the golden file.
+READINGS: dict[str, Any] = {"incl": "equal", "lca": "lca"}
+
+
+def test_published_code_and_paper(shared: Path) -> None:
+    golden = newer_losses(shared)
+    labels = tensor(golden["labels"])
+    for case, source, name in newer_cases(golden, "hmlc/"):
+        options: list[Any] = name.split("_")
+        x = tensor(golden["x"]).double().unsqueeze(1)
+        if source == "paper":
+            loss, own = HMLC(options[0], float(options[1][1:]), positives=READINGS[options[2]]), labels
+        else:
+            own = labels if options[4] == "4cols" else labels[:, 1:]  # of three columns the finest is never used
+            n_views = int(options[3][1])
+            loss = HMLC(options[0], float(options[2][1:]), options[1], variant="code", n_views=n_views)
+            x = torch.stack([tensor(golden["x"]), tensor(golden["x_view2"])][:n_views], 1).double()
+        views = [view.requires_grad_() for view in x.unbind(1)]
+        value = loss(torch.cat(views), own.repeat(len(views), 1))
+        gradient = torch.stack(torch.autograd.grad(value, views), 1)
+        np.testing.assert_allclose(value.item(), golden[f"{case}/value"], rtol=1e-10, err_msg=case)
+        expected = golden[f"{case}/grad"].reshape(gradient.shape)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10 * np.abs(expected).max(), err_msg=case)
+
+
+def slow_hmlc(x: torch.Tensor, labels: list[list[int]], mode: str, tau: float, *, lca: bool) -> float:
+    """Return the formulas of the docstring by loops over anchors and positives."""
+    n, n_levels = len(labels), len(labels[0])
+    scores = (x @ x.T / tau).tolist()
+    total, finer = 0.0, -math.inf
+    for column in range(n_levels):
+        of_anchors, largest = [], 0.0
+        for i in range(n):
+            pairs = []
+            for p in range(n):
+                finer_too = column > 0 and labels[i][column - 1] == labels[p][column - 1]
+                if p != i and labels[i][column] == labels[p][column] and not (lca and finer_too):
+                    own = math.log(sum(math.exp(scores[i][a]) for a in range(n) if a != i)) - scores[i][p]
+                    largest = max(largest, own)
+                    pairs.append(max(own, finer) if mode != "hmc" else own)
+            if pairs:
+                of_anchors.append(sum(pairs) / len(pairs))
+        weight = math.exp(1 / (column + 1)) if mode != "hce" else 1.0
+        total += weight * sum(of_anchors) / max(1, len(of_anchors)) / n_levels
+        finer = largest
+    return total
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 99), st.sampled_from(["hmc", "hce", "hmce"]), st.booleans(), st.integers(1, 3))
+@pytest.mark.filterwarnings("ignore:no query of a batch")
+def test_values_are_those_of_loops(seed: int, mode: Any, lca: bool, per_class: int) -> None:
+    x, labels = hierarchical_batch(seed, per_class=per_class)
+    value = HMLC(mode, 0.2, positives="lca" if lca else "equal")(x, labels)
+    assert value.item() == pytest.approx(slow_hmlc(x, labels.tolist(), mode, 0.2, lca=lca), abs=1e-9)
+
+
+@pytest.mark.parametrize("variant", ["paper", "code"])
+@pytest.mark.parametrize("mode", ["hmc", "hmce"])
+def test_gradients(variant: Any, mode: Any) -> None:
+    x, labels = hierarchical_batch()
+    loss = HMLC(mode, variant=variant)
+    assert torch.autograd.gradcheck(lambda raw: loss.forward_batch(raw, labels), x.requires_grad_())
+
+
+def test_references_that_are_the_batch_add_each_query_to_its_positives() -> None:
+    x, labels = hierarchical_batch()
+    x, labels = x[:4], torch.tensor([[0], [0], [1], [1]])
+    logits = (x @ x.T).log_softmax(1)
+    same = labels == labels.T
+    expected = math.e * -(logits * same).sum(1).mean() / 2
+    for variant, factor in (("paper", 1), ("code", 1 / 0.07 / 2)):
+        value = HMLC("hmc", 1.0, variant=variant)(x, labels, x, labels)  # type: ignore[arg-type]
+        assert value.item() == pytest.approx(expected.item() * factor)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "hme"}, '`mode` is "hme"; choose hmc or hce or hmce'),
+        ({"variant": "exact"}, '`variant` is "exact"; choose paper or code'),
+        ({"variant": "code", "positives": "lca"}, "choose the `variant` paper for lca"),
+        ({"n_views": 0}, "`n_views` is 0; expected at least 1"),
+        ({"tau": 0.0}, "`tau` is 0.0; expected at least"),
+    ],
+)
+def test_options_out_of_range_are_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        HMLC(**options)
+
+
+def test_batches_need_all_views() -> None:
+    with pytest.raises(InputError, match="a batch of 15 does not have 2 views of each image"):
+        HMLC(n_views=2)(*hierarchical_batch())
