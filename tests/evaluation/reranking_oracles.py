@@ -19,16 +19,12 @@ def cos(a: Vector, b: Vector) -> float:
 
 
 def direction(a: Vector) -> Vector:
-    return a / math.sqrt(float(a @ a))
+    return np.asarray(a / math.sqrt(float(a @ a)))
 
 
 def nearest(query: Vector, items: Sequence[Vector], leave_out: int | None = None) -> list[int]:
     """Positions of items, the highest cosine first, without one of them."""
-    return [
-        i
-        for i in sorted(range(len(items)), key=lambda i: -cos(query, items[i]))
-        if leave_out is None or i != leave_out
-    ]
+    return [i for i in sorted(range(len(items)), key=lambda i: -cos(query, items[i])) if i != leave_out]
 
 
 def ranking(query: Vector, gallery: Sequence[Vector], settings: RerankSettings) -> list[int]:
@@ -96,7 +92,7 @@ def k_reciprocal(query: Vector, candidates: Sequence[Vector], settings: RerankSe
 
 
 def diffusion(query: Vector, candidates: Sequence[Vector], settings: RerankSettings) -> list[float]:
-    """Iscen et al.: f <- 0.99 S f + 0.01 y, iterated until it stays; y has the query's ten nearest."""
+    """Iscen et al.: f = 0.01 (I - 0.99 S)^-1 y; y has the query's ten nearest."""
     everyone = range(len(candidates))
 
     def affinity(a: Vector, b: Vector) -> float:
@@ -115,10 +111,8 @@ def diffusion(query: Vector, candidates: Sequence[Vector], settings: RerankSetti
             if w[i, j]:
                 w[i, j] /= math.sqrt(degrees[i] * degrees[j])
     y = np.array([affinity(query, x) if i < 10 else 0.0 for i, x in enumerate(candidates)])
-    f = y
-    for _ in range(6000):
-        f = 0.99 * w @ f + 0.01 * y
-    return [float(value) for value in f]
+    steady = 0.01 * np.linalg.inv(np.eye(len(y)) - 0.99 * w) @ y
+    return [float(value) for value in steady]
 
 
 def superglobal(query: Vector, candidates: Sequence[Vector], settings: RerankSettings) -> list[float]:

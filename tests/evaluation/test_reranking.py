@@ -14,7 +14,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.reranking import CANDIDATE_METHODS, augment_gallery, first_items, reranked_search
+from hgld.evaluation.reranking import augment_gallery, first_items, reranked_search
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.ragged import RaggedIndices
@@ -30,7 +30,7 @@ class Case:
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        n_gallery, dim = int(rng.integers(6, 40)), int(rng.integers(3, 8))
+        n_gallery, dim = int(rng.integers(6, 30)), int(rng.integers(3, 8))
         centres = rng.normal(size=(4, dim)) + 0.5
         self.gallery = centres[rng.integers(4, size=n_gallery)] + rng.normal(size=(n_gallery, dim))
         self.mask = rng.random(n_gallery) < 0.9
@@ -98,11 +98,13 @@ def test_what_cannot_change_a_ranking(seed: int) -> None:
     case = Case(seed)
     plain = case.found(RerankSettings())
     assert plain == case.expected(RerankSettings("superglobal", rerank_candidates=1))
-    for method in ("alpha-qe", "dba"):
+    summing: tuple[RerankMethod, ...] = ("alpha-qe", "dba")
+    for method in summing:
         assert case.found(RerankSettings(method, rerank_alpha=1e6)) == plain
     case.junk = [[] for _ in case.junk]
     plain = case.found(RerankSettings())
-    for method in CANDIDATE_METHODS:
+    ordering: tuple[RerankMethod, ...] = ("k-reciprocal", "diffusion", "superglobal")
+    for method in ordering:
         assert case.found(RerankSettings(method, rerank_candidates=1)) == plain
         n = case.settings.rerank_candidates
         changed = case.found(replace(case.settings, rerank=method))
