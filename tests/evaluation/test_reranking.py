@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -133,6 +134,26 @@ def test_all_metrics_of_leave_one_out(method: RerankMethod) -> None:
             value = expected["mAP@50_l3" if name == "mAP@50" else name]
             assert result.per_query[name][row] == pytest.approx(value, abs=1e-6, nan_ok=True), name
     assert result.settings["re-ranking"] == settings.describe()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_copies_of_a_query_are_not_in_its_gallery_and_junk_is(method: RerankMethod) -> None:
+    """Each query evaluated in one run is as if evaluated alone, with a gallery without its copies."""
+    rng = np.random.default_rng(5)
+    gallery, gallery_labels = rng.normal(size=(40, 6)) + 0.5, rng.integers(5, size=40)
+    gallery_ids = rng.integers(15, size=40)
+    queries = np.stack([gallery[np.flatnonzero(gallery_ids == i)[0]] for i in range(8)])
+    labels, junk = rng.integers(5, size=8), rng.integers(40, size=(8, 3))
+    settings = RerankSettings(method, rerank_neighbours=3, rerank_candidates=15)
+    evaluate = partial(evaluate_retrieval, metrics=["H-AP", "ASI"], precision="float64", reranking=settings)
+    together = evaluate(
+        queries, labels, gallery, gallery_labels, query_ids=np.arange(8), gallery_ids=gallery_ids, ignored=junk
+    ).per_query
+    for i in range(8):
+        kept = np.flatnonzero(gallery_ids != i)
+        ignored = [np.flatnonzero(np.isin(kept, junk[i])).tolist()]
+        alone = evaluate(queries[i : i + 1], labels[i : i + 1], gallery[kept], gallery_labels[kept], ignored=ignored)
+        np.testing.assert_allclose(together.iloc[i, :2], alone.per_query.iloc[0, :2], atol=1e-12)
 
 
 def test_evaluation_of_16_bits_and_in_parts() -> None:
