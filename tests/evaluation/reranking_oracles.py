@@ -96,7 +96,7 @@ def diffusion(query: Vector, candidates: Sequence[Vector], settings: RerankSetti
     everyone = range(len(candidates))
 
     def affinity(a: Vector, b: Vector) -> float:
-        return max(cos(a, b), 0.0) ** settings.rerank_alpha
+        return float(max(cos(a, b), 0.0) ** settings.rerank_alpha)
 
     near = [nearest(x, candidates, leave_out=i)[: settings.neighbours] for i, x in enumerate(candidates)]
     w = np.array(

@@ -147,7 +147,13 @@ def test_copies_of_a_query_are_not_in_its_gallery_and_junk_is(method: RerankMeth
     settings = RerankSettings(method, rerank_neighbours=3, rerank_candidates=15)
     evaluate = partial(evaluate_retrieval, metrics=["H-AP", "ASI"], precision="float64", reranking=settings)
     together = evaluate(
-        queries, labels, gallery, gallery_labels, query_ids=np.arange(8), gallery_ids=gallery_ids, ignored=junk
+        queries,
+        labels,
+        gallery,
+        gallery_labels,
+        query_ids=np.arange(8),
+        gallery_ids=gallery_ids,
+        ignored=junk.tolist(),
     ).per_query
     for i in range(8):
         kept = np.flatnonzero(gallery_ids != i)
