@@ -136,7 +136,7 @@ def superglobal(query: Tensor, candidates: Tensor, settings: RerankSettings) -> 
 
 
 #: Methods that score candidates.
-CANDIDATE_METHODS: Mapping[str, Callable[[Tensor, Tensor, RerankSettings], Tensor]] = {
+CANDIDATE_METHODS: Mapping[str | None, Callable[[Tensor, Tensor, RerankSettings], Tensor]] = {
     "k-reciprocal": k_reciprocal,
     "diffusion": diffusion,
     "superglobal": superglobal,
@@ -158,7 +158,7 @@ def candidate_ranks(
         settings: The method.
     """
     ranks = np.full(positions.shape, positions.shape[1])
-    method = CANDIDATE_METHODS[settings.rerank or ""]
+    method = CANDIDATE_METHODS[settings.rerank]
 
     def order(row: int) -> None:
         known = positions[row][positions[row] >= 0]
@@ -236,7 +236,7 @@ class RerankedScorer(Scorer):
         self._masked = torch.from_numpy(~mask).to(config.device)
         self._augmented = None
         if settings.rerank == "dba":
-            n_more = int(self._itself.counts().max())
+            n_more = int(self._itself.counts().max(initial=0))
             self._augmented = augment_gallery(gallery, settings, config, gallery_mask, n_more)
             self._users = _users(self._augmented.positions[:, : settings.neighbours])
         super().__init__(queries, gallery if self._augmented is None else self._augmented.vectors, config)

@@ -22,8 +22,8 @@ PROTOCOLS = {
 }
 SeveralLabels = Literal["mean", "best"]
 RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal"]
-#: Number of neighbours of each method, as published.
-_NEIGHBOURS = {"aqe": 10, "alpha-qe": 10, "dba": 10, "k-reciprocal": 20, "diffusion": 50, "superglobal": 9}
+#: Numbers of neighbours; those of papers, which vary for the first three methods.
+_NEIGHBOURS: dict[str | None, int] = dict(zip(get_args(RerankMethod), (10, 10, 10, 20, 50, 9), strict=True))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class RerankSettings:
     @property
     def neighbours(self) -> int:
         """Number of neighbours of an image."""
-        return self.rerank_neighbours or _NEIGHBOURS[self.rerank or "aqe"]
+        return self.rerank_neighbours or _NEIGHBOURS[self.rerank]
 
     def describe(self) -> str | None:
         """Return the method and the settings that it uses; None without a method."""

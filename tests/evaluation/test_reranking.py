@@ -199,6 +199,15 @@ def test_search_finds_what_the_evaluation_ranks_first(method: RerankMethod) -> N
         np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
+@pytest.mark.parametrize("method", METHODS)
+def test_gpu_and_cpu_rank_alike(method: RerankMethod) -> None:
+    for seed in range(5):
+        case = Case(seed)
+        settings = replace(case.settings, rerank=method)
+        assert case.found(settings, device="cuda") == case.found(settings)
+
+
 def test_copies_tie_and_zeros_are_ranked() -> None:
     """Copies have equal ranks, so that ties decide; embeddings of zeros are candidates like others."""
     gallery = torch.tensor([[1.0, 0.2], [1.0, 0.2], [0.0, 0.0], [-1.0, 0.0], [0.5, 1.0]])
