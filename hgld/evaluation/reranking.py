@@ -129,9 +129,10 @@ def superglobal(query: Tensor, candidates: Tensor, settings: RerankSettings) -> 
     cosines = candidates @ candidates.T
     near = _highest(cosines.clone().fill_diagonal_(-torch.inf), settings.neighbours)
     weights = (0.15 * cosines.clamp(min=0) * near).fill_diagonal_(1)
-    refined = weights @ candidates / weights.sum(1, keepdim=True)
-    first = refined @ query
-    pooled = refined[first.topk(min(settings.neighbours + 1, len(first))).indices].amax(0)
+    weights /= weights.sum(1, keepdim=True)
+    first = weights @ (candidates @ query)
+    best = first.topk(min(settings.neighbours + 1, len(first))).indices
+    pooled = (weights[best] @ candidates).amax(0)
     return (first + candidates @ pooled) / 2
 
 
