@@ -49,14 +49,6 @@ class Work:
         """Compute all metrics after k-reciprocal re-ranking."""
         self._evaluate("k-reciprocal")
 
-    def diffusion(self) -> None:
-        """Compute all metrics after diffusion."""
-        self._evaluate("diffusion")
-
-    def superglobal(self) -> None:
-        """Compute all metrics after SuperGlobal's re-ranking."""
-        self._evaluate("superglobal")
-
     def leave_one_out(self) -> None:
         """Compute all metrics with hgld, each image against all others."""
         evaluate_retrieval(self.embeddings[self.gallery], self.labels[self.gallery], device=self.device)

@@ -1,9 +1,9 @@
 """What re-ranking does to metrics, and what it costs.
 
 The first command evaluates embeddings of the images of manifests leave-one-out, by each method with its defaults:
-means in percent and processor time. The second measures alpha query expansion and the methods that order candidates
-beside the plain evaluation, in GLDv2's size, in processes of their own; the third the same in small, and writes
-nothing::
+means in percent and processor time. The second measures alpha query expansion, and the slowest of the methods that
+order candidates, beside the plain evaluation, in GLDv2's size, in processes of their own; the third the same in
+small, and writes nothing::
 
     python benchmarks/reranking.py --manifest washington.parquet --embeddings washington.npy
     python benchmarks/reranking.py --speed
@@ -30,7 +30,7 @@ from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.tables.embeddings import read_embeddings
 
 METRICS = ("mAP@100", "R@1", "H-AP", "ASI", "NDCG")
-MEASURED = ("hgld", "alpha_qe", "k_reciprocal", "diffusion", "superglobal")
+MEASURED = ("hgld", "alpha_qe", "k_reciprocal")
 
 
 def main() -> None:
