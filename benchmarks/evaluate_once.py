@@ -22,6 +22,8 @@ from hgld import evaluate_retrieval
 from hgld.compute.scoring import as_tensor
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance import LabelJudgements
+from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.settings import RerankMethod, RerankSettings
 
 
 class Work:
@@ -36,14 +38,16 @@ class Work:
 
     def hgld(self) -> None:
         """Compute all metrics with hgld."""
-        result = evaluate_retrieval(
-            self.embeddings[self.queries],
-            self.labels[self.queries],
-            self.embeddings[self.gallery],
-            self.labels[self.gallery],
-            device=self.device,
-        )
+        result = self._evaluate()
         result.per_query[list(result.metrics)].to_parquet(self.folder / "hgld.parquet")
+
+    def alpha_qe(self) -> None:
+        """Compute all metrics after alpha query expansion."""
+        self._evaluate("alpha-qe")
+
+    def k_reciprocal(self) -> None:
+        """Compute all metrics after k-reciprocal re-ranking."""
+        self._evaluate("k-reciprocal")
 
     def leave_one_out(self) -> None:
         """Compute all metrics with hgld, each image against all others."""
@@ -90,6 +94,16 @@ class Work:
         vectors = torch.nn.functional.normalize(as_tensor(self.embeddings[self.gallery]).float())
         means = calculator.get_accuracy(vectors, torch.from_numpy(self.labels[self.gallery, 0]))
         self._write_means("pml", {"mAP@R": means["mean_average_precision_at_r"], "R@1": means["precision_at_1"]})
+
+    def _evaluate(self, method: RerankMethod | None = None) -> RetrievalResult:
+        return evaluate_retrieval(
+            self.embeddings[self.queries],
+            self.labels[self.queries],
+            self.embeddings[self.gallery],
+            self.labels[self.gallery],
+            device=self.device,
+            reranking=RerankSettings(method),
+        )
 
     def _write_means(self, name: str, means: Mapping[str, float]) -> None:
         (self.folder / f"{name}.json").write_text(json.dumps({key: float(value) for key, value in means.items()}))

@@ -53,6 +53,13 @@ def test_rejection_speed_quick() -> None:
 
 
 @pytest.mark.slow
+def test_reranking_quick() -> None:
+    printed = run_quick("reranking.py")
+    assert "8 queries x 2,000 x 512" in printed
+    assert "| alpha-qe |" in printed
+
+
+@pytest.mark.slow
 def test_evaluate_quick() -> None:
     """The script fails if the dense implementation disagrees with hgld."""
     printed = run_quick("evaluate.py")

@@ -5,7 +5,8 @@
     OUT/embeddings/NAME.parquet    embeddings of all images of the manifest, see hgld embed-images
     OUT/embeddings/NAME.json       what the model is, and how fast it was
     OUT/adaptations/NAME+LOSS/     trainings of linear layers on the embeddings of the training split
-    OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment
+    OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment, and
+                                   NAME+METHOD after re-ranking
     OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.paired.compare
     OUT/results.md, .tex           tables
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
@@ -39,7 +40,7 @@ from hgld.evaluation.metrics import default_metrics
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.evaluation.settings import EvaluationFiles
+from hgld.evaluation.settings import EvaluationFiles, RerankSettings
 from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import find_method_differences
@@ -129,6 +130,11 @@ class ModelComparison:
                 self.results[name] = self._evaluate(name, images, parse_treatment(text), force)
                 if text == "none":
                     self.files[name] = path
+                if (method := self.config.reranking.rerank) is not None:
+                    name = f"{name} + {method}"
+                    self.results[name] = self._evaluate(
+                        name, images, parse_treatment(text), force, self.config.reranking
+                    )
         except (AssertionError, OSError):  # mistakes of hgld, and a full disk
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
@@ -170,12 +176,20 @@ class ModelComparison:
         self.facts[entry.name] = ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
         return out
 
-    def _evaluate(self, name: str, images: Embeddings, treatment: Treatment, force: bool) -> RetrievalResult:
-        config = self.config
+    def _evaluate(
+        self,
+        name: str,
+        images: Embeddings,
+        treatment: Treatment,
+        force: bool,
+        reranking: RerankSettings | None = None,
+    ) -> RetrievalResult:
+        config, reranking = self.config, reranking or RerankSettings()
         file = self._evaluation(name)
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
+        parameters |= {"reranking": reranking.describe()} if reranking.rerank else {}
         made_of = Provenance(
             "compare-models", parameters, input_digests(embeddings=images.path, labels=self.manifest)
         )
@@ -200,7 +214,9 @@ class ModelComparison:
             get_protocol("leave-one-out"),
             EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
             [task],
-            EvaluationConfig(metrics=tuple(metrics), ranking=RankingConfig(device=config.device)),
+            EvaluationConfig(
+                metrics=tuple(metrics), ranking=RankingConfig(device=config.device, reranking=reranking)
+            ),
         ).results
         assert task.query_labels is not None
         result = with_classes(replace(result, name=name), main_labels(task.query_labels)[:, 0].astype(str))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from hgld.errors import ConfigurationError, similar_names
+from hgld.evaluation.settings import RerankSettings
 
 #: Options of a model, after ``?``, with their types.
 _OPTIONS: Mapping[str, type] = {
@@ -126,6 +127,7 @@ class ModelComparisonConfig:
         metrics: Metric to report; may be repeated. Default: those of hgld evaluate, and mistake_severity.
         reference: Name of the model that the others are compared with, with its treatment as in tables, such as
             "lite + center". Default: the best by each metric.
+        reranking: Re-ranking, with which all models are evaluated once more.
         device: Device: cpu, cuda or cuda:N.
         batch_size: Number of images embedded at once.
         workers: Number of processes that load images; 0 loads them in this one.
@@ -136,6 +138,7 @@ class ModelComparisonConfig:
     train_split: str = "train"
     metrics: Sequence[str] | None = None
     reference: str | None = None
+    reranking: RerankSettings = field(default_factory=RerankSettings)
     device: str = "cpu"
     batch_size: int = 32
     workers: int = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +15,17 @@ from hgld.cli.render import lines, wrapped_table
 if TYPE_CHECKING:
     from hgld.benchmark.model_comparison_settings import ModelComparisonConfig
     from hgld.benchmark.model_reports import ModelResults
+    from hgld.evaluation.settings import RerankSettings
 
 
 @app.command(rich_help_panel="Retrieval")
 @options_of(
-    "hgld.benchmark.model_comparison_settings:ModelComparisonConfig", treatments="--treatment", metrics="--metric"
+    "hgld.benchmark.model_comparison_settings:ModelComparisonConfig",
+    deferred=True,
+    treatments="--treatment",
+    metrics="--metric",
 )
+@options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def compare_models(
     *,
     models: Annotated[
@@ -45,7 +51,8 @@ def compare_models(
             "--out", "-o", metavar="FOLDER", callback=writable_folder, help="Folder of embeddings and results."
         ),
     ],
-    config: ModelComparisonConfig,
+    config: Callable[..., ModelComparisonConfig],
+    reranking: RerankSettings,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -63,7 +70,7 @@ def compare_models(
     entries = [parse_model(text) for text in models]
     with TerminalProgress("compare-models", "images") as progress:
         outcome, files = model_comparison.compare_models(
-            entries, manifest, out, config, root=images, force=force, progress=progress
+            entries, manifest, out, config(reranking=reranking), root=images, force=force, progress=progress
         )
     typer.echo(lines(format_model_results(outcome), [str(file) for file in files]))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hgld.compute.resampling import Interval
     from hgld.evaluation import Evaluation, EvaluationFiles
     from hgld.evaluation.results import RetrievalResult
-    from hgld.evaluation.settings import MetricSettings
+    from hgld.evaluation.settings import MetricSettings, RerankSettings
     from hgld.rejection.rejected_queries import RejectionConfig
     from hgld.rejection.rejection_report import LevelFigures, RejectionReport
     from hgld.rejection.thresholds import Threshold
@@ -70,6 +70,7 @@ def parse_level_weights(text: str) -> tuple[float, ...]:
     relevance_alpha="--alpha",
     level_weights={"parser": parse_level_weights, "metavar": "<str>"},
 )
+@options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -87,6 +88,7 @@ def evaluate(
         Literal["pessimistic", "optimistic"],
         _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
     ] = "pessimistic",
+    reranking: RerankSettings,
     reject: Annotated[
         str | None,
         _rejection_option(
@@ -187,8 +189,10 @@ def evaluate(
         raise ConfigurationError("--json and --latex exclude each other; choose one of them")
     if worst and metric_settings.metrics and "H-AP" not in metric_settings.metrics:
         raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
-    if files.predictions and (worst or per_label or write_predictions):
-        raise ConfigurationError("--worst, --per-label and --write-predictions need embeddings, and no --predictions")
+    if files.predictions and (worst or per_label or write_predictions or reranking.rerank):
+        raise ConfigurationError(
+            "--worst, --per-label, --write-predictions and --rerank need embeddings, and no --predictions"
+        )
     if protocol == "gldv2-recognition" and (worst or per_label):
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
@@ -200,7 +204,7 @@ def evaluate(
             raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
         config = EvaluationConfig(
             **vars(metric_settings),
-            ranking=RankingConfig(device=local_device(device), precision=precision, ties=ties),
+            ranking=RankingConfig(device=local_device(device), precision=precision, ties=ties, reranking=reranking),
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )

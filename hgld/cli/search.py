@@ -21,18 +21,22 @@ from hgld.cli.base import (
     relative_to,
     writable_file,
 )
+from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
+    from hgld.evaluation.settings import RerankSettings
     from hgld.search.faiss_index import IndexRecord
     from hgld.search.searcher import Answers
 
 
 @app.command(rich_help_panel="Retrieval")
+@options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def search(
+    *,
     embeddings: Annotated[Path, option("Gallery to search in: embeddings from hgld embed-images, or of any model.")],
     query: Annotated[
         Path | None,
@@ -77,6 +81,7 @@ def search(
     index: Annotated[
         Path | None, option("Index of the gallery from hgld export-embeddings.", default="exact search")
     ] = None,
+    reranking: RerankSettings,
     reject: Annotated[
         Path | None,
         option(
@@ -123,7 +128,8 @@ def search(
     neighbours = None if index is None else open_index(index, gallery)
     if neighbours is not None:
         typer.echo(format_index(neighbours.record), err=True)
-    searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=RankingConfig(device=device))
+    config = RankingConfig(device=device, reranking=reranking)
+    searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
     if serve:
         photographs = gallery_photographs(embeddings, images, root)
         with announced_page(open_browser, Path.home()) as on_address:
@@ -141,7 +147,8 @@ def search(
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        write_answers(out, answers, Provenance("search", {"top": top, "split": split}, inputs))
+        parameters = {"top": top, "split": split} | ({"rerank": method} if (method := reranking.describe()) else {})
+        write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
         photographs = gallery_photographs(embeddings, images, root)

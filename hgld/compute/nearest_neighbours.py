@@ -155,6 +155,7 @@ def nearest_neighbours(
     excluded: RaggedIndices | None = None,
     gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: ScoringConfig | None = None,
+    scorer: Scorer | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Return the k gallery items with the highest scores, best first.
 
@@ -168,6 +169,7 @@ def nearest_neighbours(
         excluded: Gallery items to exclude for each query.
         gallery_mask: bool, shape (n_gallery,); False for items to exclude for all queries.
         config: How scores are computed.
+        scorer: Computes them in another way than by this configuration.
 
     Returns:
         Scores (float32, or float64 where that is the precision) and positions in the gallery (int64), both of shape
@@ -186,7 +188,7 @@ def nearest_neighbours(
     config = config or ScoringConfig()
     queries = as_tensor(query_embeddings)
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
-    scorer = Scorer(queries, gallery, config)
+    scorer = Scorer(queries, gallery, config) if scorer is None else scorer
     n_queries, n_gallery = len(queries), len(gallery)
     excluded = RaggedIndices.from_lists([[]] * n_queries) if excluded is None else excluded
     excluded.check(n_queries, n_gallery, "`excluded`")
@@ -197,13 +199,15 @@ def nearest_neighbours(
     step = config.queries_per_block(n_gallery)
     for start in range(0, n_queries, step):
         rows = slice(start, min(start + step, n_queries))
-        scores[rows], positions[rows] = _search_block(scorer, rows, k, excluded, masked, config)
+        scorer.prepare(rows)
+        scores[rows], positions[rows] = search_block(scorer, rows, k, excluded, masked, config)
     return scores, positions
 
 
-def _search_block(
+def search_block(
     scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: torch.Tensor, config: ScoringConfig
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the k gallery items with the highest scores for a block of queries, see :func:`nearest_neighbours`."""
     rows, columns = (torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries))
     dtype = torch.float64 if config.precision == "float64" else torch.float32
     top_k = RunningTopK(queries.stop - queries.start, k, dtype, torch.device(config.device))

@@ -141,6 +141,9 @@ class Scorer:
         bounds = (n_parts * thread // n_threads * self._width for thread in range(n_threads + 1))
         return [range(*pair, self._width) for pair in pairwise(bounds)]
 
+    def prepare(self, queries: slice) -> None:
+        """Do what has to be done once, before threads call :meth:`scores` for these queries: nothing here."""
+
     def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
         """Yield blocks of the gallery and their scores, shape (n_query, n_block), which the next step overwrites.
 
@@ -150,9 +153,7 @@ class Scorer:
             queries: Slice of the queries.
             starts: One of the :meth:`shares`; all blocks by default.
         """
-        own = self._queries[queries].to(self._device, self.dtype)
-        if self._query_lengths is not None:
-            own = own / self._query_lengths[queries, None]
+        own = self.query_vectors(queries)
         # Reused buffers: fresh pages cost more than the products.
         widened = torch.empty(self._width, own.shape[1], dtype=self.dtype, device=self._device)
         scores = torch.empty(len(own) * self._width, dtype=self.dtype, device=self._device)
@@ -166,6 +167,11 @@ class Scorer:
             if self._gallery_lengths is not None:
                 block /= self._gallery_lengths[gallery]
             yield gallery, block
+
+    def query_vectors(self, queries: slice) -> torch.Tensor:
+        """Return the vectors of queries whose products with the gallery are scores: float, shape (n_query, d)."""
+        own = self._queries[queries].to(self._device, self.dtype)
+        return own if self._query_lengths is None else own / self._query_lengths[queries, None]
 
     def _lengths(self, embeddings: torch.Tensor, role: str) -> torch.Tensor:
         """Return L2 norms, after a check that they are finite, and above 0 if need be: shape (n,), on the device."""

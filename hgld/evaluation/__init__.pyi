@@ -11,3 +11,4 @@ from .results import RetrievalResult as RetrievalResult
 from .retrieval_metric import RetrievalMetric as RetrievalMetric
 from .retrieval_task import RetrievalTask as RetrievalTask
 from .settings import EvaluationFiles as EvaluationFiles
+from .settings import RerankSettings as RerankSettings

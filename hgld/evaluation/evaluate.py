@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.processes import Processes
-from hgld.compute.scoring import Precision, ScoringConfig, Vectors, as_tensor
+from hgld.compute.scoring import Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import Metric, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import LevelWeights, Relevance
+from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
-from hgld.evaluation.settings import MetricSettings, SeveralLabels
+from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.progress import Progress
@@ -44,7 +44,7 @@ def nearest_labels(
     labels: LabelMatrix,
     queries: torch.Tensor,
     gallery_mask: npt.NDArray[np.bool_],
-    config: ScoringConfig,
+    config: RankingConfig,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Answer queries by the finest label of the nearest gallery image, with its cosine as confidence.
 
@@ -58,7 +58,7 @@ def nearest_labels(
     Returns:
         Labels, int64, and confidences, float64, both of shape (n,).
     """
-    cosines, positions = nearest_neighbours(queries, gallery, 1, gallery_mask=gallery_mask, config=config)
+    cosines, positions = first_items(queries, gallery, 1, config, config.reranking, gallery_mask=gallery_mask)
     return labels[positions[:, 0], 0], cosines[:, 0].astype(np.float64)
 
 
@@ -127,6 +127,7 @@ def evaluate_retrieval(
     precision: Precision = "float32",
     ties: Ties = "pessimistic",
     normalize: bool = True,
+    reranking: RerankSettings | None = None,
     processes: Processes | None = None,
     progress: Progress | None = None,
 ) -> RetrievalResult:
@@ -157,6 +158,7 @@ def evaluate_retrieval(
         precision: Precision of scores, see :class:`~hgld.evaluation.ranking.RankingConfig`.
         ties: Which of two items with the same score is ranked first, likewise.
         normalize: Whether to scale embeddings to length 1.
+        reranking: Re-ranking; none by default.
         processes: Processes that share the queries, see :mod:`hgld.compute.processes`.
         progress: Progress bar over the queries.
 
@@ -185,7 +187,7 @@ def evaluate_retrieval(
         gain=gain,
         level_weights=None if level_weights is None else tuple(level_weights),
         several_labels=several_labels,
-        ranking=RankingConfig(block_size, device, precision, normalize, ties),
+        ranking=RankingConfig(block_size, device, precision, normalize, ties, reranking or RerankSettings()),
         processes=processes or Processes(),
         progress=progress,
     )
@@ -343,6 +345,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
             "precision": config.ranking.precision,
             "normalize": config.ranking.normalize,
             "query_counted": "H-AP_selfcount only",
+            **({"re-ranking": reranking} if (reranking := config.ranking.reranking.describe()) else {}),
             **task.settings,
         },
         nearest=NearestItems(*(columns[name] for name in _NEAREST)) if config.n_neighbours else None,
@@ -418,6 +421,7 @@ def _measure(
         task.gallery,
         task.judgements,
         excluded=task.excluded,
+        itself=task.itself,
         gallery_mask=task.gallery_mask,
         config=config.ranking,
         part=config.processes.part,

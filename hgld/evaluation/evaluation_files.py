@@ -278,5 +278,6 @@ def evaluation_provenance(
         "label_separator": files.label_separator,
         "precision": config.ranking.precision,
         "ties": config.ranking.ties,
+        "reranking": config.ranking.reranking.describe(),
     }
     return Provenance("evaluate", parameters | further, input_digests(**paths))

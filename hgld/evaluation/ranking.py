@@ -21,7 +21,7 @@ that a sort of all keys gives. How many there are depends on the number of posit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
@@ -37,6 +37,8 @@ from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance import RelevanceJudgements
+from hgld.evaluation.reranking import make_scorer
+from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
@@ -375,6 +377,7 @@ class RankingConfig(ScoringConfig):
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
             H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
             Copies of one embedding need not have equal scores: their products may be rounded differently.
+        reranking: Re-ranking, which needs embeddings of length 1.
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
@@ -383,9 +386,12 @@ class RankingConfig(ScoringConfig):
     allows_zeros: ClassVar[bool] = True
 
     ties: Ties = "pessimistic"
+    reranking: RerankSettings = field(default_factory=RerankSettings)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.reranking.rerank is not None and not self.normalize:
+            raise ConfigurationError("`rerank` compares directions; leave out `normalize`")
         if self.ties not in get_args(Ties):
             raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
 
@@ -400,7 +406,8 @@ class Ranked:
             items come last, with level 0. Only the first ranks, where no more are needed.
         n_ranked: int64, shape (n_query,), on the device; number of items that are not excluded.
         neighbours: Scores and positions of the first items, as
-            :func:`hgld.compute.nearest_neighbours.nearest_neighbours` returns them; None unless asked for.
+            :func:`hgld.compute.nearest_neighbours.nearest_neighbours` returns them; None unless asked for. Scores of
+            re-ranked candidates are no cosines, see :class:`~hgld.evaluation.reranking.RerankedScorer`.
         positives: int64, shape (n_query, L); number of items of level 1, ..., L or finer in the whole ranking, where
             ``levels`` are those of the first ranks only; None otherwise.
     """
@@ -453,6 +460,7 @@ def rank(
     judgements: RelevanceJudgements,
     *,
     excluded: RaggedIndices | None = None,
+    itself: RaggedIndices | None = None,
     gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
     n_neighbours: int = 0,
@@ -472,6 +480,7 @@ def rank(
         gallery_embeddings: The same for the gallery, shape (n_gallery, d).
         judgements: Levels of all pairs.
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
+        itself: Those that are itself or copies of it, which re-ranking must not know.
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from
             every ranking.
         config: Settings of ranking.
@@ -501,7 +510,7 @@ def rank(
     device = torch.device(config.device)
     judgements = judgements.to(device)
     masked = np.flatnonzero(~mask)
-    scorer = Scorer(query_embeddings, gallery_embeddings, config)
+    scorer = make_scorer(query_embeddings, gallery_embeddings, config, config.reranking, itself, gallery_mask)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
@@ -528,6 +537,7 @@ def rank(
             elif whole is None:
                 whole = KeyRows(step, n_gallery, key_format, device)
             rows, positives = whole, None
+        scorer.prepare(queries)
         with float32_matmul(config.precision):
             parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)

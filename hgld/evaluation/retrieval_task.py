@@ -42,6 +42,7 @@ class RetrievalTask:
         level_names: Names of the L levels, finest first.
         label_names: Names of the labels at each level, finest first, where files state them as texts; or ().
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
+        itself: Those of them that are the query itself, or copies of it, which re-ranking must not know.
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
             rankings. All are ranked by default.
         n_positives: Number of positives of each query that metrics of a single level divide by, int64,
@@ -71,6 +72,7 @@ class RetrievalTask:
     level_names: tuple[str, ...] | None = None
     label_names: tuple[Mapping[int, str], ...] = ()
     excluded: RaggedIndices | None = None
+    itself: RaggedIndices | None = None
     gallery_mask: npt.NDArray[np.bool_] | None = None
     n_positives: npt.NDArray[np.int64] | None = None
     metrics: Sequence[str | Metric] | None = None
@@ -108,7 +110,8 @@ def leave_one_out_task(
     """
     n_images = len(labels)
     rows, embeddings, labels, ids = _labelled_images(embeddings, labels, ids, "query")
-    excluded = RaggedIndices.identity(len(rows))
+    itself = RaggedIndices.identity(len(rows))
+    itself = excluded = itself if ids is None else itself | items_sharing_ids(ids, ids)
     if ignored is not None:
         positions = np.full(n_images, -1)
         positions[rows] = np.arange(len(rows))
@@ -124,7 +127,8 @@ def leave_one_out_task(
         gallery_ids=ids,
         query_labels=labels,
         gallery_labels=labels,
-        excluded=excluded if ids is None else excluded | items_sharing_ids(ids, ids),
+        excluded=excluded,
+        itself=itself,
         level_names=level_names,
         counts={"images_without_labels": n_images - len(rows)},
     )
@@ -163,7 +167,7 @@ def query_gallery_task(
     n_queries, has_ids = len(query_labels), query_ids is not None
     rows, queries, query_labels, query_ids = _labelled_images(queries, query_labels, query_ids, "query")
     excluded = ignored if ignored is None else ignored.take(rows)
-    n_shared = 0
+    n_shared, shared = 0, None
     if has_ids and gallery_ids is not None:
         assert query_ids is not None
         shared = items_sharing_ids(query_ids, gallery_ids)
@@ -180,6 +184,7 @@ def query_gallery_task(
         query_labels=query_labels,
         gallery_labels=gallery_labels,
         excluded=excluded,
+        itself=shared,
         level_names=level_names,
         gallery_mask=labelled,
         counts={

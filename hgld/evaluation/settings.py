@@ -21,6 +21,9 @@ PROTOCOLS = {
     "rparis": "revisited:RPARIS",
 }
 SeveralLabels = Literal["mean", "best"]
+RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal"]
+#: Numbers of neighbours; those of papers, which vary for the first three methods.
+_NEIGHBOURS: dict[str | None, int] = dict(zip(get_args(RerankMethod), (10, 10, 10, 20, 50, 9), strict=True))
 
 
 @dataclass(frozen=True)
@@ -106,3 +109,49 @@ class MetricSettings:
             raise ConfigurationError(
                 f'`several_labels` is "{self.several_labels}"; expected {" or ".join(get_args(SeveralLabels))}'
             )
+
+
+@dataclass(frozen=True)
+class RerankSettings:
+    """Re-ranking by embeddings, see :mod:`hgld.evaluation.reranking`.
+
+    Args:
+        rerank: Re-ranking: average query expansion, query expansion with the weights cos^alpha, database augmentation
+            with these weights; or of the first images, k-reciprocal encoding, diffusion, SuperGlobal. Default: none.
+        rerank_neighbours: Number of neighbours of an image. Default: 10; 20 for k-reciprocal, 50 for diffusion, 9 for
+            superglobal.
+        rerank_alpha: Exponent alpha of alpha-qe and dba, and of the affinities of diffusion.
+        rerank_candidates: Number of first images of each query that k-reciprocal, diffusion and superglobal order.
+
+    Raises:
+        ConfigurationError: There is no such method, or a number is too low.
+    """
+
+    rerank: RerankMethod | None = None
+    rerank_neighbours: int | None = None
+    rerank_alpha: float = 3.0
+    rerank_candidates: int = 400
+
+    def __post_init__(self) -> None:
+        if self.rerank not in (None, *get_args(RerankMethod)):
+            raise ConfigurationError(
+                f'`rerank` is "{self.rerank}"; expected one of {", ".join(get_args(RerankMethod))}'
+            )
+        for name, least in (("rerank_neighbours", 1), ("rerank_alpha", 0), ("rerank_candidates", 1)):
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise ConfigurationError(f"`{name}` is {value}; expected {least} or more")
+
+    @property
+    def neighbours(self) -> int:
+        """Number of neighbours of an image."""
+        return self.rerank_neighbours or _NEIGHBOURS[self.rerank]
+
+    def describe(self) -> str | None:
+        """Return the method and the settings that it uses; None without a method."""
+        if self.rerank is None:
+            return None
+        alpha = f", alpha {self.rerank_alpha:g}" if self.rerank in ("alpha-qe", "dba", "diffusion") else ""
+        on_candidates = self.rerank in ("k-reciprocal", "diffusion", "superglobal")
+        candidates = f", the first {self.rerank_candidates:,}" if on_candidates else ""
+        return f"{self.rerank}, {self.neighbours} neighbours{alpha}{candidates}"

@@ -120,6 +120,7 @@ def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple
         graded_judgements=None,
         query_ids=None,
         excluded=None if task.excluded is None else task.excluded.take(queries),
+        itself=None if task.itself is None else task.itself.take(queries),
     )
     precisions = _evaluate_levels(each, task.query_labels.n_levels, config)
     return queries, task.query_labels.labels[members.columns], precisions

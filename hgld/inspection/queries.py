@@ -11,16 +11,15 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.gldv2.ground_truth import write_retrieval_predictions
 from hgld.gldv2.recognition import write_recognition_predictions
 from hgld.hierarchy.label_sets import main_labels
-from hgld.ragged import RaggedIndices
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +46,17 @@ def top_k_items(
         ConfigurationError: ``k`` is less than 1.
         InputError: See :func:`~hgld.evaluation.ranking.rank`.
     """
-    excluded = task.excluded
-    if excluded is not None:
-        excluded = RaggedIndices.from_lists(excluded.row(query) for query in queries.tolist())
-    scores, positions = nearest_neighbours(
+    config = config or RankingConfig()
+    excluded, itself = (None if pairs is None else pairs.take(queries) for pairs in (task.excluded, task.itself))
+    scores, positions = first_items(
         task.queries[torch.from_numpy(queries)],
         task.gallery,
         k,
+        config,
+        config.reranking,
         excluded=excluded,
+        itself=itself,
         gallery_mask=task.gallery_mask,
-        config=config,
     )
     levels = np.zeros(positions.shape, np.int64)
     for row, column in np.argwhere(positions >= 0):
@@ -299,6 +299,7 @@ def write_predictions(
         ConfigurationError: The images have no ids.
         InputError: An id has whitespace in it.
     """
+    config = config or RankingConfig()
     if evaluation.answers is not None:
         write_recognition_predictions(path, evaluation.answers.image_ids, evaluation.answers.predictions)
         return
@@ -307,8 +308,15 @@ def write_predictions(
         raise ConfigurationError(
             "predictions name images by their ids, which these embeddings lack; add a file of ids beside them"
         )
-    _, positions = nearest_neighbours(
-        task.queries, task.gallery, k, excluded=task.excluded, gallery_mask=task.gallery_mask, config=config
+    _, positions = first_items(
+        task.queries,
+        task.gallery,
+        k,
+        config,
+        config.reranking,
+        excluded=task.excluded,
+        itself=task.itself,
+        gallery_mask=task.gallery_mask,
     )
     gallery_ids = task.gallery_ids
     rankings = ([str(gallery_ids[position]) for position in row if position >= 0] for row in positions.tolist())

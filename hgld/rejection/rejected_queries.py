@@ -168,6 +168,8 @@ def evaluate_with_rejection(
             "`reject` scores queries by their embeddings, and `predictions` have scores of their own; give "
             "`query_embeddings` and `gallery_embeddings` instead"
         )
+    if config.ranking.reranking.rerank is not None:
+        raise ConfigurationError("`reject` scores cosines, which `rerank` replaces; leave out one of them")
     inputs = EvaluationInputs.read(files)
     if chosen.answer_queries is not None:
         if rejection.unknown:

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.reranking import augment_gallery, reranked_search
+from hgld.evaluation.settings import RerankSettings
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
 from hgld.inspection.queries import TopK
@@ -157,7 +159,7 @@ class Searcher:
             blocks.
         temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
-        config: Device and precision of the exact search.
+        config: Device and precision of the exact search, and re-ranking. Votes count cosines, also after re-ranking.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
     >>> answers = Searcher(gallery).search(np.array([[0.9, 0.7, 0.1]]), k=2)
@@ -179,7 +181,15 @@ class Searcher:
         if temperature <= 0:
             raise ConfigurationError(f"`temperature` is {temperature}; expected a number above 0")
         self.gallery = gallery
-        self._index, self._temperature, self._rejector, self._config = index, temperature, rejector, config
+        self._index, self._temperature, self._rejector = index, temperature, rejector
+        self._config, self._vectors = config, gallery.vectors
+        self._reranking = RerankSettings() if config is None else config.reranking
+        if self._reranking.rerank is not None and rejector is not None:
+            raise ConfigurationError("`reject` scores cosines, which `rerank` replaces; leave out one of them")
+        if self._reranking.rerank == "dba":
+            if index is not None:
+                raise ConfigurationError("`rerank` dba changes the gallery, and the `index` is of the original one")
+            self._vectors = augment_gallery(gallery.vectors, self._reranking, config).vectors
 
     def search(self, queries: Vectors, k: int = 10, *, ids: Sequence[str] | None = None) -> Answers:
         """Find the k nearest images of each query, and let them vote on its labels.
@@ -220,10 +230,12 @@ class Searcher:
     def _neighbours(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if not len(queries):
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        check_k(k)
+        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking)
+
+    def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if self._index is None:
-            return nearest_neighbours(queries, self.gallery.vectors, k, config=self._config)
-        if k < 1:
-            raise ConfigurationError(f"`k` is {k}; expected at least 1")
+            return nearest_neighbours(queries, self._vectors, k, config=self._config)
         return self._index.search(queries.float().numpy(), k)
 
 

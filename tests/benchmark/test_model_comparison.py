@@ -124,6 +124,17 @@ def test_finished_work_is_kept(folder: Path, compared: Path, tmp_path: Path) -> 
     assert (compared / "results.csv").read_bytes() == table
 
 
+def test_reranked_models_stand_beside_the_others(folder: Path, compared: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(compared, tmp_path / "copy")
+    options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", out, "--treatment", "none"]
+    hgld("compare-models", MODELS[0], *options, "--treatment", "pca-8", "--rerank", "dba", "--rerank-neighbours", 3)
+    means = pd.read_csv(out / "results.csv").query("metric == 'H-AP'").set_index("name")["mean"]
+    assert means.index.tolist() == ["a", "a + dba", "a + pca-8", "a + pca-8 + dba"]
+    files = ("--embeddings", out / "embeddings" / "a.parquet", "--labels", folder / "manifest.parquet")
+    shown = hgld("evaluate", *files, "--split", "test", "--rerank", "dba", "--rerank-neighbours", 3, "--json")
+    assert json.loads(shown)["results"][0]["means"]["H-AP"] == means["a + dba"] != means["a"]
+
+
 @pytest.mark.slow
 def test_linear_adaptation_learns_and_is_trained_once(folder: Path, tmp_path: Path) -> None:
     options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path]

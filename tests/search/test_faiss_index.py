@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.search.faiss_index import build_index, open_index
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
@@ -63,6 +66,29 @@ def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
     assert 0.2 < record.recall <= 1
     assert (tmp_path / "x.faiss.ids.txt").read_text().splitlines() == gallery.ids.tolist()
     assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 1000
+
+
+@pytest.mark.parametrize("method", get_args(RerankMethod))
+def test_reranking_with_a_flat_index_is_that_of_the_exact_search(tmp_path: Path, method: RerankMethod) -> None:
+    gallery = toy_gallery(40, 6)
+    build_index(gallery, tmp_path / "x.faiss", "flat")
+    index = open_index(tmp_path / "x.faiss", gallery)
+    config = RankingConfig(reranking=RerankSettings(method, rerank_neighbours=4, rerank_candidates=12))
+    queries = np.random.default_rng(1).normal(size=(5, 6)).astype(np.float32)
+    exact = Searcher(gallery, config=config)
+    assert not np.array_equal(
+        exact.search(queries, 12).top_k.positions, Searcher(gallery).search(queries, 12).top_k.positions
+    )
+    if method == "dba":
+        with pytest.raises(ConfigurationError, match="`rerank` dba changes the gallery"):
+            Searcher(gallery, index=index, config=config)
+        return
+    for k in (3, 12, 50):
+        found = [
+            searcher.search(queries, k).top_k for searcher in (exact, Searcher(gallery, index=index, config=config))
+        ]
+        np.testing.assert_array_equal(found[0].positions, found[1].positions)
+        np.testing.assert_allclose(found[0].scores, found[1].scores, atol=1e-6)
 
 
 def test_index_of_another_gallery_is_refused(tmp_path: Path) -> None:

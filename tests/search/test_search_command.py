@@ -71,6 +71,19 @@ def test_answers_as_parquet_and_json(gallery_folder: Path, tmp_path: Path) -> No
     assert read_provenance(tmp_path / "a.parquet").parameters == {"top": 20, "split": None}
 
 
+def test_reranking(gallery_folder: Path, tmp_path: Path) -> None:
+    """A query expanded by its neighbours is no longer its own copy."""
+    query = gallery_folder / "pictures" / PATHS[0]
+    options = ("--embeddings", gallery_folder / "all.npy", "--json", "-o", tmp_path / "a.parquet")
+    result = run(query, *options, "--rerank", "aqe", "--rerank-neighbours", 3)
+    assert result.exit_code == 0, result.stderr
+    (entry,) = json.loads(result.stdout)["queries"]
+    scores = [found["score"] for found in entry["results"]]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] < 0.999
+    assert read_provenance(tmp_path / "a.parquet").parameters["rerank"] == "aqe, 3 neighbours"
+
+
 def test_gallery_without_labels_and_photographs(gallery_folder: Path, tmp_path: Path) -> None:
     """Embeddings of another program, with the model named."""
     np.save(tmp_path / "other.npy", np.load(gallery_folder / "all.npy"))

@@ -43,6 +43,7 @@ def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> l
                 folder,
                 name,
             )
+        itself = RaggedIndices.from_pairs(rows, level.self_positions[rows], len(level.query_ids))
         tasks.append(
             RetrievalTask(
                 name=name,
@@ -52,7 +53,8 @@ def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> l
                 query_ids=np.array(level.query_ids),
                 gallery_ids=np.array(level.gallery_ids),
                 index_labels=level.gallery_labels[:, None],
-                excluded=RaggedIndices.from_pairs(rows, level.self_positions[rows], len(level.query_ids)),
+                excluded=itself,
+                itself=itself,
                 metrics=METRICS,
             )
         )
