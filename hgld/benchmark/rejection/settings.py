@@ -183,12 +183,11 @@ class RejectionSettings(Settings):
             raise ValueError("there are no unknown images; add `unknown`, or divide the landmarks (`open_set`)")
         if len(set(self.splits)) < len(self.splits):
             raise ValueError(f"the splits are {', '.join(map(str, self.splits))}; expected different seeds")
-        expected = {INDEX, *self.unknown}
         for name, embedding in self.embeddings.items():
-            if set(embedding.files) != expected:
+            if set(embedding.files) != set(self.sources):
                 raise ValueError(
                     f"embeddings.{name}.files names {', '.join(embedding.files) or 'none'}; expected a file each for "
-                    f"{', '.join(sorted(expected))}"
+                    f"{', '.join(sorted(self.sources))}"
                 )
         if sum(embedding.baseline for embedding in self.embeddings.values()) > 1:
             raise ValueError("several embeddings are the baseline; expected at most one")
@@ -201,6 +200,11 @@ class RejectionSettings(Settings):
                 if value not in names:
                     raise ValueError(f'mistakes.{kind} is "{value}"; expected one of {", ".join(names)}')
         return self
+
+    @property
+    def sources(self) -> dict[str, OpenSetIndex | FixedIndex | UnknownImages]:
+        """Images by the key of their embeddings: the index, and other unknown images."""
+        return {INDEX: self.index, **self.unknown}
 
     def score_title(self, score: str) -> str:
         """Return the title of a score."""
@@ -228,6 +232,11 @@ def read_rejection_settings(path: Path) -> RejectionSettings:
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: scores.{name}: {error}") from error
     return settings
+
+
+def root_of(images: OpenSetIndex | FixedIndex | UnknownImages) -> Path:
+    """Return the folder of photographs."""
+    return images.root or images.manifest.parent
 
 
 def for_split(path: Path, split: int) -> Path:
