@@ -136,6 +136,11 @@ class Detector(ABC):
     dim: int = field(init=False, repr=False, default=0)
     n_levels: int = field(init=False, repr=False, default=1)
 
+    @property
+    def n_neighbours(self) -> int:
+        """Number of nearest images of the index that scores and answers need."""
+        return 1
+
     def __post_init__(self) -> None:
         for declared in fields(self):
             allowed: Range | None = declared.metadata.get("range")

@@ -32,7 +32,6 @@ from hgld.rejection.open_set import (
     answer_queries,
     check_gallery,
     known_labels,
-    neighbour_count,
     open_set_answers,
     score_queries,
 )
@@ -178,7 +177,7 @@ def evaluate_with_rejection(
         return evaluation, _reports(evaluation.results, rejection, intervals)
     tasks = chosen.build_tasks(inputs)
     rejected = [RejectedQueries(task, rejection, inputs.hierarchy, files.split) for task in tasks]
-    n_neighbours = max(neighbour_count(each.detector) for each in rejected)
+    n_neighbours = max(each.detector.n_neighbours for each in rejected)
     evaluation = evaluate_inputs(chosen, inputs, tasks, replace(config, n_neighbours=n_neighbours))
     if config.processes.rank:
         return evaluation, []
