@@ -37,7 +37,6 @@ from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_checkpoint_model
-from hgld.progress import Progress
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder
@@ -62,8 +61,6 @@ class EvaluationContext:
         metrics: Names of metrics; () for those of the papers.
         device: Device of this process.
         processes: Processes that share the images and the queries.
-        force: Whether to embed images again that are embedded already.
-        progress: Progress in images of this process.
     """
 
     folder: Path
@@ -71,8 +68,6 @@ class EvaluationContext:
     metrics: tuple[str, ...]
     device: str
     processes: Processes
-    force: bool = False
-    progress: Progress | None = None
 
     @cached_property
     def model(self) -> ImageEmbedder:
@@ -97,16 +92,7 @@ class EvaluationContext:
             batch_size=self.training.evaluation.batch_size,
             workers=self.training.workers,
         )
-        embed_images(
-            images,
-            out,
-            self.model,
-            config,
-            root=root,
-            force=self.force,
-            processes=self.processes,
-            progress=self.progress,
-        )
+        embed_images(images, out, self.model, config, root=root, processes=self.processes)
         return out
 
     def evaluate(
@@ -531,7 +517,6 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         batch_size=context.training.evaluation.batch_size,
         workers=context.training.workers,
         processes=context.processes,
-        progress=context.progress,
     )
     manifest = images.test.manifest.take(embedded.rows)
     if context.processes.rank == 0:
