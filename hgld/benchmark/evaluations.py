@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat
 
 from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
@@ -49,6 +49,17 @@ SPLIT_EMBEDDINGS = "embeddings"
 _OFFICIAL = "map100_official"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 T = TypeVar("T")
+
+
+def _require_file_names(values: Mapping[str, T]) -> Mapping[str, T]:
+    for name in values:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
+    return values
+
+
+#: Settings by names that can be those of folders or files.
+ByFileName = Annotated[Mapping[str, T], AfterValidator(_require_file_names)]
 
 
 @dataclass(frozen=True)
@@ -189,12 +200,7 @@ class ManifestsEvaluation(BaseEvaluation):
     """
 
     name: Literal["manifests"]
-    manifests: Mapping[str, Path] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check_names(self) -> ManifestsEvaluation:
-        require_file_names(self.manifests)
-        return self
+    manifests: ByFileName[Path] = Field(min_length=1)
 
     @property
     def files(self) -> Mapping[str, Path]:
@@ -387,20 +393,14 @@ class RevisitedEvaluation(BaseEvaluation):
     """
 
     name: Literal["revisited"]
-    datasets: Mapping[str, RevisitedData] = Field(min_length=1)
+    datasets: ByFileName[RevisitedData] = Field(min_length=1)
     scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
     distractors: Path | None = None
 
-    @model_validator(mode="after")
-    def _check_names(self) -> RevisitedEvaluation:
-        require_file_names(self.datasets)
-        return self
-
     @property
     def files(self) -> Mapping[str, Path]:
-        files: dict[str, Path] = {}
-        for name, data in self.datasets.items():
-            files |= {f"{name}/manifest": data.manifest, f"{name}/ground_truth": data.ground_truth}
+        kinds = ("manifest", "ground_truth")
+        files = {f"{name}/{kind}": getattr(data, kind) for name, data in self.datasets.items() for kind in kinds}
         return files if self.distractors is None else {**files, "distractors": self.distractors}
 
     @property
@@ -459,13 +459,6 @@ def evaluation_folder(run: Path) -> Path:
 def embedding_file(run: Path, name: str) -> Path:
     """Return the file with the embeddings of a set of images."""
     return evaluation_folder(run) / f"{name}.npy"
-
-
-def require_file_names(names: Iterable[str]) -> None:
-    """Raise a :class:`ValueError` unless all names can be those of folders or files."""
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
 
 
 def join_sets(results: list[RetrievalResult]) -> RetrievalResult:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from hgld.benchmark.evaluations import require_file_names
+from hgld.benchmark.evaluations import ByFileName
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings, read_settings
 from hgld.rejection.registry import DETECTORS, build_detector
@@ -166,9 +166,9 @@ class RejectionSettings(Settings):
 
     title: str
     index: Annotated[OpenSetIndex | FixedIndex, Field(discriminator="name")]
-    unknown: Mapping[str, UnknownImages] = {}
-    embeddings: Mapping[str, EmbeddingSettings] = Field(min_length=1)
-    scores: Mapping[str, ScoreSettings] = {}
+    unknown: ByFileName[UnknownImages] = Field(default={})
+    embeddings: ByFileName[EmbeddingSettings] = Field(min_length=1)
+    scores: ByFileName[ScoreSettings] = Field(default={})
     splits: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     accepted: float = Field(default=0.95, gt=0, lt=1)
     n_resamples: PositiveInt = 1000
@@ -176,7 +176,6 @@ class RejectionSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> RejectionSettings:
-        require_file_names((*self.embeddings, *self.scores, *self.unknown))
         if reserved := [name for name in self.unknown if name in _RESERVED]:
             raise ValueError(f'unknown images are called "{reserved[0]}", which means other images; rename them')
         if not self.unknown and isinstance(self.index, FixedIndex):

@@ -64,10 +64,8 @@ class RejectionValues:
 
     def mean(self, key: Key) -> pd.Series[Any] | None:
         """Return the row of a mean over the splits; None if it was not computed."""
-        rows = self.values[self.values["split"].isna()]
-        for column, value in zip(_KEY, key, strict=True):
-            rows = rows[rows[column] == value]
-        return rows.iloc[0] if len(rows) else None
+        rows = self.values.set_index(list(_KEY)).loc[lambda table: table["split"].isna()]
+        return rows.loc[key] if key in rows.index else None
 
 
 @dataclass(frozen=True, eq=False)
