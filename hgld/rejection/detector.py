@@ -207,11 +207,20 @@ class Detector(ABC):
         rejected at the landmark and accepted as a church. The first column is :meth:`score`. Scores that know nothing
         of levels are the same at all of them.
         """
-        blocks = [np.empty((0, self.n_levels), np.float32)]
-        for block in self._blocks(embeddings, logits, deviations):
-            scores = self._score(block)
-            blocks.append(np.broadcast_to(scores.reshape(len(block), -1), (len(block), self.n_levels)))
-        return np.concatenate(blocks[1:] or blocks)
+        if not self.dim:
+            raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
+        given = detector_inputs(embeddings, None, logits, deviations)
+        if given.embeddings.shape[1] != self.dim:
+            raise InputError(
+                f"the embeddings have {given.embeddings.shape[1]} dimensions, and the score {self.name} was fitted "
+                f"on {self.dim}; embed both with the same model"
+            )
+        blocks = []
+        for start in range(0, len(given), _BLOCK):
+            block = given.rows(slice(start, start + _BLOCK))
+            scores = self._score(block).reshape(len(block), -1)
+            blocks.append(np.broadcast_to(scores, (len(block), self.n_levels)))
+        return np.concatenate(blocks) if blocks else np.empty((0, self.n_levels), np.float32)
 
     def options(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
@@ -245,21 +254,6 @@ class Detector(ABC):
         except KeyError as error:
             raise InputError(f"the state of the score {self.name} has no tensor {error}; fit it again") from error
         return self
-
-    def _blocks(
-        self, embeddings: Vectors, logits: Vectors | None, deviations: Vectors | None
-    ) -> Iterator[DetectorInputs]:
-        """Yield images to score, checked, in blocks."""
-        if not self.dim:
-            raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
-        given = detector_inputs(embeddings, None, logits, deviations)
-        if given.embeddings.shape[1] != self.dim:
-            raise InputError(
-                f"the embeddings have {given.embeddings.shape[1]} dimensions, and the score {self.name} was fitted "
-                f"on {self.dim}; embed both with the same model"
-            )
-        for start in range(0, len(given), _BLOCK):
-            yield given.rows(slice(start, start + _BLOCK))
 
     @abstractmethod
     def _fit(self, images: DetectorInputs) -> None:
