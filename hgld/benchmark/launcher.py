@@ -169,7 +169,7 @@ class LocalLauncher:
         progress.start(len(tasks))
         waiting, free = deque(tasks), deque(self.slots)
         running: list[_Child] = []
-        failed: list[_Child] = []
+        failed: list[FailedRun] = []
         with catch_stop_signals() as stop_request, _parent_pipe() as stdin:
             try:
                 while (waiting or running) and not stop_request.requested:
@@ -179,14 +179,13 @@ class LocalLauncher:
                     for child in [child for child in running if child.process.poll() is not None]:
                         running.remove(child)
                         free.append(child.slot)
-                        child.log_end()
-                        failed += [child] if child.process.returncode else []
+                        failed += child.report()
                         progress.advance(failed=len(failed))
             finally:
                 _stop(running)
         if stop_request.requested:
             raise KeyboardInterrupt
-        raise_failures([child.failure() for child in failed], len(tasks))
+        raise_failures(failed, len(tasks))
 
 
 class _Child:
@@ -211,17 +210,14 @@ class _Child:
         self._start = time.monotonic()
         log.info("%s started on %s; see %s", task.run, slot, self.log)
 
-    def log_end(self) -> None:
-        """Log whether the process succeeded, and how long it took."""
-        code, minutes = self.process.returncode, (time.monotonic() - self._start) / 60
-        if code:
-            log.error("%s failed after %.1f min (exit code %d); see %s", self.task.run, minutes, code, self.log)
-        else:
-            log.info("%s finished after %.1f min", self.task.run, minutes)
-
-    def failure(self) -> FailedRun:
-        """Return the report of a process that failed."""
-        return FailedRun(self.task.run, f"exit code {self.process.returncode}", error_lines(self.log))
+    def report(self) -> list[FailedRun]:
+        """Log how long the process took, and return its failure if it failed."""
+        run, code, minutes = self.task.run, self.process.returncode, (time.monotonic() - self._start) / 60
+        if not code:
+            log.info("%s finished after %.1f min", run, minutes)
+            return []
+        log.error("%s failed after %.1f min (exit code %d); see %s", run, minutes, code, self.log)
+        return [FailedRun(run, f"exit code {code}", error_lines(self.log))]
 
 
 def _stop(children: Sequence[_Child]) -> None:

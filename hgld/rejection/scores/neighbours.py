@@ -40,6 +40,8 @@ from hgld.rejection.detector import (
 )
 from hgld.rejection.gaussians import unit_length
 
+#: Weights of neighbours, those that have a vote, and the nearest of the winners.
+_Votes = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]
 _BLOCK = 8192  # images averaged at once
 _EXCLUDED = 2**24  # images that one search excludes, over all of its queries
 _NO_DIRECTION = 1e-6  # length below which the mean of vectors of length 1 is rounding
@@ -72,10 +74,8 @@ class _Vote(NeighbourDetector):
         return labels_of_winners(labels, self._vote(cosines, labels)[2])
 
     @abstractmethod
-    def _vote(
-        self, cosines: Cosines, labels: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return the weights of neighbours, those that have a vote, and the nearest of the winners."""
+    def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
+        """Count the votes of neighbours with these labels, int64, shape (n, k, L)."""
 
 
 @dataclass(eq=False)
@@ -112,9 +112,7 @@ class SoftVote(_Vote):
         weights, voters, winner = self._vote(cosines, labels)
         return -winning_weights(weights, labels[..., :1], voters, winner)[:, 0].astype(cosines.dtype)
 
-    def _vote(
-        self, cosines: Cosines, labels: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
         voters = labelled_neighbours(cosines, labels)
         weights = cosines if self.temperature is None else np.exp((cosines - 1) / self.temperature)
         return weights, voters, elect(weights, labels if self.top_down else labels[..., :1], voters)
@@ -154,9 +152,7 @@ class LevelAgreement(_Vote):
         weights, voters, winner = self._vote(cosines, labels)
         return -np.minimum(winning_weights(weights, labels, voters, winner), 1.0).astype(cosines.dtype)
 
-    def _vote(
-        self, cosines: Cosines, labels: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
         weights = softmax_weights(cosines, ~np.isnan(cosines), self.temperature)
         voters = labelled_neighbours(cosines, labels)
         return weights, voters, elect(weights, labels, voters)
