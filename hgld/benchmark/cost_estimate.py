@@ -160,11 +160,7 @@ class CostEstimate:
 
 
 def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstimate:
-    """Estimate the cost of runs; nothing is written.
-
-    Args:
-        settings: Settings of the comparison.
-        runs: Runs of its table and its sweeps.
+    """Estimate the cost of runs of a comparison; nothing is written.
 
     Raises:
         InputError: Images to train on are missing, and they are not GLDv2's.

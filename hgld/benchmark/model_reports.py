@@ -97,14 +97,7 @@ class ModelResults:
 def write_model_reports(
     outcome: ModelResults, out: Path, provenance: Provenance, *, has_differences: bool
 ) -> list[Path]:
-    """Write the tables, figures and the page, and return the files.
-
-    Args:
-        outcome: Results of the comparison.
-        out: Folder to write.
-        provenance: What the results are made from.
-        has_differences: Whether the page links ``differences.html``.
-    """
+    """Write the tables, figures and the page, which links ``differences.html`` if there is one; return the files."""
     table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
     figures = _draw(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False)

@@ -207,9 +207,6 @@ def save_detector(folder: Path, detector: Detector, record: DetectorRecord) -> N
 def load_detector(folder: Path) -> SavedDetector:
     """Load a fitted score from a folder of :func:`save_detector`.
 
-    Args:
-        folder: The folder.
-
     Raises:
         InputError: There is no such folder, or its files are missing, damaged, of another version or of several
             detectors.

@@ -215,10 +215,7 @@ class RejectionSettings(Settings):
 
 
 def read_rejection_settings(path: Path) -> RejectionSettings:
-    """Read the settings of a comparison of rejection scores.
-
-    Args:
-        path: The YAML file.
+    """Read the settings of a comparison of rejection scores from a YAML file.
 
     Raises:
         InputError: See :func:`~hgld.io.settings.read_settings`.

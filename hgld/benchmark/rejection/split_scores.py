@@ -103,11 +103,7 @@ class SplitEmbeddings(NamedTuple):
 
 
 class ComparedImages:
-    """The images of a comparison, from manifests that are read once, and only if needed.
-
-    Args:
-        settings: Settings of the comparison.
-    """
+    """The images of a comparison, from manifests that are read once, and only if needed."""
 
     def __init__(self, settings: RejectionSettings) -> None:
         self._settings = settings
