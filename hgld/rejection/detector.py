@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -81,28 +81,25 @@ def detector_inputs(
     return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
 
 
-class Range(NamedTuple):
-    """Values that an option may have: as messages say it, and the test."""
-
-    expected: str
-    holds: Callable[[Any], bool]
-
-
-AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
-ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
-AT_LEAST_0 = Range("a number of 0 or more", lambda value: 0 <= value < math.inf)
-SHARE = Range("a share from 0 to less than 1", lambda value: 0 <= value < 1)
+#: Values that an option may have, by what messages say of them.
+_RANGES: Mapping[str, Callable[[Any], bool]] = {
+    "at least 1": lambda value: value >= 1,
+    "a number above 0": lambda value: 0 < value < math.inf,
+    "a number of 0 or more": lambda value: 0 <= value < math.inf,
+    "a number from 0 to 1": lambda value: 0 <= value <= 1,
+    "a share from 0 to less than 1": lambda value: 0 <= value < 1,
+}
 
 
-def option(default: Any, allowed: Range) -> Any:
-    """Declare an option with a range; None is allowed where it is the default."""
-    return field(default=default, metadata={"range": allowed})
+def option(default: Any, expected: str) -> Any:
+    """Declare an option with one of the ranges above; None is allowed where it is the default."""
+    return field(default=default, metadata={"expected": expected, "holds": _RANGES[expected]})
 
 
 def choice(default: str, literal: Any) -> Any:
     """Declare an option that is one of the values of a ``Literal`` type."""
     values = get_args(literal)
-    return option(default, Range(f"one of {', '.join(values)}", values.__contains__))
+    return field(default=default, metadata={"expected": f"one of {', '.join(values)}", "holds": values.__contains__})
 
 
 def fitted(kind: type | None = None, prefix: str = "") -> Mapping[str, Any]:
@@ -143,10 +140,9 @@ class Detector(ABC):
 
     def __post_init__(self) -> None:
         for declared in fields(self):
-            allowed: Range | None = declared.metadata.get("range")
-            value = getattr(self, declared.name, None)
-            if allowed is not None and value is not None and not allowed.holds(value):
-                raise ConfigurationError(f"`{declared.name}` is {value}; expected {allowed.expected}")
+            value, limits = getattr(self, declared.name, None), declared.metadata
+            if "holds" in limits and value is not None and not limits["holds"](value):
+                raise ConfigurationError(f"`{declared.name}` is {value}; expected {limits['expected']}")
 
     def fit(
         self: Self,

@@ -11,18 +11,7 @@ import torch
 
 from hgld.compute.scoring import ScoringConfig, at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import (
-    ABOVE_0,
-    AT_LEAST_0,
-    AT_LEAST_1,
-    Detector,
-    DetectorInputs,
-    Input,
-    Range,
-    Scores,
-    choice,
-    option,
-)
+from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
 from hgld.rejection.heat import (
     PRESETS,
@@ -104,17 +93,17 @@ class Heat(Detector):
     variant: Variant = choice("thesis", Variant)
     composition: Composition = choice("standardised_mean", Composition)
     beta: float = 0.0
-    epochs: int | None = option(None, AT_LEAST_0)
-    batch_size: int | None = option(None, AT_LEAST_1)
-    hidden_dim: int | None = option(None, AT_LEAST_1)
+    epochs: int | None = option(None, "a number of 0 or more")
+    batch_size: int | None = option(None, "at least 1")
+    hidden_dim: int | None = option(None, "at least 1")
     shared_hidden: bool | None = None
-    learning_rate: float | None = option(None, ABOVE_0)
-    l2: float | None = option(None, AT_LEAST_0)
-    temperature: float | None = option(None, ABOVE_0)
-    steps: int | None = option(None, AT_LEAST_0)
-    step_size: float | None = option(None, AT_LEAST_0)
-    noise: float | None = option(None, AT_LEAST_0)
-    shrinkage: float | None = option(None, Range("a number from 0 to 1", lambda value: 0 <= value <= 1))
+    learning_rate: float | None = option(None, "a number above 0")
+    l2: float | None = option(None, "a number of 0 or more")
+    temperature: float | None = option(None, "a number above 0")
+    steps: int | None = option(None, "a number of 0 or more")
+    step_size: float | None = option(None, "a number of 0 or more")
+    noise: float | None = option(None, "a number of 0 or more")
+    shrinkage: float | None = option(None, "a number from 0 to 1")
     classifier: str = "softmax"
     seed: int = 0
     device: str = "cpu"

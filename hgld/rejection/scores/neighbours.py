@@ -24,9 +24,6 @@ from hgld.hierarchy.label_votes import (
 )
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import (
-    ABOVE_0,
-    AT_LEAST_0,
-    AT_LEAST_1,
     Cosines,
     Detector,
     DetectorInputs,
@@ -102,8 +99,8 @@ class SoftVote(_Vote):
     """
 
     name: ClassVar[str] = "soft_vote"
-    k: int = option(3, AT_LEAST_1)
-    temperature: float | None = option(None, ABOVE_0)
+    k: int = option(3, "at least 1")
+    temperature: float | None = option(None, "a number above 0")
     top_down: bool = False
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
@@ -139,8 +136,8 @@ class LevelAgreement(_Vote):
     """
 
     name: ClassVar[str] = "level_agreement"
-    k: int = option(10, AT_LEAST_1)
-    temperature: float = option(TEMPERATURE, ABOVE_0)
+    k: int = option(10, "at least 1")
+    temperature: float = option(TEMPERATURE, "a number above 0")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the scores at the finest level."""
@@ -176,7 +173,7 @@ class Margin(NeighbourDetector):
 
     name: ClassVar[str] = "margin"
     requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
-    k: int = option(10, AT_LEAST_1)
+    k: int = option(10, "at least 1")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the negative margins of completed neighbours.
@@ -292,9 +289,9 @@ class DistractorPenalty(NeighbourDetector):
     name: ClassVar[str] = "distractor_penalty"
     requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
     similarities: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    k: int = option(10, AT_LEAST_1)
-    n_distractors: int = option(10, AT_LEAST_1)
-    weight: float = option(1.0, AT_LEAST_0)
+    k: int = option(10, "at least 1")
+    n_distractors: int = option(10, "at least 1")
+    weight: float = option(1.0, "a number of 0 or more")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the least values; the queries are compared with all distractors."""
@@ -396,7 +393,7 @@ class Knn(NeighbourDetector):
     """
 
     name: ClassVar[str] = "knn"
-    k: int = option(3, AT_LEAST_1)
+    k: int = option(3, "at least 1")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return distances to the last of the k first neighbours."""
@@ -431,7 +428,7 @@ class KnnRaw(Detector):
 
     name: ClassVar[str] = "knn_raw"
     index: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    k: int = option(3, AT_LEAST_1)
+    k: int = option(3, "at least 1")
 
     def _fit(self, images: DetectorInputs) -> None:
         _check_index_size(self.k, len(images))
