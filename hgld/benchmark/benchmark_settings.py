@@ -13,11 +13,11 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt, model_validator
 
 from hgld.benchmark.evaluations import (
+    ByFileName,
     Evaluation,
     PicturedEvaluation,
     RevisitedEvaluation,
     SplitEvaluation,
-    require_file_names,
 )
 from hgld.io.settings import Settings
 
@@ -119,7 +119,7 @@ class BenchmarkSettings(Settings):
     """
 
     title: str
-    methods: Mapping[str, MethodSettings] = Field(min_length=1)
+    methods: ByFileName[MethodSettings] = Field(min_length=1)
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     splits: tuple[NonNegativeInt, ...] = ()
     set: tuple[str, ...] = ()
@@ -127,11 +127,10 @@ class BenchmarkSettings(Settings):
     metrics: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("mAP@100", "H-AP", "ASI", "NDCG")
     pictures: PictureSettings | None = None
-    sweeps: Mapping[str, SweepSettings] = {}
+    sweeps: ByFileName[SweepSettings] = Field(default={})
 
     @model_validator(mode="after")
     def _check_names(self) -> BenchmarkSettings:
-        require_file_names((*self.methods, *self.sweeps))
         if self.pictures is not None and not isinstance(self.evaluation, PicturedEvaluation):
             raise ValueError(f"pictures are not drawn for the evaluation {self.evaluation.name}; omit them")
         if self.metrics and isinstance(self.evaluation, RevisitedEvaluation):

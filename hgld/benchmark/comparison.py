@@ -226,12 +226,9 @@ def compare_methods(
 ) -> ComparisonSummary | None:
     """Train and evaluate the runs that are not done, then write the tables and draw the figures.
 
-    Args:
-        comparison: Runs to train, evaluate and compare.
-        launcher: Where runs are trained: a :class:`~hgld.benchmark.launcher.LocalLauncher` or a
-            :class:`~hgld.benchmark.slurm_launcher.SlurmLauncher`.
-        force: Retrain runs whose settings or data changed, and rewrite tables and figures; other runs are kept.
-        progress: Progress in runs.
+    They run where the launcher takes them, a :class:`~hgld.benchmark.launcher.LocalLauncher` or a
+    :class:`~hgld.benchmark.slurm_launcher.SlurmLauncher`. With ``force``, runs whose settings or data changed are
+    retrained, and tables and figures rewritten; other runs are kept.
 
     Returns:
         None if everything is up to date.

@@ -33,13 +33,11 @@ from hgld.benchmark.evaluations import (
     Gldv2Evaluation,
     ManifestsEvaluation,
     PicturedEvaluation,
-    SplitEvaluation,
     embedding_file,
 )
-from hgld.benchmark.runs import Draw, Run, SweepPoint, describe_draw
+from hgld.benchmark.runs import Run, SweepPoint, describe_draw
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
-from hgld.datasets.manifest import Manifest
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
@@ -56,10 +54,11 @@ from hgld.figures.comparisons import (
     tsne_2d,
 )
 from hgld.figures.style import FAINT, LINES
-from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.hierarchy import LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, main_labels
 from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
 from hgld.inspection.photos import (
+    FindImage,
     Photo,
     PhotoSource,
     find_images,
@@ -73,7 +72,6 @@ from hgld.inspection.query_pages import draw_method_differences, write_method_di
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
-from hgld.training.training_settings import DataSettings
 
 #: Recalls, one row for each interval whose mean precision is drawn.
 _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
@@ -93,8 +91,6 @@ _FAMILIAR = {
 #: Metric of which the two methods differ most on the queries of strips.
 _METRIC = "H-AP"
 
-#: Metric in percent, or in levels, by position on the x axis, then by split and seed.
-_Curve = dict[float, dict[Draw, float]]
 #: Reads the images that the first run of a method was evaluated on.
 _ReadImages = Callable[[MethodResults], "EvaluatedImages"]
 
@@ -145,18 +141,20 @@ def draw_sweep(
     ticks = {position: value for value, position in positions.items()}
     panels = []
     for metric in sweep.metrics:
-        curves: dict[str, _Curve] = {name: {} for name in sweep.curves}
+        curves: dict[str, dict[float, dict[str, float]]] = {name: {} for name in sweep.curves}
         for point, runs in points:
-            by_draw = {run.run.draw: shown_value(metric, run.result.means[metric]) for run in runs}
+            by_draw = {str(run.run.draw): shown_value(metric, run.result.means[metric]) for run in runs}
             curves[point.curve][positions[str(point.value)]] = by_draw
-        title = with_unit(metric)
-        if sweep.relative_to is not None:
-            curves = _relative(curves, sweep.relative_to)
-            title = f"{metric}: difference from {sweep.relative_to} in %"
+        tables, title = {name: pd.DataFrame(curve).T for name, curve in curves.items()}, with_unit(metric)
+        if (base := sweep.relative_to) is not None:  # at the same position, split and seed
+            reference = tables[base].replace(0, np.nan)
+            relative = {name: 100 * (table / reference - 1) for name, table in tables.items()}
+            tables = {name: table.dropna(how="all") for name, table in relative.items()}
+            title = f"{metric}: difference from {base} in %"
         lines = [
-            _line(name, LineStyle(colour_of[name], dashed=name == sweep.relative_to), curve)
-            for name, curve in curves.items()
-            if any(curve.values())
+            _line(name, LineStyle(colour_of[name], dashed=name == base), table)
+            for name, table in tables.items()
+            if table.size
         ]
         panels.append(Panel(title, lines, sweep.label, scale=scale, ticks=ticks))
     return _draw(panels, path, title=sweep.title)
@@ -166,15 +164,16 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        curves: dict[str, _Curve] = {metric: {} for metric in _LEARNING_METRICS}
-        for run in method.runs:
-            folder = RunFolder(run.run.folder)
-            for row in folder.history("val") or folder.history("test"):
-                for metric in curves.keys() & row.keys():
-                    curves[metric].setdefault(row["step"], {})[run.run.draw] = 100 * row[metric]
-        for metric, curve in curves.items():
-            if len(curve) > 1:
-                lines[metric].append(_line(method.title, styles[method.name], curve))
+        folders = {str(run.run.draw): RunFolder(run.run.folder) for run in method.runs}
+        histories = {draw: folder.history("val") or folder.history("test") for draw, folder in folders.items()}
+        for metric in _LEARNING_METRICS:
+            curves = {
+                draw: {row["step"]: 100 * row[metric] for row in history if metric in row}
+                for draw, history in histories.items()
+            }
+            table = pd.DataFrame({draw: curve for draw, curve in curves.items() if curve})
+            if len(table) > 1:
+                lines[metric].append(_line(method.title, styles[method.name], table))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
 
 
@@ -279,27 +278,10 @@ def _draw(
     return path
 
 
-def _line(title: str, style: LineStyle, curve: _Curve) -> Line:
-    positions = sorted(curve)
-    draws = dict.fromkeys(draw for by_draw in curve.values() for draw in by_draw)
-    y = np.array([[curve[position].get(draw, np.nan) for position in positions] for draw in draws])
-    return Line(title, style, np.array(positions, np.float64), y)
-
-
-def _relative(curves: Mapping[str, _Curve], base: str) -> dict[str, _Curve]:
-    """Return differences from the base curve at the same position, split and seed, in percent of its value."""
-    return {
-        name: {
-            position: {
-                draw: 100 * (value / base_value - 1)
-                for draw, value in by_draw.items()
-                if (base_value := base_by_draw.get(draw))
-            }
-            for position, by_draw in curve.items()
-            if (base_by_draw := curves[base].get(position))
-        }
-        for name, curve in curves.items()
-    }
+def _line(title: str, style: LineStyle, table: pd.DataFrame) -> Line:
+    """Return the line of a table with a row per position on the x axis, and a column per split and seed."""
+    ordered = table.sort_index()
+    return Line(title, style, ordered.index.to_numpy(np.float64), ordered.to_numpy(np.float64).T)
 
 
 def _x_positions(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linear", "log"]]:
@@ -365,7 +347,8 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     if draw is None:
         return []
     runs = [run_of[draw] for run_of in by_draw]
-    tasks = [read_evaluated_images(settings.evaluation, run.run).task for run in runs]
+    images = [read_evaluated_images(settings.evaluation, run.run) for run in runs]
+    tasks = [each.task for each in images]
     baseline, method = (
         replace(_result_of_task(run.result, task), name=results.title)
         for run, task, results in zip(runs, tasks, pair, strict=True)
@@ -375,7 +358,7 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     )
     if differences is None:
         return []
-    photos = evaluated_photos(settings.evaluation, runs[0].run, tasks[0], figures.hierarchy)
+    photos = images[0].photos(figures.hierarchy)
     page, picture = out / "strips.html", out / "strips.png"
     title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)
@@ -399,10 +382,13 @@ class EvaluatedImages:
     Args:
         task: Retrieval task, with labels and ids of queries and gallery.
         class_names: Names of the classes of each level that the labels number, finest first.
+        photos: Returns the descriptions and photographs of the images; takes the hierarchy of GLDv2 whose categories
+            name the landmarks of the trainings' images, None to show ids. GLDv2's protocol has one itself.
     """
 
     task: RetrievalTask
     class_names: tuple[Sequence[str], ...]
+    photos: Callable[[Path | None], PhotoSource]
 
     def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
         """Return the embeddings and labels of the gallery, and of the queries where they are other images.
@@ -428,94 +414,64 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
         InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
     """
     if isinstance(evaluation, Gldv2Evaluation):
-        inputs = EvaluationInputs.read(evaluation.evaluation_files(run.folder))
-        assert inputs.hierarchy is not None
-        labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
-        return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))
+        return _read_gldv2_images(evaluation, run)
     assert isinstance(evaluation, PicturedEvaluation)
-    embeddings = read_embeddings(embedding_file(run.folder, _embedding_set(evaluation)))
+    data, name = run.settings.data, SPLIT_EMBEDDINGS
+    if isinstance(evaluation, ManifestsEvaluation):
+        name, path = list(evaluation.manifests.items())[-1]
+        data = data.model_copy(update={"manifest": path})
+    folder = data.root or data.manifest.parent
+    embeddings = read_embeddings(embedding_file(run.folder, name))
     assert embeddings.ids is not None
-    manifest = _read_manifest(_data(evaluation, run))
-    row_of = _rows_by_id(manifest)
+    manifest = evaluation_manifest(read_training_manifest(data, folder), data)
+    row_of = _positions(manifest.ids)
     manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
-    queries = run.settings.data.queries
     task = split_task(
         embeddings.vectors,
         manifest.labelling,
-        None if queries is None else manifest.splits == queries,
+        None if data.queries is None else manifest.splits == data.queries,
         ids=embeddings.ids,
         name="split",
         level_names=manifest.level_names,
     )
-    return EvaluatedImages(task, manifest.class_names)
+
+    def photos(hierarchy: Path | None) -> PhotoSource:
+        titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+        row_of, images = _positions(manifest.ids), images_of_manifest(manifest, folder)
+        return _photo_source(task, lambda name, *_: manifest_photo(manifest, row_of[name], titles), images)
+
+    return EvaluatedImages(task, manifest.class_names, photos)
 
 
-def evaluated_photos(
-    evaluation: Evaluation, run: Run, task: RetrievalTask, hierarchy: Path | None = None
+def _read_gldv2_images(evaluation: Gldv2Evaluation, run: Run) -> EvaluatedImages:
+    inputs = EvaluationInputs.read(evaluation.evaluation_files(run.folder))
+    hierarchy = inputs.hierarchy
+    assert hierarchy is not None
+    task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
+
+    def photo(name: str, labels: Labelling, position: int) -> Photo:
+        return Photo(name, landmark_names_of(hierarchy, labels, position))
+
+    def photos(_: Path | None) -> PhotoSource:
+        return _photo_source(task, photo, find_images(evaluation.gallery), find_images(evaluation.queries))
+
+    return EvaluatedImages(task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos)
+
+
+def _photo_source(
+    task: RetrievalTask, photo: Callable[[str, Labelling, int], Photo], *images: FindImage
 ) -> PhotoSource:
-    """Return the descriptions and photographs of the images of a task from :func:`read_evaluated_images`.
-
-    Args:
-        evaluation: Evaluation of the comparison.
-        run: Evaluated run.
-        task: Its task.
-        hierarchy: Hierarchy of GLDv2 whose categories name the landmarks of the trainings' images; None to show ids.
-            GLDv2's protocol has a hierarchy itself.
-    """
-    if isinstance(evaluation, Gldv2Evaluation):
-        return _gldv2_photos(evaluation, task)
-    assert isinstance(evaluation, PicturedEvaluation)
-    data = _data(evaluation, run)
-    manifest = _read_manifest(data)
-    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
-    row_of = _rows_by_id(manifest)
-
-    def photos(ids: Ids | None) -> Callable[[int], Photo]:
-        assert ids is not None
-        return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
-
-    images = images_of_manifest(manifest, _image_folder(data))
-    return PhotoSource(photos(task.query_ids), photos(task.gallery_ids), images)
-
-
-def _gldv2_photos(evaluation: Gldv2Evaluation, task: RetrievalTask) -> PhotoSource:
-    hierarchy = load_hierarchy(evaluation.hierarchy)
+    """Return the photographs of a task from the description of an image by its id, and labels at a position."""
 
     def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
         assert ids is not None
         assert labels is not None
-        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
+        return lambda position: photo(str(ids[position]), labels, position)
 
     return PhotoSource(
-        query=photos(task.query_ids, task.query_labels),
-        gallery=photos(task.gallery_ids, task.gallery_labels),
-        image=find_images(evaluation.gallery),
-        query_image=find_images(evaluation.queries),
+        photos(task.query_ids, task.query_labels), photos(task.gallery_ids, task.gallery_labels), *images
     )
 
 
-def _class_names(hierarchy: Hierarchy) -> tuple[Sequence[str], ...]:
-    return list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes
-
-
-def _embedding_set(evaluation: SplitEvaluation | ManifestsEvaluation) -> str:
-    return list(evaluation.manifests)[-1] if isinstance(evaluation, ManifestsEvaluation) else SPLIT_EMBEDDINGS
-
-
-def _data(evaluation: SplitEvaluation | ManifestsEvaluation, run: Run) -> DataSettings:
-    data = run.settings.data
-    if isinstance(evaluation, ManifestsEvaluation):
-        return data.model_copy(update={"manifest": evaluation.manifests[_embedding_set(evaluation)]})
-    return data
-
-
-def _read_manifest(data: DataSettings) -> Manifest:
-    return evaluation_manifest(read_training_manifest(data, _image_folder(data)), data)
-
-
-def _image_folder(data: DataSettings) -> Path:
-    return data.root or data.manifest.parent
-
-
-def _rows_by_id(manifest: Manifest) -> dict[str, int]:
-    return {name: row for row, name in enumerate(manifest.ids.tolist())}
+def _positions(ids: Ids) -> dict[str, int]:
+    return {name: position for position, name in enumerate(ids.tolist())}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -159,36 +160,30 @@ class CostEstimate:
 
 
 def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstimate:
-    """Estimate the cost of runs; nothing is written.
-
-    Args:
-        settings: Settings of the comparison.
-        runs: Runs of its table and its sweeps.
+    """Estimate the cost of runs of a comparison; nothing is written.
 
     Raises:
         InputError: Images to train on are missing, and they are not GLDv2's.
         ConfigurationError: The settings of a training fit neither its model nor its images, or a run in the output
             folder has other settings.
     """
-    evaluated = settings.evaluation.size(runs[0].settings)
-    shared: dict[TrainingSettings, tuple[TrainingSize, EmbeddingModel]] = {}
+    evaluated, sizes = settings.evaluation.size(runs[0].settings), []
+    published = isinstance(settings.evaluation, Gldv2Evaluation)
+    sized = cache(lambda training: (training_size(training, published=published), _untrained_model(training)))
     by_title: dict[str, list[Run]] = {}
     for run in runs:
         by_title.setdefault(" ".join([run.method, ",".join(run.changes)]).rstrip(), []).append(run)
     costs = []
     for title, group in by_title.items():
         training = group[0].settings
-        key = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
-        if key not in shared:
-            published = isinstance(settings.evaluation, Gldv2Evaluation)
-            shared[key] = training_size(training, published=published), _untrained_model(training)
-        size, model = shared[key]
+        size, model = sized(training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0}))
+        sizes.append(size)
         to_train = [run for run in group if not is_finished(run.settings, run.folder)]
         to_evaluate = [run for run in group if run not in to_train and read_evaluated(settings, run) is None]
         n_evaluated = size.n_test if evaluated is None else evaluated.n_images
         counts = (len(group), len(to_train), len(to_evaluate))
         costs.append(_run_cost(title, training, model, size, counts, n_evaluated))
-    evaluated, sizes = evaluated or EvaluationSize(), [size for size, _ in shared.values()]
+    evaluated = evaluated or EvaluationSize()
     missing = [*(message for size in sizes for message in size.missing), *evaluated.missing]
     image_bytes = max(size.n_bytes for size in sizes) + evaluated.n_bytes
     return CostEstimate(settings.title, tuple(costs), image_bytes, tuple(dict.fromkeys(missing)))

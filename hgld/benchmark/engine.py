@@ -31,12 +31,7 @@ class Launcher(Protocol[TaskIn]):
         """Number of processes that work on a task together."""
 
     def launch(self, tasks: Sequence[TaskIn], out: Path, *, progress: Progress | None = None) -> None:
-        """Run tasks.
-
-        Args:
-            tasks: Tasks in the order in which they start.
-            out: Output folder of the comparison.
-            progress: Progress in tasks.
+        """Run tasks, which start in this order, for a comparison in a folder.
 
         Raises:
             KeyboardInterrupt: A signal asked the process to stop.
@@ -131,11 +126,7 @@ def run_study(
 ) -> Outcome[Result]:
     """Run the tasks of a comparison that are not done, and write the reports that are not up to date.
 
-    Args:
-        study: What is compared.
-        launcher: Where tasks run.
-        force: Whether to repeat tasks that were begun with other settings, and to rewrite reports.
-        progress: Progress in tasks.
+    With ``force``, tasks that were begun with other settings are repeated, and all reports rewritten.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; finished tasks are kept.

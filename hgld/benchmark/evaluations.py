@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat
 
 from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
@@ -37,7 +37,6 @@ from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_checkpoint_model
-from hgld.progress import Progress
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder
@@ -52,6 +51,17 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 T = TypeVar("T")
 
 
+def _require_file_names(values: Mapping[str, T]) -> Mapping[str, T]:
+    for name in values:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
+    return values
+
+
+#: Settings by names that can be those of folders or files.
+ByFileName = Annotated[Mapping[str, T], AfterValidator(_require_file_names)]
+
+
 @dataclass(frozen=True)
 class EvaluationContext:
     """A run to evaluate, and how.
@@ -62,8 +72,6 @@ class EvaluationContext:
         metrics: Names of metrics; () for those of the papers.
         device: Device of this process.
         processes: Processes that share the images and the queries.
-        force: Whether to embed images again that are embedded already.
-        progress: Progress in images of this process.
     """
 
     folder: Path
@@ -71,8 +79,6 @@ class EvaluationContext:
     metrics: tuple[str, ...]
     device: str
     processes: Processes
-    force: bool = False
-    progress: Progress | None = None
 
     @cached_property
     def model(self) -> ImageEmbedder:
@@ -97,16 +103,7 @@ class EvaluationContext:
             batch_size=self.training.evaluation.batch_size,
             workers=self.training.workers,
         )
-        embed_images(
-            images,
-            out,
-            self.model,
-            config,
-            root=root,
-            force=self.force,
-            processes=self.processes,
-            progress=self.progress,
-        )
+        embed_images(images, out, self.model, config, root=root, processes=self.processes)
         return out
 
     def evaluate(
@@ -203,12 +200,7 @@ class ManifestsEvaluation(BaseEvaluation):
     """
 
     name: Literal["manifests"]
-    manifests: Mapping[str, Path] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check_names(self) -> ManifestsEvaluation:
-        require_file_names(self.manifests)
-        return self
+    manifests: ByFileName[Path] = Field(min_length=1)
 
     @property
     def files(self) -> Mapping[str, Path]:
@@ -401,20 +393,14 @@ class RevisitedEvaluation(BaseEvaluation):
     """
 
     name: Literal["revisited"]
-    datasets: Mapping[str, RevisitedData] = Field(min_length=1)
+    datasets: ByFileName[RevisitedData] = Field(min_length=1)
     scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
     distractors: Path | None = None
 
-    @model_validator(mode="after")
-    def _check_names(self) -> RevisitedEvaluation:
-        require_file_names(self.datasets)
-        return self
-
     @property
     def files(self) -> Mapping[str, Path]:
-        files: dict[str, Path] = {}
-        for name, data in self.datasets.items():
-            files |= {f"{name}/manifest": data.manifest, f"{name}/ground_truth": data.ground_truth}
+        kinds = ("manifest", "ground_truth")
+        files = {f"{name}/{kind}": getattr(data, kind) for name, data in self.datasets.items() for kind in kinds}
         return files if self.distractors is None else {**files, "distractors": self.distractors}
 
     @property
@@ -475,13 +461,6 @@ def embedding_file(run: Path, name: str) -> Path:
     return evaluation_folder(run) / f"{name}.npy"
 
 
-def require_file_names(names: Iterable[str]) -> None:
-    """Raise a :class:`ValueError` unless all names can be those of folders or files."""
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
-
-
 def join_sets(results: list[RetrievalResult]) -> RetrievalResult:
     """Return results of several sets of queries as one.
 
@@ -531,7 +510,6 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         batch_size=context.training.evaluation.batch_size,
         workers=context.training.workers,
         processes=context.processes,
-        progress=context.progress,
     )
     manifest = images.test.manifest.take(embedded.rows)
     if context.processes.rank == 0:

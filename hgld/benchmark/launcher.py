@@ -102,7 +102,9 @@ class Slot:
         if self.devices[0] != "cpu":
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             names = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[_gpu_index(device)] for device in self.devices)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(
+                names[int(device.removeprefix("cuda:"))] for device in self.devices
+            )
         return environment
 
     def __str__(self) -> str:
@@ -157,39 +159,33 @@ class LocalLauncher:
         return len(self.slots[0].devices)
 
     def launch(self, tasks: Sequence[WorkerTask], out: Path, *, progress: Progress | None = None) -> None:
-        """See :func:`launch`."""
-        launch(tasks, self.slots, progress=progress)
+        """Train and evaluate runs in child processes, one run at a time per slot.
 
-
-def launch(tasks: Sequence[WorkerTask], slots: Sequence[Slot], *, progress: Progress | None = None) -> None:
-    """Train and evaluate runs in child processes, one run at a time per slot.
-
-    Raises:
-        KeyboardInterrupt: A signal asked the process to stop; the children have saved their last step.
-        ConfigurationError: Runs have failed; the others are done.
-    """
-    progress = progress or NoProgress()
-    progress.start(len(tasks))
-    waiting, free = deque(tasks), deque(slots)
-    running: list[_Child] = []
-    failed: list[_Child] = []
-    with catch_stop_signals() as stop_request, _parent_pipe() as stdin:
-        try:
-            while (waiting or running) and not stop_request.requested:
-                while waiting and free:
-                    running.append(_Child(waiting.popleft(), free.popleft(), stdin))
-                time.sleep(_POLL_S)
-                for child in [child for child in running if child.process.poll() is not None]:
-                    running.remove(child)
-                    free.append(child.slot)
-                    child.log_end()
-                    failed += [child] if child.process.returncode else []
-                    progress.advance(failed=len(failed))
-        finally:
-            _stop(running)
-    if stop_request.requested:
-        raise KeyboardInterrupt
-    raise_failures([child.failure() for child in failed], len(tasks))
+        Raises:
+            KeyboardInterrupt: A signal asked the process to stop; the children have saved their last step.
+            ConfigurationError: Runs have failed; the others are done.
+        """
+        progress = progress or NoProgress()
+        progress.start(len(tasks))
+        waiting, free = deque(tasks), deque(self.slots)
+        running: list[_Child] = []
+        failed: list[FailedRun] = []
+        with catch_stop_signals() as stop_request, _parent_pipe() as stdin:
+            try:
+                while (waiting or running) and not stop_request.requested:
+                    while waiting and free:
+                        running.append(_Child(waiting.popleft(), free.popleft(), stdin))
+                    time.sleep(_POLL_S)
+                    for child in [child for child in running if child.process.poll() is not None]:
+                        running.remove(child)
+                        free.append(child.slot)
+                        failed += child.report()
+                        progress.advance(failed=len(failed))
+            finally:
+                _stop(running)
+        if stop_request.requested:
+            raise KeyboardInterrupt
+        raise_failures(failed, len(tasks))
 
 
 class _Child:
@@ -214,17 +210,14 @@ class _Child:
         self._start = time.monotonic()
         log.info("%s started on %s; see %s", task.run, slot, self.log)
 
-    def log_end(self) -> None:
-        """Log whether the process succeeded, and how long it took."""
-        code, minutes = self.process.returncode, (time.monotonic() - self._start) / 60
-        if code:
-            log.error("%s failed after %.1f min (exit code %d); see %s", self.task.run, minutes, code, self.log)
-        else:
-            log.info("%s finished after %.1f min", self.task.run, minutes)
-
-    def failure(self) -> FailedRun:
-        """Return the report of a process that failed."""
-        return FailedRun(self.task.run, f"exit code {self.process.returncode}", error_lines(self.log))
+    def report(self) -> list[FailedRun]:
+        """Log how long the process took, and return its failure if it failed."""
+        run, code, minutes = self.task.run, self.process.returncode, (time.monotonic() - self._start) / 60
+        if not code:
+            log.info("%s finished after %.1f min", run, minutes)
+            return []
+        log.error("%s failed after %.1f min (exit code %d); see %s", run, minutes, code, self.log)
+        return [FailedRun(run, f"exit code {code}", error_lines(self.log))]
 
 
 def _stop(children: Sequence[_Child]) -> None:
@@ -249,7 +242,3 @@ def _parent_pipe() -> Iterator[int]:
     finally:
         os.close(read_end)
         os.close(write_end)
-
-
-def _gpu_index(device: str) -> int:
-    return int(device.removeprefix("cuda:"))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hgld.benchmark.engine import write_text
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
@@ -19,7 +18,7 @@ from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.markdown import markdown_table
 from hgld.pages.templates import page_templates
-from hgld.tables import Provenance, with_provenance
+from hgld.tables import Provenance, write_results
 
 _INTERVALS = """\
 In %, distances in levels. In brackets are 95 % intervals over the classes of the evaluated images. A model is
@@ -98,19 +97,11 @@ class ModelResults:
 def write_model_reports(
     outcome: ModelResults, out: Path, provenance: Provenance, *, has_differences: bool
 ) -> list[Path]:
-    """Write the tables, figures and the page, and return the files.
-
-    Args:
-        outcome: Results of the comparison.
-        out: Folder to write.
-        provenance: What the results are made from.
-        has_differences: Whether the page links ``differences.html``.
-    """
+    """Write the tables, figures and the page, which links ``differences.html`` if there is one; return the files."""
     table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
     figures = _draw(outcome, out)
-    arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
-    with atomic_write(out / "results.parquet") as draft:
-        pq.write_table(arrow.cast(with_provenance(arrow.schema, "model_comparison/1", provenance)), draft)
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    write_results(out / "results.parquet", arrow, "model_comparison/1", provenance)
     with atomic_write(out / "results.csv") as draft:
         table.to_csv(draft, index=False)
     write_text(out / "results.md", _markdown(outcome, figures))
@@ -149,12 +140,9 @@ def _mean(row: Any) -> str:
 
 
 def _difference(row: Any) -> str:
-    if row.name == row.reference:
-        return "0"
-    mean, low, high = (
-        shown_value(row.metric, value) for value in (row.difference, row.difference_low, row.difference_high)
-    )
-    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+    values = (row.difference, row.difference_low, row.difference_high)
+    mean, low, high = (shown_value(row.metric, value) for value in values)
+    return "0" if row.name == row.reference else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 _FACT_NAMES = ("Model", "Loaded from", "Parameters", "Dimensions", "Input", "Images/s", "Saw these classes")
@@ -182,8 +170,8 @@ def _notes(outcome: ModelResults) -> list[str]:
 def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
     rows, metrics, order = outcome.rows, outcome.metrics, outcome.names
 
-    def grid(cell: Callable[[Any], str]) -> str:
-        body = [[name, *(cell(rows[metric, name]) for metric in metrics)] for name in order]
+    def grid(cell: Callable[[Any], str], *first: list[str]) -> str:
+        body = [*first, *([name, *(cell(rows[metric, name]) for metric in metrics)] for name in order)]
         return markdown_table(["Model", *metrics], body, n_numeric=len(metrics))
 
     def mean(row: Any) -> str:
@@ -193,11 +181,9 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
         return f"{row.rank} [{row.best_rank}, {row.worst_rank}]"
 
     head = ["*reference*", *(f"*{rows[metric, order[0]].reference}*" for metric in metrics)]
-    differences = [head] + [[name, *(_difference(rows[metric, name]) for metric in metrics)] for name in order]
     sections = ["# Comparison of models", _INTERVALS, grid(mean), "## Ranks", _RANKS, grid(rank)]
     if len(order) > 1:
-        table = markdown_table(["Model", *metrics], differences, n_numeric=len(metrics))
-        sections += ["## Differences", _DIFFERENCES, table]
+        sections += ["## Differences", _DIFFERENCES, grid(_difference, head)]
     sections += ["## Models", markdown_table(_FACT_NAMES, [_fact_cells(each) for each in outcome.facts])]
     if failures := [f"- {each.name}: {each.failure}" for each in outcome.facts if each.failure]:
         sections += ["## Failures", "\n".join(failures)]
@@ -236,20 +222,19 @@ def _draw(outcome: ModelResults, out: Path) -> list[Path]:
     facts = {each.name: each for each in outcome.facts}
     # Names of models after treatments would cover one another.
     untreated = [name for name in order if name in facts]
-    dims = {name: facts[name].dim for name in untreated}
-    speeds = {name: facts[name].images_per_s for name in dims}
+
+    def scatter(label: str, known: Mapping[str, float | None], *, log: bool = False) -> Scatter:
+        points = [(name, float(x), shown(main, name)) for name, x in known.items() if x is not None]
+        return Scatter(label, with_unit(main), points, log=log)
+
     scatters = [
-        Scatter(
-            with_unit(other), with_unit(main), [(name, shown(other, name), shown(main, name)) for name in untreated]
-        )
+        scatter(with_unit(other), {name: shown(other, name) for name in untreated})
         for other in ("mAP@R", "R@1")
         if other != main and other in outcome.metrics
     ]
     costs = [
-        Scatter(
-            label, with_unit(main), [(name, float(x), shown(main, name)) for name, x in known.items() if x], log=True
-        )
-        for label, known in (("dimensions", dims), ("images per second", speeds))
+        scatter("dimensions", {name: facts[name].dim for name in untreated}, log=True),
+        scatter("images per second", {name: facts[name].images_per_s for name in untreated}, log=True),
     ]
     figures = [out / "levels.png"]
     for name, drawn in (("metrics.png", scatters), ("costs.png", costs)):

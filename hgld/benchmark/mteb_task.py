@@ -127,10 +127,7 @@ def retrieval_task(
 
 
 def as_mteb_model(model: ImageEmbedder) -> Any:
-    """Return a model as an encoder of images for MTEB, for any of its tasks on images alone.
-
-    Args:
-        model: Model of :func:`hgld.load_model`.
+    """Return a model of :func:`hgld.load_model` as an encoder of MTEB, for any of its tasks on images alone.
 
     Raises:
         ConfigurationError: mteb is not installed.

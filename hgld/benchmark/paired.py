@@ -79,7 +79,7 @@ def compare(
             if metrics is not None:
                 raise ConfigurationError(f"there is a result of which no query has {metric}; choose other metrics")
             continue
-        draws = _resampled_means(values.to_numpy(), classes.loc[values.index].to_numpy(object), n_resamples, rng)
+        draws = resampled_means(values.to_numpy(), classes.loc[values.index].to_numpy(object), n_resamples, rng)
         means = np.array([result.means[metric] for result in named.values()])
         rows.append(_compare_metric(metric, list(named), means, draws, reference, confidence))
     if not rows:
@@ -140,7 +140,7 @@ def _compare_metric(
     return table
 
 
-def _resampled_means(
+def resampled_means(
     values: Floats, classes: npt.NDArray[np.object_], n_resamples: int, rng: np.random.Generator
 ) -> Floats:
     """Return the means over the queries of drawn classes, NaN excluded: (n_query, M) -> (n_resamples, M)."""

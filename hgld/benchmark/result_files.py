@@ -248,15 +248,10 @@ def _gains_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> st
 
 def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     """Return the table of standard deviations over splits, and over the seeds of a split."""
-
-    def cell(metric: str, *stds: float) -> str:
-        return " / ".join(_MISSING if math.isnan(std) else f"{shown_value(metric, std):.2f}" for std in stds)
-
     rows = []
     for method in methods:
         over_splits, over_seeds = method.stds, seed_stds(method.runs)
-        stds = [[over.get(metric, math.nan) for over in (over_splits, over_seeds)] for metric in metrics]
-        rows.append([method.title, *(cell(metric, *pair) for metric, pair in zip(metrics, stds, strict=True))])
+        rows.append([method.title, *(f"{_std(over_splits, m)} / {_std(over_seeds, m)}" for m in metrics)])
     return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
@@ -273,9 +268,7 @@ def _trainings_table(methods: Sequence[MethodResults]) -> str:
             "Minutes per run": f"{sum(minutes) / len(minutes):.1f}",
             "Device": _distinct(training.device for training in method.trainings),
         }
-        if None in by_split(method.runs):
-            del cells["Splits"]
-        rows.append(cells)
+        rows.append({name: cell for name, cell in cells.items() if name != "Splits" or cell != "None"})
     return markdown_table(list(rows[0]), [list(cells.values()) for cells in rows], n_numeric=len(rows[0]) - 1)
 
 
@@ -315,8 +308,12 @@ def _relative(mean: float, base: float) -> str:
 
 
 def _plus_minus(stds: Mapping[str, float], metric: str) -> str:
+    return "" if (std := _std(stds, metric)) == _MISSING else f" ± {std}"
+
+
+def _std(stds: Mapping[str, float], metric: str) -> str:
     std = stds.get(metric, math.nan)
-    return "" if math.isnan(std) else f" ± {shown_value(metric, std):.2f}"
+    return _MISSING if math.isnan(std) else f"{shown_value(metric, std):.2f}"
 
 
 def _distinct(values: Iterable[object]) -> str:

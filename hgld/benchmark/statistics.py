@@ -14,20 +14,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
+from hgld.benchmark.paired import resampled_means
 from hgld.benchmark.runs import TrainingRecord, read_training_record
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.compute.resampling import check_resampling, percentile_interval
 from hgld.evaluation.results import goodness, metric_names
-
-#: Number of random draws held in memory at once.
-_BLOCK_SIZE = 2**22
 
 
 class Difference(NamedTuple):
@@ -72,14 +70,9 @@ def paired_difference(
     known = ~np.isnan(differences)
     if not known.any():
         return Difference(math.nan, math.nan, math.nan)
-    names, rows = np.unique(np.asarray(classes)[known], return_inverse=True)
-    sums, counts = np.bincount(rows, differences[known]), np.bincount(rows)
-    n_classes, rng = len(names), np.random.default_rng(seed)
-    means = []
-    for block in np.array_split(np.arange(n_resamples), -(-n_resamples * n_classes // _BLOCK_SIZE)):
-        drawn = rng.integers(n_classes, size=(len(block), n_classes))
-        means.append(sums[drawn].sum(1) / counts[drawn].sum(1))
-    return Difference(float(differences[known].mean()), *percentile_interval(np.concatenate(means), confidence))
+    drawn = np.asarray(classes, object)[known]
+    draws = resampled_means(differences[known, None], drawn, n_resamples, np.random.default_rng(seed))
+    return Difference(float(differences[known].mean()), *percentile_interval(draws[:, 0], confidence))
 
 
 def difference_over_splits(
@@ -107,15 +100,6 @@ def difference_over_splits(
     quantile = float(stats.t.ppf((1 + confidence) / 2, n_splits - 1))
     half_width = quantile * math.sqrt((1 / n_splits + test_train_ratio) * variance)
     return Difference(mean, mean - half_width, mean + half_width)
-
-
-def sample_std(values: Sequence[float]) -> float:
-    """Return the sample standard deviation; NaN for a single value.
-
-    >>> sample_std([1.0, 3.0])
-    1.4142135623730951
-    """
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,16 +143,15 @@ class MethodResults:
 
 def means_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
     """Return the mean of each metric over runs, from 0 to 1."""
-    return {name: float(np.mean(values)) for name, values in _values(runs).items()}
+    return _by_metric(_run_means(runs).mean(skipna=False))
 
 
 def stds_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
     """Return the sample standard deviation of each metric: over splits, or else over seeds; NaN for a single run."""
-    splits = by_split(runs)
-    if len(splits) == 1:
-        return {name: sample_std(values) for name, values in _values(runs).items()}
-    means = [means_of(of_split) for of_split in splits.values()]
-    return {name: sample_std([of_split[name] for of_split in means if name in of_split]) for name in means_of(runs)}
+    means = _run_means(runs)
+    if len(by_split(runs)) > 1:
+        means = means.groupby(level=0).mean()
+    return _by_metric(means.std(skipna=False))
 
 
 def seed_stds(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
@@ -176,13 +159,18 @@ def seed_stds(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
 
     Variances are averaged over the splits.
     """
-    stds = [
-        {name: sample_std(values) for name, values in _values(of_split).items()}
-        for of_split in by_split(runs).values()
-    ]
-    return {
-        name: math.sqrt(np.mean([of_split.get(name, math.nan) ** 2 for of_split in stds])) for name in means_of(runs)
-    }
+    variances = _run_means(runs).groupby(level=0, dropna=False).var()
+    return _by_metric(variances.mean(skipna=False) ** 0.5)
+
+
+def _run_means(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
+    """Return the mean of each metric in each run, with the splits as index."""
+    means: pd.DataFrame = pd.DataFrame([run.result.means for run in runs], [run.run.split for run in runs])
+    return means
+
+
+def _by_metric(values: pd.Series[Any]) -> dict[str, float]:
+    return {str(metric): float(value) for metric, value in values.items()}
 
 
 def by_split(runs: Sequence[EvaluatedRun]) -> dict[int | None, list[EvaluatedRun]]:
@@ -232,12 +220,3 @@ def _paired_values(
     values = table.to_numpy(np.float64).T
     classes = both[0].result.per_query["class"].loc[table.index].to_numpy(object)
     return values[: len(runs)], values[len(runs) :], classes
-
-
-def _values(runs: Sequence[EvaluatedRun]) -> dict[str, list[float]]:
-    """Return the values of each metric, one for each run that has it."""
-    means = [run.result.means for run in runs]
-    return {
-        metric: [run_means[metric] for run_means in means if metric in run_means]
-        for metric in metric_names([run.result for run in runs])
-    }

@@ -113,13 +113,7 @@ class EvaluatedRun:
 
 
 def evaluate_run(
-    settings: BenchmarkSettings,
-    run: Run,
-    *,
-    device: str = "cpu",
-    processes: Processes | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
+    settings: BenchmarkSettings, run: Run, *, device: str = "cpu", processes: Processes | None = None
 ) -> None:
     """Evaluate the model of a run, unless its evaluation is up to date.
 
@@ -132,9 +126,9 @@ def evaluate_run(
         raise ConfigurationError(f"{run.folder}: the training is not finished; resume it, then evaluate")
     provenance = _provenance(settings, run)
     # Whether the evaluation is up to date is decided by the first process, which writes it.
-    if processes.gather(not force and _is_evaluated(settings, run, provenance))[0]:
+    if processes.gather(_is_evaluated(settings, run, provenance))[0]:
         return
-    context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes, force, progress)
+    context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes)
     results = settings.evaluation.evaluate(context)
     if processes.rank == 0:
         write_per_query(results, per_query_file(run), provenance)

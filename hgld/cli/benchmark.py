@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import FigureFormat, app, friendly_errors, print_summary, writable_folder
+from hgld.cli.base import FigureFormat, app, flag, friendly_errors, option, out_folder, print_summary
 from hgld.cli.planning import GpuCount, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_comparison, with_images
 from hgld.cli.render import aligned, wrapped_table
@@ -29,71 +29,55 @@ def benchmark(
             autocompletion=complete_comparison,
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FOLDER", callback=writable_folder, help="Folder of training runs and results."
-        ),
-    ],
+    out: Annotated[Path, out_folder("Folder of training runs and results.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Setting to change in all training runs; repeatable."),
+        option("Setting to change in all training runs; repeatable.", "--set", metavar="KEY=VALUE"),
     ] = None,
     manifest: Manifest = None,
     images: Images = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Method to run; repeatable.", show_default="all in CONFIG")
-    ] = None,
+    method: Annotated[list[str] | None, option("Method to run; repeatable.", default="all in CONFIG")] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Random seeds of the training runs, e.g. 0,1.", show_default="those in CONFIG")
+        str | None, option("Random seeds of the training runs, e.g. 0,1.", default="those in CONFIG")
     ] = None,
     splits: Annotated[
-        str | None,
-        typer.Option(help="Seeds of random splits of the images, e.g. 0,1.", show_default="those in CONFIG"),
+        str | None, option("Seeds of random splits of the images, e.g. 0,1.", default="those in CONFIG")
     ] = None,
     sweep: Annotated[
-        list[str] | None,
-        typer.Option(help="Sweep in CONFIG to run instead of the methods, or all; repeatable."),
+        list[str] | None, option("Sweep in CONFIG to run instead of the methods, or all; repeatable.")
     ] = None,
     devices: Annotated[
         str | None,
-        typer.Option(
-            help="Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores; "
+        option(
+            "Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores; "
             "with --launcher slurm: cuda or cpu.",
-            show_default="all GPUs, else cpu; with --launcher slurm: cuda",
+            default="all GPUs, else cpu; with --launcher slurm: cuda",
         ),
     ] = None,
-    per_run: Annotated[
-        int, typer.Option(help="Number of devices, each with a process, that train a run together.")
-    ] = 1,
+    per_run: Annotated[int, option("Number of devices, each with a process, that train a run together.")] = 1,
     launcher: Annotated[
         Literal["local", "slurm"],
-        typer.Option(help="local: processes on this machine. slurm: a job array on a cluster, with a task per run."),
+        option("local: processes on this machine. slurm: a job array on a cluster, with a task per run."),
     ] = "local",
     sbatch: Annotated[
         str,
-        typer.Option(
+        option(
+            'Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; for --launcher slurm.',
             metavar="OPTIONS",
-            help='Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; '
-            "for --launcher slurm.",
         ),
     ] = "",
     max_running: Annotated[
         int | None,
-        typer.Option(
-            help="Largest number of runs at the same time; for --launcher slurm.",
-            show_default="as many as SLURM starts",
-        ),
+        option("Largest number of runs at the same time; for --launcher slurm.", default="as many as SLURM starts"),
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print the numbers of runs, steps and images, memory and disk, then exit.")
+        bool, flag("--plan", "Print the numbers of runs, steps and images, memory and disk, then exit.")
     ] = False,
     gpus: GpuCount = None,
     images_per_second: ImagesPerSecond = None,
     formats: FigureFormat = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Retrain only runs whose settings or data changed, and rewrite the results."),
+        bool, flag("--force", "Retrain only runs whose settings or data changed, and rewrite the results.")
     ] = False,
 ) -> None:
     """Train methods with several seeds and splits, evaluate and compare them: tables, figures, confidence intervals.

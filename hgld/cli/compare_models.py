@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import FigureFormat, Force, app, writable_folder
+from hgld.cli.base import FigureFormat, Force, app, option, out_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, wrapped_table
 
@@ -36,21 +36,14 @@ def compare_models(
             "interpolation; and seen=yes|no, whether it was trained on images of the evaluated classes.",
         ),
     ],
-    manifest: Annotated[Path, typer.Option(help="Table from hgld manifest.")],
+    manifest: Annotated[Path, option("Table from hgld manifest.")],
     images: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder that the paths in the manifest start from.",
-            show_default="the folder of --manifest",
+        option(
+            "Folder that the paths in the manifest start from.", metavar="FOLDER", default="the folder of --manifest"
         ),
     ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FOLDER", callback=writable_folder, help="Folder of embeddings and results."
-        ),
-    ],
+    out: Annotated[Path, out_folder("Folder of embeddings and results.")],
     config: Callable[..., ModelComparisonConfig],
     reranking: RerankSettings,
     formats: FigureFormat = None,

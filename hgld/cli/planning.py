@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from hgld.cli.base import option
 from hgld.errors import ConfigurationError
 
 GpuCount = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "With --images-per-second: number of GPUs to plan for.",
         metavar="N",
-        help="With --images-per-second: number of GPUs to plan for.",
-        show_default="1, or those of all jobs at the same time",
+        default="1, or those of all jobs at the same time",
     ),
 ]
 ImagesPerSecond = Annotated[
     float | None,
-    typer.Option(
+    option(
+        "With --plan: images that a GPU trains on per second, as measured or published.",
         metavar="N",
-        help="With --plan: images that a GPU trains on per second, as measured or published.",
-        show_default="no hours are estimated",
+        default="no hours are estimated",
     ),
 ]
 

@@ -30,7 +30,8 @@ from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
-    from hgld.benchmark.rejection import RejectionPlan, RejectionSummary
+    from hgld.benchmark.rejection import RejectionComparison
+    from hgld.benchmark.rejection.values import RejectionValues
     from hgld.rejection import Detector
     from hgld.rejection.detector_files import Calibration, Figure
     from hgld.search.detectors import FitSummary, ScoredImages
@@ -305,55 +306,56 @@ def compare(
 
     Example: hgld reject compare washington -o runs/rejection
     """
-    from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
+    from hgld.benchmark.rejection import RejectionComparison, compare_rejection, read_rejection_settings
     from hgld.io.preset_files import rejection_file
 
-    comparison = read_rejection_settings(rejection_file(settings))
+    study = RejectionComparison(read_rejection_settings(rejection_file(settings)), out)
     if plan:
-        typer.echo(format_plan(plan_comparison(comparison, out)))
+        typer.echo(format_plan(study))
         return
     with TerminalProgress("reject compare", "scores") as progress:
-        summary = compare_rejection(comparison, out, force=force, progress=progress)
-    print_summary(out, summary, format_comparison)
+        values, files = compare_rejection(study, force=force, progress=progress)
+    typer.echo(lines(format_comparison(study, values), [*map(str, files), str(out)]))
 
 
-def format_comparison(summary: RejectionSummary) -> str:
-    """Return the means of GAP and AUROC of each score, what failed, and the files written."""
+def format_comparison(study: RejectionComparison, values: RejectionValues) -> str:
+    """Return the means of GAP and AUROC of each score, and what failed."""
     from hgld.benchmark.rejection.settings import ALL_UNKNOWN
 
-    values, scores = summary.values, summary.settings.score_settings()
-    unknown = values.unknown()
+    settings, unknown = study.settings, values.unknown()
     columns = [(unknown[-1], "gap"), *((name, "auroc") for name in unknown if name != ALL_UNKNOWN)]
     tables = []
-    for name, embedding in summary.settings.embeddings.items():
+    for name, embedding in settings.embeddings.items():
         rows = []
-        for score in scores:
+        for score in settings.score_settings():
             means = [values.mean((name, score, *column)) for column in columns]
             cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
             if any(mean is not None for mean in means):
-                rows.append([summary.settings.score_title(score), *cells])
+                rows.append([settings.score_title(score), *cells])
         header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
         tables += [*aligned(header, rows), ""]
-    reasons = list(map(str, summary.failed))
+    reasons = list(map(str, study.failed))
     return lines(
         tables,
-        f"{summary.n_parts:,} scores, {summary.n_parts - summary.n_new - len(reasons):,} done before",
+        f"{study.n_parts:,} scores, {study.n_kept:,} done before",
         len(reasons) > 0 and f"{len(reasons):,} not computed:\n{indented_list(reasons)}",
-        [*map(str, summary.files)],
     )
 
 
-def format_plan(plan: RejectionPlan) -> str:
+def format_plan(study: RejectionComparison) -> str:
     """Return the sets of images of each split, what is to do, and the files that are missing."""
-    names = list(next(iter(plan.sizes.values())))
-    rows = [[str(split), *(sizes[name] for name in names)] for split, sizes in plan.sizes.items()]
+    settings, sizes, missing = study.settings, study.sizes(), study.missing()
+    names = list(next(iter(sizes.values())))
+    rows = [[str(split), *(of_split[name] for name in names)] for split, of_split in sizes.items()]
+    n_scores, n_embeddings = len(settings.score_settings()), len(settings.embeddings)
+    n_pairs = sum(size["index"] * (sum(size.values()) - size["index"]) for size in sizes.values())
     return lines(
-        plan.title,
+        settings.title,
         "",
         aligned(["split", *names], rows),
         "",
-        f"{plan.n_parts:,} scores ({len(plan.scores)} of {plan.n_embeddings} embeddings on {len(plan.sizes)} "
-        f"splits), {plan.n_finished:,} of them done",
-        f"up to {plan.n_pairs:,} comparisons of a query and an image of the index",
-        len(plan.missing) > 0 and ["", "Missing files:", indented_list(plan.missing)],
+        f"{study.n_parts:,} scores ({n_scores} of {n_embeddings} embeddings on {len(sizes)} splits), "
+        f"{0 if missing else study.n_finished():,} of them done",
+        f"up to {n_pairs * n_embeddings * n_scores:,} comparisons of a query and an image of the index",
+        len(missing) > 0 and ["", "Missing files:", indented_list(missing)],
     )

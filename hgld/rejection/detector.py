@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -81,28 +81,25 @@ def detector_inputs(
     return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
 
 
-class Range(NamedTuple):
-    """Values that an option may have: as messages say it, and the test."""
-
-    expected: str
-    holds: Callable[[Any], bool]
-
-
-AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
-ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
-AT_LEAST_0 = Range("a number of 0 or more", lambda value: 0 <= value < math.inf)
-SHARE = Range("a share from 0 to less than 1", lambda value: 0 <= value < 1)
+#: Values that an option may have, by what messages say of them.
+_RANGES: Mapping[str, Callable[[Any], bool]] = {
+    "at least 1": lambda value: value >= 1,
+    "a number above 0": lambda value: 0 < value < math.inf,
+    "a number of 0 or more": lambda value: 0 <= value < math.inf,
+    "a number from 0 to 1": lambda value: 0 <= value <= 1,
+    "a share from 0 to less than 1": lambda value: 0 <= value < 1,
+}
 
 
-def option(default: Any, allowed: Range) -> Any:
-    """Declare an option with a range; None is allowed where it is the default."""
-    return field(default=default, metadata={"range": allowed})
+def option(default: Any, expected: str) -> Any:
+    """Declare an option with one of the ranges above; None is allowed where it is the default."""
+    return field(default=default, metadata={"expected": expected, "holds": _RANGES[expected]})
 
 
 def choice(default: str, literal: Any) -> Any:
     """Declare an option that is one of the values of a ``Literal`` type."""
     values = get_args(literal)
-    return option(default, Range(f"one of {', '.join(values)}", values.__contains__))
+    return field(default=default, metadata={"expected": f"one of {', '.join(values)}", "holds": values.__contains__})
 
 
 def fitted(kind: type | None = None, prefix: str = "") -> Mapping[str, Any]:
@@ -136,12 +133,16 @@ class Detector(ABC):
     dim: int = field(init=False, repr=False, default=0)
     n_levels: int = field(init=False, repr=False, default=1)
 
+    @property
+    def n_neighbours(self) -> int:
+        """Number of nearest images of the index that scores and answers need."""
+        return 1
+
     def __post_init__(self) -> None:
         for declared in fields(self):
-            allowed: Range | None = declared.metadata.get("range")
-            value = getattr(self, declared.name, None)
-            if allowed is not None and value is not None and not allowed.holds(value):
-                raise ConfigurationError(f"`{declared.name}` is {value}; expected {allowed.expected}")
+            value, limits = getattr(self, declared.name, None), declared.metadata
+            if "holds" in limits and value is not None and not limits["holds"](value):
+                raise ConfigurationError(f"`{declared.name}` is {value}; expected {limits['expected']}")
 
     def fit(
         self: Self,
@@ -202,11 +203,20 @@ class Detector(ABC):
         rejected at the landmark and accepted as a church. The first column is :meth:`score`. Scores that know nothing
         of levels are the same at all of them.
         """
-        blocks = [np.empty((0, self.n_levels), np.float32)]
-        for block in self._blocks(embeddings, logits, deviations):
-            scores = self._score(block)
-            blocks.append(np.broadcast_to(scores.reshape(len(block), -1), (len(block), self.n_levels)))
-        return np.concatenate(blocks[1:] or blocks)
+        if not self.dim:
+            raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
+        given = detector_inputs(embeddings, None, logits, deviations)
+        if given.embeddings.shape[1] != self.dim:
+            raise InputError(
+                f"the embeddings have {given.embeddings.shape[1]} dimensions, and the score {self.name} was fitted "
+                f"on {self.dim}; embed both with the same model"
+            )
+        blocks = []
+        for start in range(0, len(given), _BLOCK):
+            block = given.rows(slice(start, start + _BLOCK))
+            scores = self._score(block).reshape(len(block), -1)
+            blocks.append(np.broadcast_to(scores, (len(block), self.n_levels)))
+        return np.concatenate(blocks) if blocks else np.empty((0, self.n_levels), np.float32)
 
     def options(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
@@ -240,21 +250,6 @@ class Detector(ABC):
         except KeyError as error:
             raise InputError(f"the state of the score {self.name} has no tensor {error}; fit it again") from error
         return self
-
-    def _blocks(
-        self, embeddings: Vectors, logits: Vectors | None, deviations: Vectors | None
-    ) -> Iterator[DetectorInputs]:
-        """Yield images to score, checked, in blocks."""
-        if not self.dim:
-            raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
-        given = detector_inputs(embeddings, None, logits, deviations)
-        if given.embeddings.shape[1] != self.dim:
-            raise InputError(
-                f"the embeddings have {given.embeddings.shape[1]} dimensions, and the score {self.name} was fitted "
-                f"on {self.dim}; embed both with the same model"
-            )
-        for start in range(0, len(given), _BLOCK):
-            yield given.rows(slice(start, start + _BLOCK))
 
     @abstractmethod
     def _fit(self, images: DetectorInputs) -> None:

@@ -17,7 +17,6 @@ import hashlib
 import inspect
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -189,7 +188,9 @@ def save_detector(folder: Path, detector: Detector, record: DetectorRecord) -> N
         check_replaceable_folder(folder)
         # The digest is that of the values as they are read again: a tuple becomes a list.
         values = description.model_dump(mode="json")
-        state = _savable(detector.state())
+        # As safetensors holds tensors: on the CPU, contiguous, and each with memory of its own.
+        copied = torch.contiguous_format
+        state = {name: value.detach().cpu().clone(memory_format=copied) for name, value in detector.state().items()}
         # One entry only: safetensors writes several in an order that differs from file to file.
         metadata = {"fit": _Description.model_validate(values).fit_digest()}
         with atomic_write(draft / STATE) as part:
@@ -205,9 +206,6 @@ def save_detector(folder: Path, detector: Detector, record: DetectorRecord) -> N
 
 def load_detector(folder: Path) -> SavedDetector:
     """Load a fitted score from a folder of :func:`save_detector`.
-
-    Args:
-        folder: The folder.
 
     Raises:
         InputError: There is no such folder, or its files are missing, damaged, of another version or of several
@@ -262,20 +260,6 @@ def _read_state(folder: Path, description: _Description) -> dict[str, torch.Tens
     except (SafetensorError, OSError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise InputError(f"{STATE} is not whole ({reason}); copy it again, or fit it again") from error
-
-
-def _savable(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors as safetensors holds them: on the CPU, contiguous, and each with memory of its own."""
-    tensors: dict[str, torch.Tensor] = {}
-    used: set[int] = set()
-    for name, value in state.items():
-        tensor = value.detach().cpu().contiguous()
-        memory = tensor.untyped_storage()
-        if memory.data_ptr() in used or memory.nbytes() != tensor.nbytes:
-            tensor = tensor.clone()
-        used.add(tensor.untyped_storage().data_ptr())
-        tensors[name] = tensor
-    return tensors
 
 
 def detector_card(detector: Detector, record: DetectorRecord, *, title: str, n_bytes: int) -> str:

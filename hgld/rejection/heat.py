@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from torch import nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.progress import NoProgress, Progress
 from hgld.rejection.gaussians import ClassGaussians
 from hgld.rejection.linear_classifier import LinearClassifier
 
@@ -34,6 +33,8 @@ _SLOPE = 0.2
 
 Self = TypeVar("Self", bound="Prior")
 Energy = Callable[[torch.Tensor], torch.Tensor]
+#: Draws n features, shape (n, d), that chains begin at.
+Sampler = Callable[[int, torch.Generator], torch.Tensor]
 #: Where the thesis's text and the published code differ: the density of the Gaussians, the samples that the residual
 #: energy learns from, their projection, and the presets.
 Variant = Literal["thesis", "code"]
@@ -147,13 +148,17 @@ PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
 class Prior(ABC):
     """The energy of a prior density of features, differentiable with respect to them.
 
+    Args:
+        density: Dataclass of the tensors of the density.
+
     Attributes:
         unit_length: Whether its features are embeddings, or standard deviations, scaled to length 1.
-        density: The tensors of the density.
     """
 
     unit_length: bool
-    density: Any
+
+    def __init__(self, density: Any) -> None:
+        self.density = density
 
     @abstractmethod
     def energies(self, features: torch.Tensor) -> torch.Tensor:
@@ -195,7 +200,8 @@ class GaussianPrior(Prior):
     density: ClassGaussians
 
     def __init__(self, gaussians: ClassGaussians, variant: Variant = "thesis") -> None:
-        self.density, self.variant = gaussians, variant
+        super().__init__(gaussians)
+        self.variant = variant
 
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """See :class:`Prior`."""
@@ -210,31 +216,30 @@ class LogitPrior(Prior):
     unit_length = False
     density: LinearClassifier
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        self.density = LinearClassifier(weight, bias)
-
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """See :class:`Prior`."""
         return -self.density.logits(features).logsumexp(dim=1)
 
 
-class GaussianSampler:
-    """Draws samples of the Gaussians of classes."""
+def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> Sampler:
+    """Return a sampler of the Gaussians of classes, on their device; classes weigh the same by default."""
+    means = gaussians.means
+    weights = torch.ones(len(means)) if weights is None else weights.float()
+    # Whitening is (z - origin) A, so that a whitened sample w is that of w A^-1 + origin.
+    unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(means.dtype)
 
-    def __init__(self, gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> None:
-        self._gaussians = gaussians
-        self._weights = torch.ones(len(gaussians.means)) if weights is None else weights.cpu()
-        # Whitening is (z - origin) A, so that a whitened sample w is that of w A^-1 + origin.
-        self._unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(gaussians.whitening.dtype)
-
-    def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Return samples, shape (n, d), on the device of the Gaussians."""
-        means = self._gaussians.means
-        weights = self._weights.float().to(generator.device)
-        classes = torch.multinomial(weights, n, replacement=True, generator=generator)
+    def sample(n: int, generator: torch.Generator) -> torch.Tensor:
+        classes = torch.multinomial(weights.to(generator.device), n, replacement=True, generator=generator)
         noise = normal_noise((n, means.shape[1]), generator, means)
-        samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ self._unwhitening
-        return samples + self._gaussians.origin
+        samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
+        return samples + gaussians.origin
+
+    return sample
+
+
+def normal_sampler(like: torch.Tensor) -> Sampler:
+    """Return a sampler of standard normal features, where the published code begins chains of energies of logits."""
+    return lambda n, generator: normal_noise((n, like.shape[-1]), generator, like)
 
 
 def normal_noise(shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor) -> torch.Tensor:
@@ -338,24 +343,6 @@ def energy_gradient(energy: Energy, features: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
-class Sampler(Protocol):
-    """Draws the features that chains begin at."""
-
-    def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Return samples, shape (n, d)."""
-
-
-class NormalSampler:
-    """Draws standard normal features, at which chains of the energy of logits begin in the published code."""
-
-    def __init__(self, like: torch.Tensor) -> None:
-        self._like = like
-
-    def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """See :class:`Sampler`."""
-        return normal_noise((n, self._like.shape[-1]), generator, self._like)
-
-
 class ContrastiveLoss(NamedTuple):
     """The loss of a residual energy (Eq. 5.6) and its terms.
 
@@ -415,7 +402,6 @@ def train_residual_energy(
     *,
     name: str,
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> ResidualEnergy:
     """Train the residual energy of a prior on the images of an index (Algorithm 2).
 
@@ -425,7 +411,6 @@ def train_residual_energy(
     Raises:
         ConfigurationError: The loss is not finite any more, or a batch does not fit into the memory of the device.
     """
-    progress = progress or NoProgress()
     features = prior.features(inputs[:1])
     device = next(iter(prior.tensors().values())).device
     host = torch.Generator().manual_seed(seed)
@@ -464,7 +449,6 @@ def train_residual_energy(
                 f"loss of {mean_loss:.3g}; set a smaller `learning_rate` ({settings.learning_rate:g}) or `step_size` "
                 f"({settings.langevin.step_size[0]:g}), or a larger `temperature` ({settings.temperature:g})"
             )
-        progress.advance(1, loss=mean_loss)
         if time.monotonic() - logged_at >= _LOG_INTERVAL_S:
             logged_at = time.monotonic()
             log.info("heat: epoch %d of %d of the prior %s, loss %.4g", epoch + 1, settings.epochs, name, mean_loss)
@@ -481,7 +465,7 @@ def _update(
     generator: torch.Generator,
 ) -> torch.Tensor:
     """Update the residual energy with a batch of images; returns the loss."""
-    start = sampler.sample(len(images), generator)
+    start = sampler(len(images), generator)
     shape = tuple(start.shape)
     noise = (normal_noise(shape, generator, start) for _ in range(settings.langevin.steps))
     residual.requires_grad_(False)  # the chains need gradients of features only, which are half the work

@@ -81,11 +81,6 @@ def rank_answers(name: str, scores: Floats, right: Booleans, known: Booleans) ->
     return RecognitionResult.from_answers(name, ids[order], np.ones(len(ids), bool), right[order], known[order])
 
 
-def neighbour_count(detector: Detector) -> int:
-    """Return the number of nearest gallery images that scores and answers need."""
-    return detector.n_neighbours if isinstance(detector, NeighbourDetector) else 1
-
-
 def score_queries(
     detector: Detector,
     queries: torch.Tensor,
@@ -101,7 +96,7 @@ def score_queries(
     Args:
         detector: Fitted score, of the gallery where it is one of neighbours.
         queries: Embeddings, shape (n, d).
-        nearest: Their nearest gallery images, both of shape (n, :func:`neighbour_count`).
+        nearest: Their nearest gallery images, both of shape (n, ``detector.n_neighbours``).
         n_levels: Number of levels L of the answers. A score that was fitted on labels of other levels, or on none,
             has one score for all levels, that of its finest.
         deviations: Standard deviations of the feature maps of the queries, for scores that use them.
@@ -165,7 +160,7 @@ def answer_queries(
     nearest = nearest_neighbours(
         queries,
         gallery,
-        neighbour_count(detector),
+        detector.n_neighbours,
         gallery_mask=gallery_mask,
         config=config or scoring_config(queries),
     )

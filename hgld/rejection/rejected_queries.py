@@ -32,7 +32,6 @@ from hgld.rejection.open_set import (
     answer_queries,
     check_gallery,
     known_labels,
-    neighbour_count,
     open_set_answers,
     score_queries,
 )
@@ -180,7 +179,7 @@ def evaluate_with_rejection(
         return evaluation, _reports(evaluation.results, rejection, intervals)
     tasks = chosen.build_tasks(inputs)
     rejected = [RejectedQueries(task, rejection, inputs.hierarchy, files.split) for task in tasks]
-    n_neighbours = max(neighbour_count(each.detector) for each in rejected)
+    n_neighbours = max(each.detector.n_neighbours for each in rejected)
     evaluation = evaluate_inputs(chosen, inputs, tasks, replace(config, n_neighbours=n_neighbours))
     if config.processes.rank:
         return evaluation, []
@@ -266,20 +265,15 @@ class RejectedQueries:
 
         An answer can be right at a coarser level where the images have landmark ids and the hierarchy has these.
         """
-        task, answers = self._task, {}
+        task, config, answers = self._task, config or ScoringConfig(), {}
         for name, images in self._unknown.items():
             own, labels = self._unknown_labels[name], task.gallery_labels
             if own is None or not isinstance(labels, np.ndarray):
                 n_levels = task.judgements.n_levels
                 own, labels = (np.full((len(some), n_levels), -1) for some in (images, task.gallery))
+            vectors, mask = images.vectors, task.gallery_mask
             answers[name] = open_set_answers(
-                self.detector,
-                task.gallery,
-                labels,
-                images.vectors,
-                own,
-                gallery_mask=task.gallery_mask,
-                config=config or ScoringConfig(),
+                self.detector, task.gallery, labels, vectors, own, gallery_mask=mask, config=config
             )
         return answers
 
@@ -318,15 +312,7 @@ def _reports(
     intervals: bool,
     unknown: Mapping[str, ScoredAnswers] | None = None,
 ) -> list[RejectionReport]:
-    reports = (
-        rejection_report(
-            result,
-            unknown or {},
-            score=rejection.description(),
-            precision=rejection.precision,
-            coverages=rejection.coverages,
-            intervals=intervals,
-        )
-        for result in results
-    )
+    score, precision, coverages = rejection.description(), rejection.precision, rejection.coverages
+    options: Any = {"score": score, "precision": precision, "coverages": coverages, "intervals": intervals}
+    reports = (rejection_report(result, unknown or {}, **options) for result in results)
     return [report for report in reports if report is not None]

@@ -27,18 +27,18 @@ Images count as independent. Where calibration images show few landmarks many ti
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from hgld.compute.resampling import Interval
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError
 from hgld.rejection.risk_coverage import Counts, Floats, RiskCoverage, risk_coverage
 
 #: Number of thresholds tried by the conservative choice for each halving of the number of accepted images.
 _PER_HALVING = 4
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ def threshold_for_precision(
     right: npt.ArrayLike,
     precision: float,
     *,
-    confidence: float = 0.95,
     conservative: bool = False,
 ) -> Threshold:
     """Return the threshold that accepts the most answers of a wanted precision.
@@ -94,12 +93,12 @@ def threshold_for_precision(
         scores: Scores of the calibration images, float, shape (n,); lower for what is to be accepted.
         right: Whether the answer for each image is right, bool, shape (n,); never for an unknown image.
         precision: Wanted share of right answers among the accepted ones, above 0, at most 1.
-        confidence: Confidence level of the interval, and of the conservative choice, between 0 and 1.
-        conservative: Whether to reach the precision with confidence, not on these images only; see the module.
+        conservative: Whether to reach the precision with a confidence of 95 %, not on these images only; see the
+            module.
 
     Raises:
         InputError: There are no scores, scores are NaN, or an input has another shape or type.
-        ConfigurationError: The precision or the confidence is out of range.
+        ConfigurationError: The precision is out of range.
 
     >>> threshold = threshold_for_precision([0.1, 0.2, 0.3, 0.4, 0.9], [True, True, False, True, False], 0.75)
     >>> threshold.value, threshold.precision, threshold.coverage, threshold.right_rejected
@@ -109,12 +108,10 @@ def threshold_for_precision(
     """
     if not 0 < precision <= 1:
         raise ConfigurationError(f"the wanted precision is {precision}; expected more than 0 and at most 1")
-    if not 0 < confidence < 1:
-        raise ConfigurationError(f"the confidence is {confidence}; expected a number between 0 and 1")
     curve = risk_coverage(scores, right)
     if conservative:
-        tried = _tried_thresholds(curve, precision, confidence)
-        reached = _lower_bounds(curve.n_right[tried], curve.n_accepted[tried], precision, confidence)
+        tried = _tried_thresholds(curve, precision)
+        reached = _lower_bounds(curve.n_right[tried], curve.n_accepted[tried], precision)
     else:
         tried = np.arange(len(curve.thresholds))
         reached = curve.n_right / curve.n_accepted
@@ -129,57 +126,17 @@ def threshold_for_precision(
         target=float(precision),
         highest=float(reached.max(initial=0.0)),
         precision=n_right_accepted / n_accepted if n_accepted else None,
-        interval=exact_binomial_interval(n_right_accepted, n_accepted, confidence),
+        interval=exact_binomial_interval(n_right_accepted, n_accepted),
         coverage=n_accepted / n_images,
         right_rejected=1 - n_right_accepted / n_right if n_right else 0.0,
         n_images=n_images,
         n_accepted=n_accepted,
-        confidence=confidence,
+        confidence=_CONFIDENCE,
         conservative=conservative,
     )
 
 
-def level_thresholds(
-    scores: npt.ArrayLike,
-    right: npt.ArrayLike,
-    precision: float | Sequence[float],
-    *,
-    confidence: float = 0.95,
-    conservative: bool = False,
-) -> tuple[Threshold, ...]:
-    """Return a threshold for each level of the hierarchy, finest first.
-
-    Args:
-        scores: Scores of the calibration images, float, shape (n, L), or (n,) if they are the same for all levels.
-        right: Whether the answer for each image is right at each level, bool, shape (n, L).
-        precision: Wanted precision, one for all levels or one for each.
-        confidence: See :func:`threshold_for_precision`. It holds for each level by itself.
-        conservative: See :func:`threshold_for_precision`.
-
-    Raises:
-        InputError: There are no scores, scores are NaN, or an input has another shape or type.
-        ConfigurationError: A precision or the confidence is out of range, or there are not as many precisions as
-            levels.
-    """
-    is_right, values = np.asarray(right), np.asarray(scores)
-    if is_right.ndim != 2 or values.shape not in (is_right.shape, is_right.shape[:1]):
-        raise InputError(
-            f"`scores` has the shape {values.shape} and `right` {is_right.shape}; expected (n, L) or (n,), and (n, L)"
-        )
-    n_levels = is_right.shape[1]
-    targets = [precision] * n_levels if isinstance(precision, int | float) else list(precision)
-    if len(targets) != n_levels:
-        raise ConfigurationError(f"{len(targets)} precisions are wanted for {n_levels} levels; give one for each")
-    columns = values if values.ndim == 2 else np.repeat(values[:, None], n_levels, axis=1)
-    return tuple(
-        threshold_for_precision(
-            columns[:, level], is_right[:, level], target, confidence=confidence, conservative=conservative
-        )
-        for level, target in enumerate(targets)
-    )
-
-
-def exact_binomial_interval(n_right: int, n: int, confidence: float = 0.95) -> Interval:
+def exact_binomial_interval(n_right: int, n: int, confidence: float = _CONFIDENCE) -> Interval:
     """Return the interval of Clopper and Pearson for a share; (0, 1) for none of none.
 
     >>> tuple(round(end, 3) for end in exact_binomial_interval(9, 10))
@@ -193,13 +150,13 @@ def exact_binomial_interval(n_right: int, n: int, confidence: float = 0.95) -> I
     return float(low), float(high)
 
 
-def _tried_thresholds(curve: RiskCoverage, precision: float, confidence: float) -> npt.NDArray[np.intp]:
+def _tried_thresholds(curve: RiskCoverage, precision: float) -> npt.NDArray[np.intp]:
     """Return the positions of the thresholds that the conservative choice tries; they depend on the scores only.
 
     Below some number of images even right answers alone prove nothing, and no threshold is tried.
     """
     n_images = int(curve.n_accepted[-1])
-    fewest = math.inf if precision == 1 else math.log(1 - confidence) / math.log(precision)
+    fewest = math.inf if precision == 1 else math.log(1 - _CONFIDENCE) / math.log(precision)
     n_steps = math.floor(_PER_HALVING * math.log2(n_images / fewest)) if fewest <= n_images else -1
     n_wanted = n_images * 2.0 ** (-np.arange(n_steps + 1) / _PER_HALVING)
     # Of images of equal scores none is accepted without the others: the highest threshold that accepts no more.
@@ -207,7 +164,7 @@ def _tried_thresholds(curve: RiskCoverage, precision: float, confidence: float) 
     return np.unique(positions[positions >= 0])
 
 
-def _lower_bounds(n_right: Counts, n: Counts, target: float, confidence: float) -> Floats:
+def _lower_bounds(n_right: Counts, n: Counts, target: float) -> Floats:
     """Return a lower bound of the precision of each tried threshold, by the fallback procedure."""
     from scipy.special import betainc, betaincinv
 
@@ -217,6 +174,6 @@ def _lower_bounds(n_right: Counts, n: Counts, target: float, confidence: float) 
     errors = np.empty(len(n))
     passed_on = 0.0
     for position, p_value in enumerate(p_values):
-        errors[position] = (1 - confidence) / len(n) + passed_on
+        errors[position] = (1 - _CONFIDENCE) / len(n) + passed_on
         passed_on = errors[position] if p_value <= errors[position] else 0.0
     return np.where(n_right > 0, betaincinv(some, n - some + 1, errors), 0.0)

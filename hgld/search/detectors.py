@@ -40,7 +40,7 @@ from hgld.rejection import (
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, Calibration, Figure, check_replaceable_folder
 from hgld.rejection.open_set import rank_answers
-from hgld.rejection.thresholds import level_thresholds
+from hgld.rejection.thresholds import threshold_for_precision
 from hgld.search.gallery import gallery_labels
 from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
 from hgld.tables import Provenance, input_digests, write_results
@@ -236,9 +236,10 @@ def measure(images: CalibrationImages, precision: float, *, conservative: bool =
     known = groups == KNOWN
     result = rank_answers("calibration", finest, images.right[:, 0] & known, known)
     unknown = {name: finest[groups == name] for name in dict.fromkeys(groups[~known].tolist())}
+    levels = zip(images.scores.T, images.right.T, strict=True)
     return Calibration(
         n_images={KNOWN: int(known.sum())} | {name: len(scores) for name, scores in unknown.items()},
-        thresholds=level_thresholds(images.scores, images.right, precision, conservative=conservative),
+        thresholds=tuple(threshold_for_precision(*level, precision, conservative=conservative) for level in levels),
         gap=Figure(value=result.means["gap"], interval=result.intervals()["gap"]),
         detection={name: detection_figures(finest[known], scores) for name, scores in unknown.items()},
         n_votes=N_VOTES,

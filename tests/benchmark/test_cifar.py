@@ -15,7 +15,7 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
-from hgld.benchmark.rejection.comparison import compare_rejection
+from hgld.benchmark.rejection.comparison import RejectionComparison, compare_rejection
 from hgld.benchmark.rejection.settings import read_rejection_settings
 from hgld.cli import app
 from hgld.rejection.registry import build_detector
@@ -122,8 +122,9 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
     }
     path = data / "small.yaml"
     path.write_text(yaml.safe_dump(small, sort_keys=False))
-    summary = compare_rejection(read_rejection_settings(path), data / "out")
-    assert summary.failed == ()
+    study = RejectionComparison(read_rejection_settings(path), data / "out")
+    compare_rejection(study)
+    assert study.failed == []
     shown = {(row["score"], row["unknown"]) for row in json.loads((data / "out/results.json").read_text())["values"]}
     assert {score for score, _ in shown} == set(settings["scores"])
     assert {unknown for _, unknown in shown} >= set(settings["unknown"])

@@ -16,7 +16,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hgld.benchmark import launcher
 from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
 from hgld.benchmark.launcher import LocalLauncher, parse_slots
 from hgld.benchmark.worker import WorkerTask, work
@@ -41,7 +40,7 @@ def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *,
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the folders of the launched runs, relative to the folder of runs."""
     names: list[str] = []
-    monkeypatch.setattr(launcher, "launch", partial(launch_here, names))
+    monkeypatch.setattr(LocalLauncher, "launch", partial(launch_here, names))
     return names
 
 
@@ -231,7 +230,7 @@ def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 0 < step < n_steps
     saved = history.read_text().splitlines()[: step + 1]  # with the evaluation before the first step
 
-    monkeypatch.setattr(launcher, "launch", partial(launch_here, []))
+    monkeypatch.setattr(LocalLauncher, "launch", partial(launch_here, []))
     second = CliRunner().invoke(app, command)
     assert second.exit_code == 0, second.output
     assert "HAPPIER" in second.stdout

@@ -54,7 +54,7 @@ def test_plan_refuses_losses_of_single_labels(tmp_path: Path) -> None:
 
 def test_figures_take_the_first_of_several_labels() -> None:
     labels = LabelSets.from_lists([[[5, 1], [2, 0]], [[2, 0]]])
-    images = EvaluatedImages(leave_one_out_task(torch.eye(2), labels), (("a",), ("b",)))
+    images = EvaluatedImages(leave_one_out_task(torch.eye(2), labels), (("a",), ("b",)), photos=lambda _: None)  # type: ignore[arg-type,return-value]
     ((embeddings, matrix),) = images.embeddings_and_labels()
     assert torch.equal(embeddings, torch.eye(2))
     assert np.array_equal(matrix, [[5, 1], [2, 0]])

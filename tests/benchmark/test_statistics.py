@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference, sample_std
+from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference
 from hgld.errors import ConfigurationError
 
 
@@ -74,7 +74,7 @@ def test_block_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) 
     rng = np.random.default_rng(1)
     arguments = rng.random((2, 50)), rng.random((2, 50)), [str(n // 5) for n in range(50)]
     whole = paired_difference(*arguments, n_resamples=101)
-    monkeypatch.setattr("hgld.benchmark.statistics._BLOCK_SIZE", 70)
+    monkeypatch.setattr("hgld.compute.resampling._BLOCK_SIZE", 70)
     assert paired_difference(*arguments, n_resamples=101) == whole
 
 
@@ -99,11 +99,6 @@ def test_difference_without_values_is_nan() -> None:
 def test_invalid_settings_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="expected 0 < confidence < 1, and 1 or more"):
         paired_difference(np.ones((1, 2)), np.ones((1, 2)), ["a", "b"], **wrong)  # type: ignore[arg-type]
-
-
-def test_sample_std() -> None:
-    assert sample_std([0.1, 0.4, 0.7]) == pytest.approx(statistics.stdev([0.1, 0.4, 0.7]))
-    assert math.isnan(sample_std([0.5]))
 
 
 # Several splits

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hgld.evaluation import EvaluationConfig, RetrievalResult, RetrievalTask, evaluate_tasks
 from hgld.hierarchy import Hierarchy
-from hgld.rejection.open_set import ScoredAnswers, neighbour_count
+from hgld.rejection.open_set import ScoredAnswers
 from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig
 
 
@@ -15,7 +15,7 @@ def rejected_results(
 ) -> list[RetrievalResult]:
     """Evaluate a task, with the scores of its queries."""
     queries = RejectedQueries(task, rejection)
-    config = replace(config or EvaluationConfig(), n_neighbours=neighbour_count(queries.detector))
+    config = replace(config or EvaluationConfig(), n_neighbours=queries.detector.n_neighbours)
     results = evaluate_tasks([task], config)
     return [queries.scored(result, rows) for result, rows in zip(results, queries.query_rows(), strict=True)]
 

@@ -15,7 +15,6 @@ from scipy import stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.thresholds import (
     exact_binomial_interval,
-    level_thresholds,
     threshold_for_precision,
 )
 
@@ -118,18 +117,6 @@ def test_what_cannot_be_reached_is_a_result() -> None:
     assert threshold_for_precision(scores, np.zeros(20, bool), 0.1).right_rejected == 0
 
 
-def test_levels_have_thresholds_of_their_own() -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=(200, 3))
-    right = scores + rng.normal(size=(200, 3)) < np.array([-0.5, 0.0, 1.0])
-    per_level = level_thresholds(scores, right, 0.8)
-    expected = [threshold_for_precision(scores[:, level], right[:, level], 0.8) for level in range(3)]
-    assert list(per_level) == expected
-    assert [level_thresholds(scores, right, [0.8, 0.7, 0.9])[1].target] == [0.7]
-    shared = level_thresholds(scores[:, 0], right, 0.8, conservative=True)
-    assert shared[2] == threshold_for_precision(scores[:, 0], right[:, 2], 0.8, conservative=True)
-
-
 @given(st.integers(0, 30), st.integers(1, 30), st.sampled_from([0.5, 0.9, 0.95]))
 def test_exact_interval_is_where_tails_have_half_the_error(n_right: int, n_wrong: int, confidence: float) -> None:
     n, tail = n_right + n_wrong, (1 - confidence) / 2
@@ -145,14 +132,8 @@ def test_wrong_inputs_are_one_line() -> None:
     for precision in (0.0, 1.1, -1.0, math.nan):
         with pytest.raises(ConfigurationError, match="the wanted precision is"):
             threshold_for_precision([1.0], [True], precision)
-    with pytest.raises(ConfigurationError, match=r"the confidence is 1"):
-        threshold_for_precision([1.0], [True], 0.9, confidence=1)
     with pytest.raises(InputError, match="`scores` has 1 NaN"):
         threshold_for_precision([math.nan], [True], 0.9)
-    with pytest.raises(InputError, match=r"`scores` has the shape \(3, 2\) and `right` \(3,\)"):
-        level_thresholds(np.zeros((3, 2)), np.ones(3, bool), 0.9)
-    with pytest.raises(ConfigurationError, match="2 precisions are wanted for 3 levels"):
-        level_thresholds(np.zeros((4, 3)), np.ones((4, 3), bool), [0.9, 0.8])
 
 
 N_CALIBRATIONS = 2000

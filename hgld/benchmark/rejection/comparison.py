@@ -2,7 +2,7 @@
 
 ::
 
-    OUT/scores/                 scores of the queries, see hgld.benchmark.rejection.score_parts
+    OUT/scores/                 scores of the queries, see hgld.benchmark.rejection.split_scores
     OUT/values.parquet          metrics by embedding, score, unknown images and split, with intervals
     OUT/values.csv              the same
     OUT/differences.parquet     differences from the baseline embeddings, and from the first score
@@ -22,12 +22,18 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from hgld.benchmark.engine import InProcess, Report, run_study, write_text
-from hgld.benchmark.rejection.image_sets import ComparedImages, embedding_files, head_checkpoint
 from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejection_markdown, write_mistakes_page
-from hgld.benchmark.rejection.score_parts import FailedPart, SplitScores, write_parquet
 from hgld.benchmark.rejection.settings import RejectionSettings
+from hgld.benchmark.rejection.split_scores import (
+    ComparedImages,
+    FailedPart,
+    SplitScores,
+    embedding_files,
+    head_checkpoint,
+)
 from hgld.benchmark.rejection.values import RejectionValues, compare_parts
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.results import to_json_values
@@ -35,55 +41,8 @@ from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
-from hgld.tables import Provenance
+from hgld.tables import Provenance, write_results
 from hgld.version import __version__
-
-
-@dataclass(frozen=True)
-class RejectionPlan:
-    """What a comparison would compute.
-
-    Args:
-        title: Title of the comparison.
-        sizes: Number of images of each set, by seed of the split.
-        n_embeddings: Number of kinds of embeddings.
-        scores: Names of the scores.
-        n_parts: Number of scores, embeddings and splits counted apart.
-        n_finished: Number of those that are done.
-        n_pairs: Number of pairs of queries and images of the index over all parts to do; each neighbour score
-            compares them once.
-        missing: Files of embeddings and heads that do not exist.
-    """
-
-    title: str
-    sizes: dict[int, dict[str, int]]
-    n_embeddings: int
-    scores: tuple[str, ...]
-    n_parts: int
-    n_finished: int
-    n_pairs: int
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class RejectionSummary:
-    """Outcome of a comparison.
-
-    Args:
-        settings: Its settings.
-        values: Its values.
-        failed: Scores that could not be computed.
-        n_parts: Number of scores, embeddings and splits counted apart.
-        n_new: Number of those that this run computed.
-        files: Files written.
-    """
-
-    settings: RejectionSettings
-    values: RejectionValues
-    failed: tuple[FailedPart, ...]
-    n_parts: int
-    n_new: int
-    files: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -119,6 +78,34 @@ class RejectionComparison:
         """Return how many scores a run would not compute again."""
         return sum(len(split.finished()) for split in self.splits)
 
+    @property
+    def n_kept(self) -> int:
+        """Number of scores that :func:`compare_rejection` did not compute again."""
+        return sum(split.n_kept for split in self.splits)
+
+    def sizes(self) -> dict[int, dict[str, int]]:
+        """Return the number of images of each set, by seed of the split.
+
+        Raises:
+            InputError: A manifest cannot be read.
+            ConfigurationError: The settings do not fit the images.
+        """
+        sets = {split: self.images.split(split).table["set"] for split in self.settings.splits}
+        return {split: {str(name): int((own == name).sum()) for name in own.unique()} for split, own in sets.items()}
+
+    def missing(self) -> list[str]:
+        """Return the files of embeddings and heads that do not exist."""
+        missing: dict[str, None] = {}
+        for embedding in self.settings.embeddings.values():
+            for split in self.settings.splits:
+                files = embedding_files(embedding, split).values()
+                missing |= dict.fromkeys(str(path) for path in files if not path.is_file())
+                try:
+                    head_checkpoint(embedding, split)
+                except InputError:
+                    missing[str(embedding.head).replace("{split}", str(split))] = None
+        return list(missing)
+
     def tasks(self, n_processes: int, *, force: bool) -> list[Callable[[Progress], None]]:
         """Return the computation of each split; finished scores are kept."""
         return [partial(split.compute, force=force) for split in self.splits]
@@ -129,26 +116,25 @@ class RejectionComparison:
 
     def _write(self) -> tuple[RejectionValues, list[Path]]:
         settings, out, failed = self.settings, self.out, self.failed
-        parts = [part for split in self.splits for part in split.parts()]
+        parts = {(part.embedding, part.score, part.split): part for split in self.splits for part in split.parts()}
         if not parts:
             raise InputError(f"none of the scores could be computed:\n{indented_list(list(map(str, failed)))}")
-        values = compare_parts(settings, parts)
-        shown: list[Path] = []
+        values = compare_parts(settings, list(parts.values()))
+        drawn = []
         for name in settings.embeddings:
-            pictures = [out / f"near_far_{name}.png", out / f"risk_{name}.png"]
-            draw_near_far(settings, values, name, pictures[0])
-            draw_risks(settings, parts, name, pictures[1])
-            drawn = [path for path in pictures if path.is_file()]  # none where every score failed
-            shown += [file for path in drawn for file in figure_files(path)]
-        if settings.mistakes is not None:
-            key = (settings.mistakes.embedding, settings.mistakes.score, settings.splits[0])
-            part = next((part for part in parts if (part.embedding, part.score, part.split) == key), None)
+            drawn += draw_near_far(settings, values, name, out / f"near_far_{name}.png")
+            drawn += draw_risks(settings, list(parts.values()), name, out / f"risk_{name}.png")
+        shown = [file for path in drawn for file in figure_files(path)]
+        if (mistakes := settings.mistakes) is not None:
+            part = parts.get((mistakes.embedding, mistakes.score, settings.splits[0]))
             if part is not None:
                 shown.append(out / "mistakes.html")
-                write_mistakes_page(settings, part, self.images.sets(part.split), shown[-1])
+                (scores, *_) = (split for split in self.splits if split.embedding == mistakes.embedding)
+                write_mistakes_page(settings, part, scores, shown[-1])
         provenance = Provenance("reject compare", to_dict(settings))
         for name, table in (("values", values.values), ("differences", values.differences)):
-            write_parquet(out / f"{name}.parquet", table, f"rejection_{name}/1", provenance)
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            write_results(out / f"{name}.parquet", rows, f"rejection_{name}/1", provenance)
         with atomic_write(out / "values.csv") as draft:
             values.values.to_csv(draft, index=False)
         report = {
@@ -168,67 +154,27 @@ class RejectionComparison:
 
 
 def compare_rejection(
-    settings: RejectionSettings, out: Path, *, force: bool = False, progress: Progress | None = None
-) -> RejectionSummary:
+    study: RejectionComparison, *, force: bool = False, progress: Progress | None = None
+) -> tuple[RejectionValues, list[Path]]:
     """Compute missing scores, compare them, and write tables, a figure and a page.
 
     Args:
-        settings: Settings of the comparison.
-        out: Output folder.
+        study: The comparison.
         force: Whether to compute again what is there.
         progress: Progress in scores, embeddings and splits counted apart.
+
+    Returns:
+        The values, and the files written.
 
     Raises:
         InputError: Images or embeddings cannot be read, or no score could be computed.
         ConfigurationError: The settings do not fit the images, or a head was trained on them.
         BusyError: Another comparison is writing to the folder.
     """
-    study, progress = RejectionComparison(settings, out), progress or NoProgress()
-    n_before = 0 if force else study.n_finished()
+    progress = progress or NoProgress()
     progress.start(study.n_parts)
     outcome = run_study(study, InProcess(), force=force, progress=progress)
-    n_new = study.n_parts - len(study.failed) - n_before
-    return RejectionSummary(
-        settings, outcome.results[0], tuple(study.failed), study.n_parts, n_new, tuple(outcome.files)
-    )
-
-
-def plan_comparison(settings: RejectionSettings, out: Path) -> RejectionPlan:
-    """Return what a comparison would compute; the manifests of the images have to exist.
-
-    Raises:
-        InputError: A manifest cannot be read.
-        ConfigurationError: The settings do not fit the images.
-    """
-    study, scores = RejectionComparison(settings, out), tuple(settings.score_settings())
-    sizes = {
-        split: {name: len(images) for name, images in study.images.sets(split).items()} for split in settings.splits
-    }
-    missing = _missing(settings)
-    pairs = [size["index"] * (sum(size.values()) - size["index"]) for size in sizes.values()]
-    return RejectionPlan(
-        title=settings.title,
-        sizes=sizes,
-        n_embeddings=len(settings.embeddings),
-        scores=scores,
-        n_parts=study.n_parts,
-        n_finished=0 if missing else study.n_finished(),
-        n_pairs=sum(pairs) * len(settings.embeddings) * len(scores),
-        missing=missing,
-    )
-
-
-def _missing(settings: RejectionSettings) -> tuple[str, ...]:
-    missing: dict[str, None] = {}
-    for embedding in settings.embeddings.values():
-        for split in settings.splits:
-            files = embedding_files(embedding, split).values()
-            missing |= dict.fromkeys(str(path) for path in files if not path.is_file())
-            try:
-                head_checkpoint(embedding, split)
-            except InputError:
-                missing[str(embedding.head).replace("{split}", str(split))] = None
-    return tuple(missing)
+    return outcome.results[0], outcome.files
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, object]]:

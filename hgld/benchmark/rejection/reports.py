@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,8 @@ import pandas as pd
 from PIL import Image
 
 from hgld.benchmark.engine import markdown_link
-from hgld.benchmark.rejection.image_sets import ImageSet, embed_sets
-from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart
-from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSettings
+from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSettings, root_of
+from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitScores
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
@@ -152,8 +151,12 @@ def _range(numbers: pd.Series) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def draw_near_far(settings: RejectionSettings, values: RejectionValues, embedding: str, path: Path) -> None:
-    """Draw metrics of all scores on one kind of embeddings, apart for each set of unknown queries."""
+def draw_near_far(settings: RejectionSettings, values: RejectionValues, embedding: str, path: Path) -> list[Path]:
+    """Draw metrics of all scores on one kind of embeddings, apart for each set of unknown queries.
+
+    Returns:
+        The figure; none where every score failed.
+    """
 
     def estimate(score: str, metric: str, unknown: str) -> Estimate | None:
         row = values.mean((embedding, score, unknown, metric))
@@ -162,7 +165,7 @@ def draw_near_far(settings: RejectionSettings, values: RejectionValues, embeddin
     unknown = values.unknown()
     scores = [name for name in settings.score_settings() if estimate(name, "gap", unknown[0]) is not None]
     if not scores:
-        return
+        return []
     panels = []
     for metric, lower_is_better in _PANELS:
         names = unknown if metric == "gap" else [name for name in unknown if name != ALL_UNKNOWN]
@@ -170,10 +173,15 @@ def draw_near_far(settings: RejectionSettings, values: RejectionValues, embeddin
         series = {name: [estimate(score, metric, name) or nothing for score in scores] for name in names}
         panels.append(MetricPanel(DETECTION_METRICS.get(metric, metric.upper()), series, lower_is_better))
     draw_detection(path, list(map(settings.score_title, scores)), panels)
+    return [path]
 
 
-def draw_risks(settings: RejectionSettings, parts: Sequence[ScorePart], embedding: str, path: Path) -> None:
-    """Draw risk over coverage of all scores on one kind of embeddings, for the queries of the first split."""
+def draw_risks(settings: RejectionSettings, parts: Sequence[ScorePart], embedding: str, path: Path) -> list[Path]:
+    """Draw risk over coverage of all scores on one kind of embeddings, for the queries of the first split.
+
+    Returns:
+        The figure; none where every score failed.
+    """
     curves = []
     for part in parts:
         if part.embedding == embedding and part.split == settings.splits[0]:
@@ -182,9 +190,11 @@ def draw_risks(settings: RejectionSettings, parts: Sequence[ScorePart], embeddin
             curve = risk_coverage(table["score"].to_numpy(np.float64), right)
             title = settings.score_title(part.score)
             curves.append(RiskCoverageCurve(title, curve.coverage, curve.risk, len(table), curve.area))
-    if curves:
-        title = f"{settings.embeddings[embedding].title}, split {settings.splits[0]}: known, near and far queries"
-        draw_risk_coverage(path, curves, title=title)
+    if not curves:
+        return []
+    title = f"{settings.embeddings[embedding].title}, split {settings.splits[0]}: known, near and far queries"
+    draw_risk_coverage(path, curves, title=title)
+    return [path]
 
 
 def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]:
@@ -199,9 +209,7 @@ def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]
     return {heading: rows.drop_duplicates("class").head(n) for heading, rows in ordered.items()}
 
 
-def write_mistakes_page(
-    settings: RejectionSettings, part: ScorePart, sets: Mapping[str, ImageSet], out: Path
-) -> None:
+def write_mistakes_page(settings: RejectionSettings, part: ScorePart, scores: SplitScores, out: Path) -> None:
     """Write the page of the most confident mistakes of a score on a split.
 
     Raises:
@@ -210,8 +218,7 @@ def write_mistakes_page(
     assert settings.mistakes is not None
     sections = confident_mistakes(part.queries, settings.mistakes.n)
     positions = np.concatenate([rows.index.to_numpy(np.int64) for rows in sections.values()])
-    photos = _Queries(sets, settings.mistakes.hierarchy)
-    top_k = photos.top_k(positions, settings, part)
+    top_k = _nearest_images(scores, positions)
     row_of = {position: row for row, position in enumerate(positions.tolist())}
     known_scores = part.queries.loc[part.queries["kind"] == "known", "score"].to_numpy()
 
@@ -220,59 +227,54 @@ def write_mistakes_page(
         note = f"score {score:.3f}, {100 * higher:.0f} % of known queries higher"
         return PageQuery(position, (), [PageRanking(top_k, row_of[position], ())], note=note)
 
-    index, embedding = sets[INDEX], settings.embeddings[part.embedding].title
+    embedding = settings.embeddings[part.embedding].title
     write_photo_page(
         out,
         {
             heading: [page_query(*query) for query in zip(rows.index.tolist(), rows["score"].tolist(), strict=True)]
             for heading, rows in sections.items()
         },
-        PhotoSource(photos.query, photos.gallery, photos.find_image),
+        _photo_source(settings, scores),
         title=f"Most confident mistakes: {settings.score_title(part.score)}",
         about=(
             f"{settings.title}, split {part.split}, embeddings: {embedding}. Of each landmark or class, the query "
             "that is most confidently wrong."
         ),
-        levels=level_styles(index.labels.shape[1], index.manifest.level_names),
+        levels=level_styles(scores.images.labels.shape[1], scores.manifests[INDEX].level_names),
         explanation=_EXPLANATION,
     )
 
 
-class _Queries:
-    """Queries by their position in the table of scores: set by set, without the index.
+def _nearest_images(scores: SplitScores, positions: np.ndarray) -> TopK:
+    """Return the nearest images of the index to some queries, with the levels that they share."""
+    labels, vectors, n_index = scores.images.labels, scores.embedded.vectors, scores.images.n_index
+    cosines, nearest = nearest_neighbours(vectors[n_index + positions], vectors[:n_index], _K)
+    levels = (labels[nearest] == labels[n_index + positions][:, None, :]).sum(2)
+    return TopK(cosines.astype(np.float32), nearest, np.where(nearest >= 0, levels, 0))
+
+
+def _photo_source(settings: RejectionSettings, scores: SplitScores) -> PhotoSource:
+    """Return the photographs of queries and of the index by their positions.
 
     Ids of photographs of other sources than the index begin with the name of the source, so that ids are unique.
     """
+    assert settings.mistakes is not None
+    table, manifests, hierarchy = scores.images.table, scores.manifests, settings.mistakes.hierarchy
+    names = manifests[INDEX].class_names[0]
+    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), names)
+    finders = {
+        source: images_of_manifest(manifests[source], root_of(images)) for source, images in settings.sources.items()
+    }
 
-    def __init__(self, sets: Mapping[str, ImageSet], hierarchy: Path | None) -> None:
-        self._sets, self._index = sets, sets[INDEX]
-        self._places = [(images, row) for name, images in sets.items() if name != INDEX for row in range(len(images))]
-        names = self._index.manifest.class_names[0]
-        self._titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), names)
-        self._finders = {images.source: images_of_manifest(images.manifest, images.root) for images in sets.values()}
+    def photo(position: int) -> Photo:
+        row = table.iloc[position]
+        source = row["source"]
+        found = manifest_photo(manifests[source], int(row["row"]), titles if source == INDEX else None)
+        key = found.id if source == INDEX else f"{source}:{found.id}"
+        return Photo(key, found.names, found.link, row["kind"] != "far")
 
-    def query(self, position: int) -> Photo:
-        return self._photo(*self._places[position])
-
-    def gallery(self, position: int) -> Photo:
-        return self._photo(self._index, position)
-
-    def find_image(self, key: str) -> Image.Image | None:
+    def find(key: str) -> Image.Image | None:
         source, colon, image_id = key.partition(":")
-        return self._finders[source](image_id) if colon and source in self._finders else self._finders[INDEX](key)
+        return finders[source](image_id) if colon and source in finders else finders[INDEX](key)
 
-    def top_k(self, positions: np.ndarray, settings: RejectionSettings, part: ScorePart) -> TopK:
-        """Return the nearest images of the index to some queries, with the levels that they share."""
-        embedded = embed_sets(settings.embeddings[part.embedding], self._sets, part.split)
-        places = [self._places[position] for position in positions]
-        vectors = np.stack([np.asarray(embedded[images.name].vectors[row]) for images, row in places])
-        labels = np.stack([images.labels[row] for images, row in places])
-        cosines, nearest = nearest_neighbours(vectors, embedded[INDEX].vectors, _K)
-        levels = (self._index.labels[nearest] == labels[:, None, :]).sum(2)
-        return TopK(cosines.astype(np.float32), nearest, np.where(nearest >= 0, levels, 0))
-
-    def _photo(self, images: ImageSet, position: int) -> Photo:
-        titles = self._titles if images.source == INDEX else None
-        photo = manifest_photo(images.manifest, int(images.rows[position]), titles)
-        key = photo.id if images.source == INDEX else f"{images.source}:{photo.id}"
-        return Photo(key, photo.names, photo.link, images.kind != "far")
+    return PhotoSource(lambda position: photo(scores.images.n_index + position), photo, find)

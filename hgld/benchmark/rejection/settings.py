@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from hgld.benchmark.evaluations import require_file_names
+from hgld.benchmark.evaluations import ByFileName
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings, read_settings
 from hgld.rejection.registry import DETECTORS, build_detector
@@ -166,9 +166,9 @@ class RejectionSettings(Settings):
 
     title: str
     index: Annotated[OpenSetIndex | FixedIndex, Field(discriminator="name")]
-    unknown: Mapping[str, UnknownImages] = {}
-    embeddings: Mapping[str, EmbeddingSettings] = Field(min_length=1)
-    scores: Mapping[str, ScoreSettings] = {}
+    unknown: ByFileName[UnknownImages] = Field(default={})
+    embeddings: ByFileName[EmbeddingSettings] = Field(min_length=1)
+    scores: ByFileName[ScoreSettings] = Field(default={})
     splits: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     accepted: float = Field(default=0.95, gt=0, lt=1)
     n_resamples: PositiveInt = 1000
@@ -176,19 +176,17 @@ class RejectionSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> RejectionSettings:
-        require_file_names((*self.embeddings, *self.scores, *self.unknown))
         if reserved := [name for name in self.unknown if name in _RESERVED]:
             raise ValueError(f'unknown images are called "{reserved[0]}", which means other images; rename them')
         if not self.unknown and isinstance(self.index, FixedIndex):
             raise ValueError("there are no unknown images; add `unknown`, or divide the landmarks (`open_set`)")
         if len(set(self.splits)) < len(self.splits):
             raise ValueError(f"the splits are {', '.join(map(str, self.splits))}; expected different seeds")
-        expected = {INDEX, *self.unknown}
         for name, embedding in self.embeddings.items():
-            if set(embedding.files) != expected:
+            if set(embedding.files) != set(self.sources):
                 raise ValueError(
                     f"embeddings.{name}.files names {', '.join(embedding.files) or 'none'}; expected a file each for "
-                    f"{', '.join(sorted(expected))}"
+                    f"{', '.join(sorted(self.sources))}"
                 )
         if sum(embedding.baseline for embedding in self.embeddings.values()) > 1:
             raise ValueError("several embeddings are the baseline; expected at most one")
@@ -202,6 +200,11 @@ class RejectionSettings(Settings):
                     raise ValueError(f'mistakes.{kind} is "{value}"; expected one of {", ".join(names)}')
         return self
 
+    @property
+    def sources(self) -> dict[str, OpenSetIndex | FixedIndex | UnknownImages]:
+        """Images by the key of their embeddings: the index, and other unknown images."""
+        return {INDEX: self.index, **self.unknown}
+
     def score_title(self, score: str) -> str:
         """Return the title of a score."""
         return self.score_settings()[score].title or score
@@ -212,10 +215,7 @@ class RejectionSettings(Settings):
 
 
 def read_rejection_settings(path: Path) -> RejectionSettings:
-    """Read the settings of a comparison of rejection scores.
-
-    Args:
-        path: The YAML file.
+    """Read the settings of a comparison of rejection scores from a YAML file.
 
     Raises:
         InputError: See :func:`~hgld.io.settings.read_settings`.
@@ -228,6 +228,11 @@ def read_rejection_settings(path: Path) -> RejectionSettings:
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: scores.{name}: {error}") from error
     return settings
+
+
+def root_of(images: OpenSetIndex | FixedIndex | UnknownImages) -> Path:
+    """Return the folder of photographs."""
+    return images.root or images.manifest.parent
 
 
 def for_split(path: Path, split: int) -> Path:

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.benchmark.rejection.score_parts import ScorePart
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
+from hgld.benchmark.rejection.split_scores import ScorePart
 from hgld.compute.resampling import percentile_interval
-from hgld.rejection.detection_metrics import detection_metrics, metrics_of_counts
+from hgld.rejection.detection_metrics import metrics_of_counts
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -64,10 +64,8 @@ class RejectionValues:
 
     def mean(self, key: Key) -> pd.Series[Any] | None:
         """Return the row of a mean over the splits; None if it was not computed."""
-        rows = self.values[self.values["split"].isna()]
-        for column, value in zip(_KEY, key, strict=True):
-            rows = rows[rows[column] == value]
-        return rows.iloc[0] if len(rows) else None
+        rows = self.values.set_index(list(_KEY)).loc[lambda table: table["split"].isna()]
+        return rows.loc[key] if key in rows.index else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +84,8 @@ class ScoredQueries:
 
     def metrics(self) -> dict[str, float]:
         """Return the values of :data:`METRICS`."""
-        detection = detection_metrics(self.known, self.unknown)
-        weights = (np.ones((1, len(self.known)), np.int64), np.ones((1, len(self.unknown)), np.int64))
-        return {"gap": float(_gap(self, *weights)[0])} | {name: detection[name] for name in DETECTION}
+        once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
+        return {name: float(values[0]) for name, values in self.resampled_metrics(*once).items()}
 
     def resampled_metrics(self, known_counts: Counts, unknown_counts: Counts) -> dict[str, Floats]:
         """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
@@ -116,20 +113,15 @@ class LandmarkDraws:
 
     def __init__(self, classes: pd.DataFrame, n_resamples: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        self._codes: dict[tuple[str, str], int] = {}
-        draws = []
         distinct = classes[["source", "class"]].drop_duplicates().sort_values(["source", "class"])
-        for source, names in distinct.groupby("source")["class"]:
-            n_classes = len(names)
-            for name in names:
-                self._codes[str(source), name] = len(self._codes)
-            draws.append(rng.multinomial(n_classes, np.full(n_classes, 1 / n_classes), size=n_resamples))
-        self._draws = np.concatenate(draws, axis=1)
+        sizes = distinct.groupby("source").size()
+        self._columns = pd.MultiIndex.from_frame(distinct)
+        self._draws = np.concatenate([rng.multinomial(n, np.full(n, 1 / n), size=n_resamples) for n in sizes], axis=1)
 
     def counts(self, queries: pd.DataFrame) -> Counts:
         """Return how often each query counts, int64, shape (n_resamples, n)."""
-        keys = zip(queries["source"], queries["class"], strict=True)
-        counts: Counts = self._draws[:, [self._codes[key] for key in keys]]
+        columns = self._columns.get_indexer(pd.MultiIndex.from_frame(queries[["source", "class"]]))
+        counts: Counts = self._draws[:, columns]
         return counts
 
 
@@ -221,16 +213,9 @@ def _interval(resampled: Floats) -> dict[str, float]:
 
 
 def _counts(parts: Sequence[ScorePart]) -> pd.DataFrame:
-    by_split = {part.split: part.queries for part in parts}
-    groups = [
-        queries.groupby(["set", "kind"], sort=False)["class"]
-        .agg(["size", "nunique"])
-        .reset_index()
-        .assign(split=split)
-        for split, queries in by_split.items()
-    ]
-    table = pd.concat(groups).rename(columns={"size": "queries", "nunique": "classes"})
-    counts: pd.DataFrame = table[["split", "set", "kind", "queries", "classes"]].reset_index(drop=True)
+    queries = pd.concat({part.split: part.queries for part in parts}, names=["split"])
+    classes = queries.groupby(["split", "set", "kind"], sort=False)["class"]
+    counts: pd.DataFrame = classes.agg(queries="size", classes="nunique").reset_index()
     return counts
 
 

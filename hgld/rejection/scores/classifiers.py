@@ -16,18 +16,7 @@ import torch
 
 from hgld.compute.scoring import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import (
-    ABOVE_0,
-    AT_LEAST_0,
-    SHARE,
-    Detector,
-    DetectorInputs,
-    Input,
-    Scores,
-    choice,
-    fitted,
-    option,
-)
+from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, fitted, option
 from hgld.rejection.linear_classifier import (
     LinearClassifier,
     fit_linear_classifier,
@@ -152,7 +141,7 @@ class Energy(LogitDetector):
     """
 
     name: ClassVar[str] = "energy"
-    temperature: float = option(1.0, ABOVE_0)
+    temperature: float = option(1.0, "a number above 0")
 
     def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
         return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
@@ -211,8 +200,8 @@ class Odin(ClassifierDetector):
     """
 
     name: ClassVar[str] = "odin"
-    temperature: float = option(1000.0, ABOVE_0)
-    perturbation: float = option(0.0014, AT_LEAST_0)
+    temperature: float = option(1000.0, "a number above 0")
+    perturbation: float = option(0.0014, "a number of 0 or more")
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         logits = self.head.logits(embeddings)
@@ -238,7 +227,7 @@ class Dice(ClassifierDetector):
     """
 
     name: ClassVar[str] = "dice"
-    sparsity: float = option(0.7, SHARE)
+    sparsity: float = option(0.7, "a share from 0 to less than 1")
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
         blocks = (embeddings[rows].double().sum(dim=0) for rows in row_blocks(len(embeddings), 1))
@@ -265,7 +254,7 @@ class React(ClassifierDetector):
 
     name: ClassVar[str] = "react"
     threshold: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    quantile: float = option(0.9, SHARE)
+    quantile: float = option(0.9, "a share from 0 to less than 1")
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
         step = -(-embeddings.numel() // _ENTRIES)
@@ -291,7 +280,7 @@ class Ash(ClassifierDetector):
 
     name: ClassVar[str] = "ash"
     variant: AshVariant = choice("s", AshVariant)
-    pruned: float = option(0.65, SHARE)
+    pruned: float = option(0.65, "a share from 0 to less than 1")
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         features = embeddings.clamp(min=0)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import ABOVE_0, Detector, DetectorInputs, Input, Scores, choice, fitted, option
+from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, fitted, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians, unit_length
 
 GmmVariant = Literal["paper", "code"]
@@ -135,7 +135,7 @@ class Gmm(GaussianDetector):
 
     name: ClassVar[str] = "gmm"
     variant: GmmVariant = choice("paper", GmmVariant)
-    temperature: float = option(1.0, ABOVE_0)
+    temperature: float = option(1.0, "a number above 0")
     temperature_inside: bool = False
     normalize: bool = field(default=True, kw_only=True)
 

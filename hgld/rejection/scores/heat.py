@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
 
 from hgld.compute.scoring import ScoringConfig, at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.progress import NoProgress, Progress
-from hgld.rejection.detector import (
-    ABOVE_0,
-    AT_LEAST_0,
-    AT_LEAST_1,
-    Detector,
-    DetectorInputs,
-    Input,
-    Range,
-    Scores,
-    choice,
-    option,
-)
+from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
 from hgld.rejection.heat import (
     PRESETS,
     GaussianPrior,
-    GaussianSampler,
     LogitPrior,
-    NormalSampler,
     Prior,
     PriorName,
     ResidualEnergy,
@@ -38,8 +24,11 @@ from hgld.rejection.heat import (
     Sampler,
     Variant,
     corrected_energy,
+    gaussian_sampler,
+    normal_sampler,
     train_residual_energy,
 )
+from hgld.rejection.linear_classifier import LinearClassifier
 from hgld.rejection.scores.classifiers import index_classifier
 
 _BLOCK = 8192
@@ -93,9 +82,6 @@ class Heat(Detector):
         seed: Seed of training.
         device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
 
-    Attributes:
-        progress: Reporter of the number of epochs done, over all priors; set it before fitting to see progress.
-
     Raises:
         ConfigurationError: An option is out of range, or there is no such prior.
     """
@@ -103,22 +89,21 @@ class Heat(Detector):
     name: ClassVar[str] = "heat"
     requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
     uses: ClassVar[frozenset[Input]] = frozenset[Input]({"deviations"})
-    progress: Progress = field(init=False, repr=False, default_factory=NoProgress)
     priors: str | None = None
     variant: Variant = choice("thesis", Variant)
     composition: Composition = choice("standardised_mean", Composition)
     beta: float = 0.0
-    epochs: int | None = option(None, AT_LEAST_0)
-    batch_size: int | None = option(None, AT_LEAST_1)
-    hidden_dim: int | None = option(None, AT_LEAST_1)
+    epochs: int | None = option(None, "a number of 0 or more")
+    batch_size: int | None = option(None, "at least 1")
+    hidden_dim: int | None = option(None, "at least 1")
     shared_hidden: bool | None = None
-    learning_rate: float | None = option(None, ABOVE_0)
-    l2: float | None = option(None, AT_LEAST_0)
-    temperature: float | None = option(None, ABOVE_0)
-    steps: int | None = option(None, AT_LEAST_0)
-    step_size: float | None = option(None, AT_LEAST_0)
-    noise: float | None = option(None, AT_LEAST_0)
-    shrinkage: float | None = option(None, Range("a number from 0 to 1", lambda value: 0 <= value <= 1))
+    learning_rate: float | None = option(None, "a number above 0")
+    l2: float | None = option(None, "a number of 0 or more")
+    temperature: float | None = option(None, "a number above 0")
+    steps: int | None = option(None, "a number of 0 or more")
+    step_size: float | None = option(None, "a number of 0 or more")
+    noise: float | None = option(None, "a number of 0 or more")
+    shrinkage: float | None = option(None, "a number from 0 to 1")
     classifier: str = "softmax"
     seed: int = 0
     device: str = "cpu"
@@ -152,19 +137,11 @@ class Heat(Detector):
                 f"the prior {missing[0]} needs `deviations`, the standard deviations of feature maps (hgld "
                 "embed-images --with-std); name other `priors`, such as gmm,energy"
             )
-        self.progress.start(sum(self._settings[name].epochs for name in names))
         self._fitted = {}
         for name in names:
             prior, sampler = self._prior(name, images)
-            residual = train_residual_energy(
-                prior,
-                sampler,
-                self._inputs(name, images),
-                self._settings[name],
-                name=name,
-                seed=self.seed,
-                progress=self.progress,
-            )
+            inputs, settings = self._inputs(name, images), self._settings[name]
+            residual = train_residual_energy(prior, sampler, inputs, settings, name=name, seed=self.seed)
             self._fitted[name] = (prior, residual)
         blocks = [
             self._energies(images.rows(slice(start, start + _BLOCK))) for start in range(0, len(images), _BLOCK)
@@ -188,9 +165,8 @@ class Heat(Detector):
                 for prefix in (f"{name}.prior.", f"{name}.residual.")
             )
             if tensors:
-                prior: Prior
                 if name == "energy":
-                    prior = LogitPrior(tensors["weight"], tensors["bias"])
+                    prior: Prior = LogitPrior(LinearClassifier(**tensors))
                 else:
                     prior = GaussianPrior(ClassGaussians(**tensors), self.variant)
                 self._fitted[name] = (prior.to(device), self._residual_from(name, weights).to(device))
@@ -229,16 +205,15 @@ class Heat(Detector):
         inputs, classes = self._inputs(name, images), images.labels[:, 0]
         is_code = self.variant == "code"
         if name == "energy":
-            classifier = index_classifier(self.classifier, images, self.name)
-            logit_prior = LogitPrior(classifier.weight, classifier.bias).to(self._on)
+            logit_prior = LogitPrior(index_classifier(self.classifier, images, self.name)).to(self._on)
             if is_code:
-                return logit_prior, NormalSampler(logit_prior.density.weight)
+                return logit_prior, normal_sampler(logit_prior.density.weight)
             gaussians = GaussianPrior(fit_gaussians(inputs, classes, shrinkage=self.shrinkage)).to(self._on).density
-            return logit_prior, GaussianSampler(gaussians)
+            return logit_prior, gaussian_sampler(gaussians)
         fitted = fit_gaussians(inputs, classes, unit_length=True, shrinkage=self.shrinkage)
         prior = GaussianPrior(fitted, self.variant).to(self._on)
         weights = prior.density.log_frequencies.exp() if is_code else None
-        return prior, GaussianSampler(prior.density, weights)
+        return prior, gaussian_sampler(prior.density, weights)
 
     def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
         settings = self._settings[name]

@@ -24,9 +24,6 @@ from hgld.hierarchy.label_votes import (
 )
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import (
-    ABOVE_0,
-    AT_LEAST_0,
-    AT_LEAST_1,
     Cosines,
     Detector,
     DetectorInputs,
@@ -40,6 +37,8 @@ from hgld.rejection.detector import (
 )
 from hgld.rejection.gaussians import unit_length
 
+#: Weights of neighbours, those that have a vote, and the nearest of the winners.
+_Votes = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]
 _BLOCK = 8192  # images averaged at once
 _EXCLUDED = 2**24  # images that one search excludes, over all of its queries
 _NO_DIRECTION = 1e-6  # length below which the mean of vectors of length 1 is rounding
@@ -72,10 +71,8 @@ class _Vote(NeighbourDetector):
         return labels_of_winners(labels, self._vote(cosines, labels)[2])
 
     @abstractmethod
-    def _vote(
-        self, cosines: Cosines, labels: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return the weights of neighbours, those that have a vote, and the nearest of the winners."""
+    def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
+        """Count the votes of neighbours with these labels, int64, shape (n, k, L)."""
 
 
 @dataclass(eq=False)
@@ -102,8 +99,8 @@ class SoftVote(_Vote):
     """
 
     name: ClassVar[str] = "soft_vote"
-    k: int = option(3, AT_LEAST_1)
-    temperature: float | None = option(None, ABOVE_0)
+    k: int = option(3, "at least 1")
+    temperature: float | None = option(None, "a number above 0")
     top_down: bool = False
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
@@ -112,9 +109,7 @@ class SoftVote(_Vote):
         weights, voters, winner = self._vote(cosines, labels)
         return -winning_weights(weights, labels[..., :1], voters, winner)[:, 0].astype(cosines.dtype)
 
-    def _vote(
-        self, cosines: Cosines, labels: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
         voters = labelled_neighbours(cosines, labels)
         weights = cosines if self.temperature is None else np.exp((cosines - 1) / self.temperature)
         return weights, voters, elect(weights, labels if self.top_down else labels[..., :1], voters)
@@ -141,8 +136,8 @@ class LevelAgreement(_Vote):
     """
 
     name: ClassVar[str] = "level_agreement"
-    k: int = option(10, AT_LEAST_1)
-    temperature: float = option(TEMPERATURE, ABOVE_0)
+    k: int = option(10, "at least 1")
+    temperature: float = option(TEMPERATURE, "a number above 0")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the scores at the finest level."""
@@ -154,9 +149,7 @@ class LevelAgreement(_Vote):
         weights, voters, winner = self._vote(cosines, labels)
         return -np.minimum(winning_weights(weights, labels, voters, winner), 1.0).astype(cosines.dtype)
 
-    def _vote(
-        self, cosines: Cosines, labels: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
         weights = softmax_weights(cosines, ~np.isnan(cosines), self.temperature)
         voters = labelled_neighbours(cosines, labels)
         return weights, voters, elect(weights, labels, voters)
@@ -180,7 +173,7 @@ class Margin(NeighbourDetector):
 
     name: ClassVar[str] = "margin"
     requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
-    k: int = option(10, AT_LEAST_1)
+    k: int = option(10, "at least 1")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the negative margins of completed neighbours.
@@ -296,9 +289,9 @@ class DistractorPenalty(NeighbourDetector):
     name: ClassVar[str] = "distractor_penalty"
     requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
     similarities: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    k: int = option(10, AT_LEAST_1)
-    n_distractors: int = option(10, AT_LEAST_1)
-    weight: float = option(1.0, AT_LEAST_0)
+    k: int = option(10, "at least 1")
+    n_distractors: int = option(10, "at least 1")
+    weight: float = option(1.0, "a number of 0 or more")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the least values; the queries are compared with all distractors."""
@@ -400,7 +393,7 @@ class Knn(NeighbourDetector):
     """
 
     name: ClassVar[str] = "knn"
-    k: int = option(3, AT_LEAST_1)
+    k: int = option(3, "at least 1")
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return distances to the last of the k first neighbours."""
@@ -435,7 +428,7 @@ class KnnRaw(Detector):
 
     name: ClassVar[str] = "knn_raw"
     index: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    k: int = option(3, AT_LEAST_1)
+    k: int = option(3, "at least 1")
 
     def _fit(self, images: DetectorInputs) -> None:
         _check_index_size(self.k, len(images))

@@ -10,11 +10,10 @@ import pytest
 import torch
 import yaml
 
-from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
-from hgld.benchmark.rejection.comparison import RejectionComparison
+from hgld.benchmark.rejection import RejectionComparison, compare_rejection, read_rejection_settings
 from hgld.benchmark.rejection.reports import confident_mistakes, rejection_markdown
-from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, SplitScores
 from hgld.benchmark.rejection.settings import for_split
+from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitScores
 from hgld.benchmark.rejection.values import compare_parts
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress
@@ -29,24 +28,29 @@ def change(path: Path, **changes: Any) -> Path:
     return path
 
 
+def read(path: Path, out: Path) -> RejectionComparison:
+    return RejectionComparison(read_rejection_settings(path), out)
+
+
 def computed(path: Path, out: Path) -> tuple[list[ScorePart], list[FailedPart]]:
     """Return all parts of a comparison, and those that failed."""
-    study = RejectionComparison(read_rejection_settings(path), out)
+    study = read(path, out)
     for split in study.splits:
         split.compute(NoProgress(), force=False)
     return [part for split in study.splits for part in split.parts()], study.failed
 
 
 def n_finished(path: Path, out: Path) -> int:
-    return RejectionComparison(read_rejection_settings(path), out).n_finished()
+    return read(path, out).n_finished()
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the toy comparison and its results, in ``out``."""
     folder = tmp_path_factory.mktemp("toy")
-    summary = compare_rejection(read_rejection_settings(write_toy(folder)), folder / "out")
-    assert (summary.n_parts, summary.n_new, summary.failed) == (8, 8, ())
+    study = read(write_toy(folder), folder / "out")
+    compare_rejection(study)
+    assert (study.n_parts, study.n_kept, study.failed) == (8, 0, [])
     return folder
 
 
@@ -143,17 +147,16 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
     assert n_finished(path, tmp_path / "out") == 3
     monkeypatch.setattr(SplitScores, "score", fail)
     with pytest.raises(InputError, match=r"none of the scores(.|\n)*singular"):
-        compare_rejection(settings, tmp_path / "other")
+        compare_rejection(RejectionComparison(settings, tmp_path / "other"))
 
 
 def test_plan_counts_images_and_names_missing_files(tmp_path: Path) -> None:
     path = write_toy(tmp_path)
-    plan = plan_comparison(read_rejection_settings(path), tmp_path / "out")
-    assert (plan.n_parts, plan.n_finished, plan.missing) == (8, 0, ())
-    assert sum(plan.sizes[0].values()) == 140
+    plan = read(path, tmp_path / "out")
+    assert (plan.n_parts, plan.n_finished(), plan.missing()) == (8, 0, [])
+    assert sum(plan.sizes()[0].values()) == 140
     (tmp_path / "sharp_food.parquet").unlink()
-    missing = plan_comparison(read_rejection_settings(path), tmp_path / "out").missing
-    assert missing == (str(tmp_path / "sharp_food.parquet"),)
+    assert read(path, tmp_path / "out").missing() == [str(tmp_path / "sharp_food.parquet")]
 
 
 def test_mistakes_are_the_most_confident_ones_of_different_landmarks() -> None:

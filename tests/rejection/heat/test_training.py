@@ -14,17 +14,18 @@ from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments
 from hgld.rejection.heat import (
     PRESETS,
     GaussianPrior,
-    GaussianSampler,
     LangevinSettings,
     LogitPrior,
-    NormalSampler,
     ResidualEnergy,
     ResidualSettings,
     Variant,
     corrected_energy,
+    gaussian_sampler,
     langevin_steps,
+    normal_sampler,
     train_residual_energy,
 )
+from hgld.rejection.linear_classifier import LinearClassifier
 
 TINY = ResidualSettings(hidden_dim=8, epochs=2, batch_size=16, langevin=LangevinSettings(steps=2))
 
@@ -82,7 +83,7 @@ def test_samples_of_gaussians_have_their_moments(weighted: bool) -> None:
     covariance = torch.tensor([[1.0, 0.6], [0.6, 0.5]])
     gaussians = gaussians_from_moments(means, covariance, torch.tensor([30.0, 10.0]))
     weights = gaussians.log_frequencies.exp() if weighted else None
-    samples = GaussianSampler(gaussians, weights).sample(8000, torch.Generator().manual_seed(0))
+    samples = gaussian_sampler(gaussians, weights)(8000, torch.Generator().manual_seed(0))
     first = samples[:, 0] + samples[:, 1] > 0
     assert first.double().mean().item() == pytest.approx(0.75 if weighted else 0.5, abs=0.02)
     np.testing.assert_allclose(samples[first].mean(dim=0).numpy(), means[0].numpy(), atol=0.06)
@@ -93,7 +94,7 @@ def test_samples_of_gaussians_have_their_moments(weighted: bool) -> None:
 def test_training_depends_on_the_seed_only(variant: Variant) -> None:
     points = ring(40)
     prior = prior_of(points, variant)
-    sampler = GaussianSampler(prior.density)
+    sampler = gaussian_sampler(prior.density)
     settings = replace(TINY, variant=variant, langevin=replace(TINY.langevin, variant=variant), decay_after=1)
 
     def trained(seed: int) -> torch.Tensor:
@@ -111,7 +112,7 @@ def test_float64_trains_on_the_same_noise() -> None:
     energies = []
     for inputs in (points, points.double()):
         prior = prior_of(inputs)
-        sampler = GaussianSampler(prior.density)
+        sampler = gaussian_sampler(prior.density)
         energies.append(train_residual_energy(prior, sampler, inputs, TINY, name="gmm")(inputs))
     assert energies[1].dtype == torch.float64
     torch.testing.assert_close(energies[0].double(), energies[1], rtol=1e-4, atol=1e-6)
@@ -130,7 +131,7 @@ def test_the_correction_rejects_what_the_prior_accepts() -> None:
         temperature=1.0,
         langevin=LangevinSettings(10, (1e-2, 1e-3), None),
     )
-    residual = train_residual_energy(prior, GaussianSampler(prior.density), points, settings, name="gmm")
+    residual = train_residual_energy(prior, gaussian_sampler(prior.density), points, settings, name="gmm")
     energy = corrected_energy(prior, residual, 1.0)
     known = ring(201)
     before, after = (
@@ -142,13 +143,13 @@ def test_the_correction_rejects_what_the_prior_accepts() -> None:
 
 def test_divergence_is_explained() -> None:
     points = ring(40)
-    prior = LogitPrior(torch.eye(3), torch.zeros(3))
+    prior = LogitPrior(LinearClassifier(torch.eye(3), torch.zeros(3)))
     for settings in (
         replace(TINY, learning_rate=1e30),
         replace(TINY, langevin=LangevinSettings(4, (1e38, 1e38))),
     ):
         with pytest.raises(ConfigurationError, match=r"prior energy diverges in epoch 1 of 2.*`learning_rate`"):
-            train_residual_energy(prior, NormalSampler(prior.density.weight), points, settings, name="energy")
+            train_residual_energy(prior, normal_sampler(prior.density.weight), points, settings, name="energy")
 
 
 def test_a_network_without_hidden_layers_between_is_a_perceptron() -> None:

@@ -105,23 +105,6 @@ def test_options_override_the_preset() -> None:
     assert {settings.langevin.steps for settings in heat._settings.values()} == {3}
 
 
-def test_progress_counts_epochs_of_all_priors() -> None:
-    class Count:
-        total, done = 0, 0
-
-        def start(self, total: int, done: int = 0) -> None:
-            self.total = total
-
-        def advance(self, units: int = 1, **details: float) -> None:
-            self.done += units
-            assert np.isfinite(details["loss"])
-
-    heat = Heat(hidden_dim=4, epochs=2, steps=1, priors="gmm,energy")
-    heat.progress = count = Count()
-    heat.fit(**index_images())
-    assert (count.total, count.done) == (4, 4)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

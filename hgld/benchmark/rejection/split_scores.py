@@ -1,0 +1,441 @@
+"""Images of a split, and the scores of its queries, in files that a later run of the same comparison keeps.
+
+::
+
+    OUT/scores/EMBEDDING/split0/queries.parquet   a row per query: its set, class, and nearest image of the index
+    OUT/scores/EMBEDDING/split0/SCORE.parquet     a row per query: its score, and whether the answer is right
+
+Rows are in the order of the sets (calibration, known, near, other unknown images) and of their images.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import ValidationError
+
+from hgld.benchmark.rejection.settings import (
+    CALIBRATION,
+    INDEX,
+    KNOWN,
+    NEAR,
+    EmbeddingSettings,
+    FixedIndex,
+    OpenSetIndex,
+    RejectionSettings,
+    for_split,
+    root_of,
+)
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.splits import closed_set_split, near_and_query_images, split_at_random
+from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.hierarchy import LabelMatrix
+from hgld.io.files import sha256_of
+from hgld.io.settings import to_dict
+from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import find_checkpoint, load_checkpoint_model
+from hgld.progress import Progress
+from hgld.rejection.detector import Detector
+from hgld.rejection.linear_classifier import fit_linear_classifier, save_classifier
+from hgld.rejection.open_set import open_set_answers
+from hgld.rejection.registry import build_detector
+from hgld.tables import Provenance, is_up_to_date, write_results
+from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings, rows_of
+from hgld.training.training_images import read_training_manifest
+from hgld.training.training_settings import DataSettings
+
+log = logging.getLogger(__name__)
+Rows = npt.NDArray[np.int64]
+#: Number of features that a head embeds at once.
+_BLOCK = 4096
+_QUERIES = "queries"
+#: Value of the option ``classifier`` of scores that fit one on the index.
+_FITTED = "softmax"
+
+
+@dataclass(frozen=True, eq=False)
+class SplitImages:
+    """Images of a split: those of the index first, then queries set by set: known, near and far ones.
+
+    Args:
+        table: Columns ``set``: ``index``, ``calibration``, ``known``, ``near``, or the name of other unknown images;
+            ``kind``: what the images are to the index, as the names of sets, or ``far``; ``source``: key of their
+            embeddings, ``index`` or the name of other unknown images; ``row`` in the manifest of the source; ``id``;
+            and ``class``, what the images show at the finest level of that manifest, such as landmarks.
+        labels: int64, shape (n, L), finest first, in one numbering with those of the index; -1 where an image has no
+            label of the index's kind: far ones at all levels, near ones of another manifest above the landmark.
+    """
+
+    table: pd.DataFrame
+    labels: LabelMatrix
+
+    @property
+    def n_index(self) -> int:
+        """Number of images of the index."""
+        return int((self.table["set"] == INDEX).sum())
+
+
+class SplitEmbeddings(NamedTuple):
+    """Embeddings of images, float, shape (n, d), and standard deviations of feature maps, shape (n, c)."""
+
+    vectors: torch.Tensor
+    deviations: torch.Tensor | None
+
+    def of(self, rows: slice | Rows) -> SplitEmbeddings:
+        """Return those of some of the images."""
+        return SplitEmbeddings(self.vectors[rows], None if self.deviations is None else self.deviations[rows])
+
+
+class ComparedImages:
+    """The images of a comparison, from manifests that are read once, and only if needed."""
+
+    def __init__(self, settings: RejectionSettings) -> None:
+        self._settings = settings
+        self.split = cache(self._split)
+        self.digest = cache(_digest)
+
+    @cached_property
+    def manifests(self) -> dict[str, Manifest]:
+        """Manifests by source."""
+        sources = self._settings.sources.items()
+        return {source: read_manifest(images.manifest, root_of(images)) for source, images in sources}
+
+    def _split(self, seed: int) -> SplitImages:
+        """Return the images of a split.
+
+        Raises:
+            InputError: A manifest cannot be read, or images of the index have several labels.
+            ConfigurationError: A manifest has no such split, or the shares leave a set without images.
+        """
+        index, manifest = self._settings.index, self.manifests[INDEX]
+        parts = _open_set(manifest, index, seed) if isinstance(index, OpenSetIndex) else _fixed(manifest, index)
+        if empty := [name for name, rows in parts.items() if not len(rows)]:
+            raise ConfigurationError(
+                f"{index.manifest}, split {seed}: no images are left for {empty[0]}; change the shares, or choose "
+                "another seed"
+            )
+        sets = [_image_set(name, name, INDEX, manifest, rows) for name, rows in parts.items()]
+        labels = [manifest.labels[rows] for rows in parts.values()]
+        for name, images in self._settings.unknown.items():
+            manifest = self.manifests[name]
+            rows = _rows_of_split(manifest, images.split, images.manifest)
+            own = np.full((len(rows), labels[0].shape[1]), -1, np.int64)
+            if images.kind == "near":  # of landmarks that no image of the index shows
+                own[:, 0] = self.manifests[INDEX].n_classes[0] + manifest.labels[rows, 0]
+            sets.append(_image_set(name, images.kind, name, manifest, rows))
+            labels.append(own)
+        return SplitImages(pd.concat(sets, ignore_index=True), np.concatenate(labels))
+
+
+def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Rows) -> pd.DataFrame:
+    classes = np.array(manifest.class_names[0], object)[manifest.labels[rows, 0]]
+    columns = {"set": name, "kind": kind, "id": manifest.ids[rows], "source": source, "class": classes, "row": rows}
+    table: pd.DataFrame = pd.DataFrame(columns)
+    return table
+
+
+def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str, Rows]:
+    """Divide the images of a manifest; see :class:`OpenSetIndex`."""
+    if settings.test_share is not None:
+        divided = split_at_random(manifest, settings.test_share, manifest.level_names[0], seed)
+        used = np.flatnonzero(divided.splits == "test")
+    else:
+        used = _rows_of_split(manifest, settings.split, settings.manifest)
+    labels = manifest.labels[used]
+    query_share = settings.known_share + settings.calibration_share
+    is_near, is_query = near_and_query_images(labels, settings.near_share, query_share, seed)
+    is_calibration = is_query.copy()
+    is_calibration[is_query] = closed_set_split(labels[is_query], settings.calibration_share / query_share, seed)
+    return {
+        INDEX: used[~is_near & ~is_query],
+        CALIBRATION: used[is_calibration],
+        KNOWN: used[is_query & ~is_calibration],
+        NEAR: used[is_near],
+    }
+
+
+def _fixed(manifest: Manifest, settings: FixedIndex) -> dict[str, Rows]:
+    splits = {INDEX: settings.index, CALIBRATION: settings.calibration, KNOWN: settings.known}
+    return {
+        name: _rows_of_split(manifest, split, settings.manifest)
+        for name, split in splits.items()
+        if split is not None
+    }
+
+
+def _rows_of_split(manifest: Manifest, split: str | None, path: Path) -> Rows:
+    if split is None:
+        return np.arange(len(manifest))
+    rows = np.flatnonzero(manifest.splits == split)
+    if not len(rows):
+        raise ConfigurationError(
+            f'{path}: there is no split "{split}"; expected one of {", ".join(manifest.split_names)}'
+        )
+    return rows
+
+
+def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> SplitEmbeddings:
+    """Return the embeddings of the images of a split.
+
+    Raises:
+        InputError: A file cannot be read or lacks images, or has vectors of another length than the head expects.
+        ConfigurationError: The head was trained on landmarks of the images.
+    """
+    checkpoint = head_checkpoint(settings, seed)
+    head = None if checkpoint is None else load_checkpoint_model(checkpoint).network.eval()
+    if checkpoint is not None:
+        _require_other_landmarks(checkpoint, images.table)
+    files = {source: read_embeddings(path) for source, path in embedding_files(settings, seed).items()}
+    has_deviations = all(deviations_path(file.path).is_file() for file in files.values())
+    vectors, deviations = [], []
+    for name, own in images.table.groupby("set", sort=False):
+        file, ids = files[own["source"].iloc[0]], own["id"].to_numpy(np.str_)
+        found = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
+        vectors.append(found if head is None else _apply(head, found, file.path))
+        deviations += [read_deviations(file.path, ids)] if has_deviations else []
+    return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
+
+
+def embedding_files(settings: EmbeddingSettings, split: int) -> dict[str, Path]:
+    """Return the files of embeddings or features for a split, by the source of the images."""
+    return {source: for_split(path, split) for source, path in settings.files.items()}
+
+
+def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
+    """Return the checkpoint of the head for a split.
+
+    Raises:
+        InputError: There is no such run or file.
+    """
+    if settings.head is None:
+        return None
+    path = for_split(settings.head, split)
+    checkpoint = find_checkpoint(path)
+    if checkpoint is None or not checkpoint.is_file():
+        raise InputError(f"{path}: no such run or checkpoint; train the head of `embeddings`, see `hgld train`")
+    return checkpoint
+
+
+def _apply(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
+    expected = head.settings.n_features
+    if features.shape[1] != expected:
+        raise InputError(
+            f"{path}: vectors of {features.shape[1]:,} numbers, but the head expects "
+            f"{'images' if expected is None else f'features of {expected:,}'}; name the features it was trained on"
+        )
+    with torch.inference_mode():
+        blocks = [head(block.float()) for block in torch.split(features, _BLOCK)]
+    return torch.cat(blocks).clone()
+
+
+def _require_other_landmarks(checkpoint: Path, images: pd.DataFrame) -> None:
+    """Raise if the head was trained on a landmark of the index's manifest that the images show."""
+    try:
+        data = DataSettings.model_validate(read_checkpoint(checkpoint)["settings"]["data"])
+    except (KeyError, ValidationError) as error:
+        raise InputError(f"{checkpoint}: does not say what it was trained on ({error}); train it again") from error
+    trained = read_training_manifest(data).select_split(data.train)
+    used = set(images.loc[images["source"] == INDEX, "class"])
+    if shared := sorted(used.intersection(trained.class_names[0])):
+        raise ConfigurationError(
+            f"{checkpoint}: the head was trained on {len(shared):,} of the {len(used):,} landmarks that the "
+            f"comparison tells apart, which would flatter it; train it on others:\n{indented_list(shared, limit=5)}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScorePart:
+    """Scores of the queries of a split by one score on one kind of embeddings.
+
+    Args:
+        embedding: Name of the embeddings.
+        score: Name of the score in the settings.
+        split: Seed of the split.
+        queries: Columns ``set``, ``kind``, ``id``, ``source``, ``class``; ``nearest``, ``cosine`` and
+            ``nearest_class`` of the nearest image of the index, and the finest ``level`` that the query shares with
+            it, L for the same landmark, 0 for none; ``score``, and ``right``, whether the score's own answer is the
+            query's landmark. A row per query.
+    """
+
+    embedding: str
+    score: str
+    split: int
+    queries: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class FailedPart:
+    """A score that could not be computed, and why."""
+
+    embedding: str
+    score: str
+    split: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.embedding}, split {self.split}, {self.score}: {self.reason}"
+
+
+class SplitScores:
+    """Scores of the queries of a split on one kind of embeddings."""
+
+    def __init__(
+        self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int
+    ) -> None:
+        self._settings, self._compared, self.embedding, self.split = settings, images, embedding, split
+        self._embedding, self._names = settings.embeddings[embedding], tuple(settings.score_settings())
+        self._folder = out / "scores" / embedding / f"split{split}"
+        self.failed: dict[str, FailedPart] = {}
+        self.n_kept = 0
+
+    def finished(self) -> list[str]:
+        """Return the scores whose files the same settings, images, embeddings and options made."""
+        return [name for name in self._names if self._is_finished(name)]
+
+    def compute(self, progress: Progress, *, force: bool) -> None:
+        """Compute the scores that are not finished, or all if ``force``; note those that fail in ``failed``.
+
+        Raises:
+            InputError: A file of the images or of the embeddings cannot be read or lacks images.
+            ConfigurationError: The settings do not fit the images, or a head was trained on them.
+        """
+        if force or not self._is_finished(_QUERIES):
+            self._write(_QUERIES, self.describe())
+        for name in self._names:
+            if force or not self._is_finished(name):
+                self._compute(name)
+            else:
+                self.n_kept += 1
+            progress.advance()
+
+    def _compute(self, name: str) -> None:
+        start = time.monotonic()
+        try:
+            scores = self.score(self._detector(name))
+        except HgldError as error:  # such as a covariance that the index does not suffice for
+            log.warning("%s, split %d: %s is not computed: %s", self.embedding, self.split, name, error)
+            self.failed[name] = FailedPart(self.embedding, name, self.split, str(error))
+            return
+        seconds = time.monotonic() - start
+        log.info("%s, split %d: %s in %.1f s", self.embedding, self.split, name, seconds)
+        self._write(name, pd.concat([self._read(_QUERIES)[["set", "id"]], scores], axis=1))
+
+    def parts(self) -> list[ScorePart]:
+        """Read all scores but those that failed."""
+        queries, names = self._read(_QUERIES), [name for name in self._names if name not in self.failed]
+        tables = {name: pd.concat([queries, self._read(name)[["score", "right"]]], axis=1) for name in names}
+        return [ScorePart(self.embedding, name, self.split, table) for name, table in tables.items()]
+
+    def describe(self) -> pd.DataFrame:
+        """Return the set, the class and the nearest image of the index of each query; see :class:`ScorePart`."""
+        table, labels, n_index = self.images.table, self.images.labels, self.images.n_index
+        vectors = self.embedded.vectors
+        cosines, positions = nearest_neighbours(vectors[n_index:], vectors[:n_index], 1)
+        nearest = table.iloc[positions[:, 0]]
+        columns = table.columns.drop("row")
+        described: pd.DataFrame = table.loc[n_index:, columns].reset_index(drop=True)
+        described["nearest"], described["cosine"] = nearest["id"].to_numpy(), cosines[:, 0]
+        described["nearest_class"] = nearest["class"].to_numpy()
+        described["level"] = (labels[n_index:] == labels[positions[:, 0]]).sum(1)
+        return described
+
+    def score(self, detector: Detector) -> pd.DataFrame:
+        """Fit a score on the index, and return its columns ``score`` and ``right`` of each query."""
+        if detector.options().get("classifier") == _FITTED:
+            detector = build_detector(detector.name, detector.options() | {"classifier": str(self._classifier)})
+        embedded, labels, n_index = self.embedded, self.images.labels, self.images.n_index
+        if "deviations" not in detector.requires | detector.uses:
+            embedded = embedded._replace(deviations=None)
+        index, queries = embedded.of(slice(n_index)), embedded.of(slice(n_index, None))
+        detector.fit(index.vectors, labels[:n_index], deviations=index.deviations)
+        answers = open_set_answers(
+            detector,
+            index.vectors,
+            labels[:n_index],
+            queries.vectors,
+            labels[n_index:],
+            deviations=queries.deviations,
+        )
+        columns: pd.DataFrame = pd.DataFrame({"score": answers.scores, "right": answers.right[:, 0]})
+        return columns
+
+    @property
+    def manifests(self) -> dict[str, Manifest]:
+        """Manifests by source."""
+        return self._compared.manifests
+
+    @cached_property
+    def images(self) -> SplitImages:
+        """The images."""
+        return self._compared.split(self.split)
+
+    @cached_property
+    def embedded(self) -> SplitEmbeddings:
+        """Their embeddings."""
+        return embed_split(self._embedding, self.images, self.split)
+
+    @cached_property
+    def _classifier(self) -> Path:
+        """The file of the classifier of the index, which is fitted once for all scores of classifiers."""
+        folder = mkdtemp(prefix="hgld-classifier-")
+        weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        path, n_index = Path(folder) / "classifier.safetensors", self.images.n_index
+        labels = np.ascontiguousarray(self.images.labels[:n_index, 0])
+        save_classifier(fit_linear_classifier(self.embedded.vectors[:n_index], labels), path)
+        return path
+
+    def _detector(self, name: str) -> Detector:
+        score = self._settings.score_settings()[name]
+        return build_detector(score.score or name, score.options)
+
+    def _is_finished(self, name: str) -> bool:
+        return is_up_to_date(self._folder / f"{name}.parquet", self._provenance(name))
+
+    def _read(self, name: str) -> pd.DataFrame:
+        table: pd.DataFrame = pq.read_table(self._folder / f"{name}.parquet").to_pandas()
+        return table
+
+    def _write(self, name: str, table: pd.DataFrame) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        rows = pa.Table.from_pandas(table, preserve_index=False)
+        write_results(self._folder / f"{name}.parquet", rows, "rejection_scores/1", self._provenance(name))
+
+    def _provenance(self, name: str) -> Provenance:
+        settings = self._settings
+        parameters: dict[str, Any] = {
+            "index": to_dict(settings.index),
+            "unknown": {key: to_dict(images) for key, images in settings.unknown.items()},
+            "split": self.split,
+        }
+        if name in self._names:
+            detector = self._detector(name)
+            parameters |= {"score": detector.name, "options": detector.options()}
+        files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
+        files |= {f"embeddings/{key}": path for key, path in embedding_files(self._embedding, self.split).items()}
+        if (checkpoint := head_checkpoint(self._embedding, self.split)) is not None:
+            files["head"] = checkpoint
+        digests = {role: self._compared.digest(path) for role, path in files.items()}
+        return Provenance("reject compare", parameters, digests)
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; write it, or name another in the settings")
+    return sha256_of(path)
