@@ -27,6 +27,7 @@ from hgld.compute.part import Part
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.compute.threads import parallel_map
+from hgld.errors import InputError
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, RankingConfig, count_positives, ranked_items
 from hgld.evaluation.ranking_statistics import COMPILED_WIDTH, RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import WithDistractors
@@ -150,7 +151,11 @@ class PositiveRanking:
         if not starts:
             return None
         stop = min(starts[-1] + self._width, len(self._gallery))
-        return Scorer(self._queries, self._gallery.rows(starts[0], stop), self._config)
+        try:
+            return Scorer(self._queries, self._gallery.rows(starts[0], stop), self._config)
+        except InputError as error:
+            first = starts[0] - self._judgements.judged.n_gallery
+            raise InputError(f"distractors, of which row {first:,} is counted as row 0: {error}") from error
 
     def count(self, distractors: Scorer | None, positives: RankedPositives) -> Integers:
         """Return the number of distractors before each positive."""

@@ -47,6 +47,10 @@ _RankedBlock = tuple[
 #: Distractors are counted where no more than one in this many images of the gallery is positive.
 _LEAST_SHARE = 8
 _COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
+_NOT_COUNTED = (
+    f"distractors are counted in parts where no more than one in {_LEAST_SHARE} images is positive, on a CPU with "
+    "numba, for other scores than float64 and other metrics than AHP; share the queries among processes instead"
+)
 
 
 def nearest_labels(
@@ -435,6 +439,8 @@ def _measure(
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
     block_columns(metrics, levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
     positives = _positive_ranking(task, metrics, config)
+    if positives is None and config.distractor_counts is not None:
+        raise ConfigurationError(_NOT_COUNTED)
     ranked = (
         _ranked_positives(positives, task, cutoffs, config) if positives else _ranked(task, metrics, cutoffs, config)
     )
@@ -542,11 +548,7 @@ def count_distractors(tasks: Sequence[RetrievalTask], config: EvaluationConfig, 
         for each, metrics in _rankings(task, _choose_metrics(task, config), config):
             ranking = _positive_ranking(each, metrics, config)
             if ranking is None:
-                raise ConfigurationError(
-                    f"{each.name}: distractors are counted in parts where fewer than one in {_LEAST_SHARE} images is "
-                    "positive, on a CPU with numba, in float32, and for metrics other than AHP; share the queries "
-                    "among processes instead"
-                )
+                raise ConfigurationError(_NOT_COUNTED)
             distractors = ranking.distractors(part)
             blocks: list[_Block] = []
             for positives in ranking.blocks(config.processes.part, config.progress):
@@ -581,9 +583,10 @@ def positives_columns(n_levels: int) -> list[str]:
 
 
 def _zero_counts(task: RetrievalTask) -> dict[str, int]:
-    """Count the embeddings of only zeros, if there are any."""
+    """Count the embeddings of only zeros, if there are any; distractors are not read for it."""
+    judged = task.judgements.judged if isinstance(task.judgements, WithDistractors) else task.judgements
     counts = {}
-    for role, embeddings in (("queries", task.queries), ("gallery", task.gallery)):
+    for role, embeddings in (("queries", task.queries), ("gallery", task.gallery[: judged.n_gallery])):
         candidates = (embeddings[:, 0] == 0).nonzero()[:, 0]
         if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros

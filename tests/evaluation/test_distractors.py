@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +12,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from hgld.cli import app
 from hgld.compute import scoring
 from hgld.compute.part import Part
 from hgld.compute.parted import PartedTensor
 from hgld.evaluation.distractors import DistractorCounts
 from hgld.evaluation.evaluate import EvaluationConfig, build_task, count_distractors, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig, Ties
-from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.results import RetrievalResult, read_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
+from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
-from hgld.tables.embeddings import Embeddings
+from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
 
 METRICS = ("H-AP", "NDCG", "ASI", "wAP", "mAP@R", "R@1", "hF", "mistake_severity")
 
@@ -116,3 +120,123 @@ def test_counted_distractors_give_the_numbers_of_one_piece(
         dense = evaluated(world.task, config)
         assert dense.settings["distractors"] == "sorted with all other images"
         assert_same(dense, expected)
+
+
+@pytest.mark.parametrize("several_labels", [False, True])
+def test_large_galleries(several_labels: bool) -> None:
+    """Blocks of real width, ranks far apart, and judgements of images with several labels."""
+    rng = np.random.default_rng(3)
+    n, n_gallery, n_distractors = 6, 2500, 7000
+    queries, gallery, distractors = (
+        torch.from_numpy(rng.normal(size=(count, 32)).astype(np.float16)) for count in (n, n_gallery, n_distractors)
+    )
+    codes = rng.integers(0, 200, n + n_gallery)
+    labels = np.stack([codes, codes // 10, codes // 50], axis=1)
+    others = np.repeat(np.arange(1000, 1000 + n_distractors)[:, None], 3, axis=1)
+    own, judged, all_labels = labels[:n], labels[n:], np.concatenate([labels[n:], others])
+    if several_labels:
+        sets = [[row, labels[i % 7]] if row[0] < 1000 else [row] for i, row in enumerate([*own, *all_labels])]
+        own, judged, all_labels = map(LabelSets.from_lists, (sets[:n], sets[n : n + n_gallery], sets[n:]))
+    task = with_distractors(
+        build_task(queries, own, gallery, judged), Embeddings(distractors, None, None, Path("ilias"))
+    )
+    whole = build_task(queries, own, torch.cat([gallery, distractors]), all_labels)
+    config = EvaluationConfig(ranking=RankingConfig(block_size=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hgld.evaluation.evaluate._LEAST_SHARE", 0)
+        result = evaluated(task, config)
+    assert result.settings["distractors"] == "counted before each positive"
+    assert_same(result, evaluated(whole, config))
+
+
+# Files
+
+
+def run(*arguments: object, fails: bool = False) -> str:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert bool(result.exit_code) == fails, result.output
+    return result.output
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[object]:
+    """Queries, a gallery and a folder of distractors, whose parts have ids; as options."""
+    rng = np.random.default_rng(1)
+    ids, rows = [f"i{n}" for n in range(60)], ["id,landmark,group"]
+    for name, images in (("q", ids[:10]), ("g", ids[10:])):
+        write_embeddings(
+            tmp_path / f"{name}.npy", torch.from_numpy(rng.normal(size=(len(images), 8))).float(), images
+        )
+    rows += [f"{image},{n % 12},{n % 3}" for n, image in enumerate(ids)]
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    for n, count in enumerate((300, 5, 700)):
+        path = tmp_path / "r1m" / f"{n}.npy"
+        path.parent.mkdir(exist_ok=True)
+        write_embeddings(
+            path, torch.from_numpy(rng.normal(size=(count, 8))).half(), [f"{n} {i}" for i in range(count)]
+        )
+    options = ["--query-embeddings", tmp_path / "q.npy", "--gallery-embeddings", tmp_path / "g.npy"]
+    return ["evaluate", *options, "--labels", tmp_path / "labels.csv", "--distractor-embeddings", tmp_path / "r1m"]
+
+
+def test_parts_of_distractors_add_up(files: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(scoring._WIDTH, "cpu", 64)
+    counts = tmp_path / "counts"
+    whole = run(*files, "--json", "--per-query", tmp_path / "whole.parquet")
+    assert json.loads(whole[: whole.rindex("}") + 1])["results"][0]["counts"]["gallery"] == 1055
+    for number in (3, 1):
+        assert run(*files, "--counts", counts, "--part", f"{number}/3").strip() == str(
+            counts / f"{number}-of-3.parquet"
+        )
+    assert "run --part N/3 for N = 2" in run(*files, "--counts", counts, fails=True)
+    run(*files, "--counts", counts, "--part", "2/3", "--metric", "R@1")  # metrics do not matter
+    assert run(*files, "--counts", counts, "--part", "2/3").strip().endswith("2-of-3.parquet: up to date")
+    merged = run(*files, "--counts", counts, "--json", "--per-query", tmp_path / "merged.parquet")
+    assert merged.replace("merged", "whole") == whole
+    first, second = (read_per_query(tmp_path / f"{name}.parquet")[0] for name in ("whole", "merged"))
+    assert_same(second, first)
+    (counts / "2-of-4.parquet").write_bytes((counts / "2-of-3.parquet").read_bytes())
+    assert "counts of 3 and 4 parts" in run(*files, "--counts", counts, fails=True)
+    (counts / "2-of-4.parquet").unlink()
+    np.save(tmp_path / "r1m" / "3.npy", np.ones((2, 8)))
+    (tmp_path / "r1m" / "3.ids.txt").write_text("a\nb\n")
+    assert "run --part N/3 for N = 1-3" in run(*files, "--counts", counts, fails=True)
+
+
+def test_a_killed_part_leaves_no_counts(files: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    part = (*files, "--counts", tmp_path / "counts", "--part", "1/1")
+    with monkeypatch.context() as patch:
+        patch.setattr("pyarrow.parquet.write_table", fail)
+        run(*part, fails=True)
+    assert not list((tmp_path / "counts").glob("*.parquet"))
+    assert run(*part).strip() == str(tmp_path / "counts" / "1-of-1.parquet")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--part", "1/2"], "`part` writes to the folder of --counts; name one"),
+        (["--counts", "c", "--part", "1/2", "--precision", "float64"], "distractors are counted in parts where"),
+        (["--worst", "3"], "need labels of all images, and no --distractor-embeddings"),
+        (["--write-predictions", "p.csv"], "give distractors as one file"),
+    ],
+)
+def test_what_distractors_do_not_allow(files: list[object], options: list[str], message: str, tmp_path: Path) -> None:
+    options = [str(tmp_path / option) if option == "p.csv" else option for option in options]
+    assert message.replace("`part`", "--part") in " ".join(run(*files, *options, fails=True).split())
+
+
+def test_a_gallery_of_parts_gives_the_numbers_of_one_file(files: list[object], tmp_path: Path) -> None:
+    """Every image is judged, so that whole rankings are sorted: blocks of queries are compared with all parts."""
+    embeddings = read_embeddings(tmp_path / "g.npy")
+    assert embeddings.ids is not None
+    (tmp_path / "parts").mkdir()
+    for n, rows in enumerate([slice(0, 7), slice(7, 48), slice(48, 50)]):
+        write_embeddings(tmp_path / "parts" / f"{n}.npy", embeddings.vectors[rows], embeddings.ids[rows])
+    plain = files[:-2]
+    whole = run(*plain, "--json")
+    plain[plain.index(tmp_path / "g.npy")] = tmp_path / "parts"
+    assert run(*plain, "--json") == whole
