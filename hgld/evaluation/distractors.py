@@ -7,8 +7,8 @@ them. Counts of blocks add up, so several jobs may count the distractors of a pa
 :func:`hgld.evaluation.ranking.rank`, and the statistics those of whole rankings to the last bit where the blocks of
 queries are the same.
 
-For each query, a compiled loop sets aside the scores of a block that are not below all of its positives. A table by
-the upper bits of a key tells where among the keys of the positives the comparison begins.
+For each query, a compiled loop sets aside the scores that are not below all of its positives. When they are enough,
+each is compared with the positives, beginning where a table by the upper bits of its key says.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from hgld.ragged import RaggedIndices
 Integers = npt.NDArray[np.int64]
 #: Number of entries of the table of a query.
 _N_BINS = 2**11
+#: Number of scores of a query that are set aside before they are compared, while its table is in the cache.
+_N_NEAR = 2**14
 #: Most queries of a block, bytes of its positives, and upper bound on those of a positive.
 _MAX_QUERIES, _MEMORY, _BYTES = 512, 2**28, 64
 _CPU = torch.device("cpu")
@@ -183,20 +185,26 @@ class PositiveRanking:
 
     def _count(self, scorer: Scorer, positives: RankedPositives, pairs: ExcludedPairs | None = None) -> Integers:
         """Return the number of negatives before each positive; there are only negatives if there are no ``pairs``."""
-        form, offsets, queries = self._format, positives.ranks.offsets, positives.queries
-        table = _place_table(positives.keys >> form.bits, offsets)
+        form, offsets, keys = self._format, positives.ranks.offsets, positives.keys
+        table = _place_table(keys >> form.bits, offsets)
+        worst = np.append(keys >> form.bits, 0)[offsets[1:] - 1]
+        # Fixed point cuts a fraction off.
+        limits = np.where(np.diff(offsets) > 0, worst + 1.0, -np.inf).astype(np.float32)
 
         def count(starts: range) -> Integers:
-            counts = np.zeros(len(positives.keys) + 1, np.int64)
-            for gallery, scores in scorer.scores(queries, starts):
+            counts, n_near = np.zeros(len(keys), np.int64), np.zeros(len(limits), np.int64)
+            near = np.empty((len(limits), _N_NEAR), np.float32)
+            for gallery, scores in scorer.scores(positives.queries, starts):
                 if pairs is not None:
-                    scores[self._judgements.levels(queries, gallery) > 0] = torch.nan
+                    scores[self._judgements.levels(positives.queries, gallery) > 0] = torch.nan
                     pairs.fill(gallery, scores, torch.nan)
-                scale = np.float32(form.scale)
-                _count_before(scores.numpy(), scale, form.bits, form.flip, offsets, positives.keys, *table, counts)
+                if n_near.max() + scores.shape[1] >= _N_NEAR:
+                    _count_before(near, n_near, form.bits, form.flip, offsets, keys, *table, counts)
+                _set_aside(scores.numpy(), np.float32(form.scale), limits, near, n_near)
+            _count_before(near, n_near, form.bits, form.flip, offsets, keys, *table, counts)
             return counts
 
-        totals = np.cumsum(np.sum(self._each_share(scorer, count), axis=0)[:-1])
+        totals = np.cumsum(np.sum(self._each_share(scorer, count), axis=0))
         before_row = np.append(0, totals)[offsets[:-1]]
         before: Integers = totals - np.repeat(before_row, np.diff(offsets))
         return before
@@ -227,9 +235,35 @@ def _place_table(steps: npt.NDArray[Any], offsets: Integers) -> tuple[npt.NDArra
 
 
 @compiled()
-def _count_before(
+def _set_aside(
     scores: npt.NDArray[np.float32],
     scale: np.float32,
+    limits: npt.NDArray[np.float32],
+    near: npt.NDArray[np.float32],
+    n_near: Integers,
+) -> None:
+    """Append the scaled scores of each row that are no higher than its limit to those of earlier blocks.
+
+    Args:
+        scores: float32, shape (n_query, n_block); NaN for items that are no negatives.
+        scale: Factor of scores.
+        limits: float32, shape (n_query,).
+        near: float32, shape (n_query, n), with space for one more than all; updated.
+        n_near: int64, shape (n_query,); numbers of scores there; updated.
+    """
+    for row in range(len(scores)):
+        own, count, limit = near[row], n_near[row], limits[row]
+        for i in range(scores.shape[1]):  # without a branch, which processors would often predict wrongly
+            scaled = scores[row, i] * scale
+            own[count] = scaled
+            count += scaled <= limit
+        n_near[row] = count
+
+
+@compiled()
+def _count_before(
+    near: npt.NDArray[np.float32],
+    n_near: Integers,
     n_bits: int,
     flip: int,
     offsets: Integers,
@@ -238,39 +272,29 @@ def _count_before(
     shifts: Integers,
     counts: Integers,
 ) -> None:
-    """Count the negatives of a block that come before each positive, and not before the one ahead of it.
+    """Count the negatives that come before each positive, and not before the one ahead of it.
 
     Args:
-        scores: float32, shape (n_query, n_block); NaN for items that are no negatives.
-        scale: Factor of scores.
+        near: Scaled scores of the negatives, see :func:`_set_aside`.
+        n_near: Their numbers, set to 0.
         n_bits: Number of bits of a level.
         flip: Bits that are flipped in levels, of which that of a negative is 0.
         offsets: int64, shape (n_query + 1,); positions of the positives of each query.
         keys: int32 or int64; keys of the positives, ascending for each query.
         first_places: int32, shape (n_query, n_bins); see :func:`_place_table`.
         shifts: int64, shape (n_query,); likewise.
-        counts: int64, longer by one than ``keys``; updated.
+        counts: int64, as long as ``keys``; updated.
     """
-    near = np.empty(scores.shape[1] + 1, np.float32)
-    for row in range(len(scores)):
-        start, stop = offsets[row], offsets[row + 1]
-        if start == stop:
-            continue
-        best, places, shift = keys[start] >> n_bits, first_places[row], shifts[row]
-        limit = np.float32((keys[stop - 1] >> n_bits) + 1)  # fixed point cuts a fraction off
-        n_near = 0
-        for i in range(scores.shape[1]):  # without a branch, which processors would often predict wrongly
-            scaled = scores[row, i] * scale
-            near[n_near] = scaled
-            n_near += scaled <= limit
-        for i in range(n_near):
-            step = keys.dtype.type(near[i])
-            key = (step << n_bits) | flip
-            place = start + places[min(max(step - best, 0) >> shift, len(places) - 1)]
-            while place < stop and keys[place] < key:
+    for row in range(len(near)):
+        start, stop, places = offsets[row], offsets[row + 1], first_places[row]
+        for i in range(n_near[row]):
+            step = keys.dtype.type(near[row, i])
+            place = start + places[min(max(step - (keys[start] >> n_bits), 0) >> shifts[row], len(places) - 1)]
+            while place < stop and keys[place] < ((step << n_bits) | flip):
                 place += 1
             if place < stop:
                 counts[place] += 1
+        n_near[row] = 0
 
 
 def positive_statistics(
