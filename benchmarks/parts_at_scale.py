@@ -2,10 +2,11 @@
 
 Usage: python benchmarks/parts_at_scale.py FOLDER [--parts 50] [--rows 1000000] [--labelled 5000000]
 
-500 queries have a thousand positives of three levels each among 25,000 labelled images; distractors are PARTS files of
-ROWS random embeddings of 64 dimensions in float16. The processor time of the evaluation stands beside that of the
+500 queries have a thousand positives of three levels each among 25,000 labelled images; distractors are PARTS files
+of ROWS random embeddings of 64 dimensions in float16. The processor time of the evaluation stands beside that of the
 plain product, which is the same scores without a use of them, and the values of some queries beside those of plain
-loops. Then 200 queries rank LABELLED images, in one file and in ten parts. The folder, of 8 GB, is kept and used again.
+loops. Then 200 queries rank LABELLED images, in one file and in ten parts. The folder, of 8 GB, is kept and used
+again.
 """
 
 from __future__ import annotations

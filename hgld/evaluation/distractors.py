@@ -39,7 +39,7 @@ Integers = npt.NDArray[np.int64]
 #: Number of entries of the table of a query.
 _N_BINS = 2**11
 #: Number of scores of a query that are set aside before they are compared, while its table is in the cache.
-_N_NEAR = 2**14
+_N_NEAR = 2**13
 #: Most queries of a block, bytes of its positives, and upper bound on those of a positive.
 _MAX_QUERIES, _MEMORY, _BYTES = 512, 2**28, 64
 _CPU = torch.device("cpu")
@@ -109,6 +109,7 @@ class PositiveRanking:
         assert isinstance(task.gallery, PartedTensor)
         self._queries, self._gallery, self._judgements = task.queries, task.gallery, task.judgements
         self._config, self._format = config, KeyFormat.of(task.judgements.n_levels, 1.0, config.ties)
+        self._key_type = str(self._format.dtype).removeprefix("torch.")
         mask, self._excluded, self.n_ranked = ranked_items(task.judgements, task.excluded, task.gallery_mask)
         self._masked = np.flatnonzero(~mask)
         blocks = self._blocks(_MAX_QUERIES)
@@ -144,7 +145,7 @@ class PositiveRanking:
             offsets = np.searchsorted(rows[order], np.arange(queries.stop - queries.start + 1))
             ranks = RaggedIndices(offsets, np.arange(len(order)) - np.repeat(offsets[:-1], np.diff(offsets)))
             positives = RankedPositives(queries, ranks, keys[order], levels[order])
-            yield positives.after(self._count(scorer, positives, pairs))
+            yield positives.after(self.count(scorer, positives, pairs))
             progress.advance(queries.stop - queries.start)
 
     def distractors(self, part: Part) -> Scorer | None:
@@ -158,10 +159,6 @@ class PositiveRanking:
         except InputError as error:
             first = starts[0] - self._judgements.judged.n_gallery
             raise InputError(f"distractors, of which row {first:,} is counted as row 0: {error}") from error
-
-    def count(self, distractors: Scorer | None, positives: RankedPositives) -> Integers:
-        """Return the number of distractors before each positive."""
-        return np.zeros(len(positives.keys), np.int64) if distractors is None else self._count(distractors, positives)
 
     def _each_share(self, scorer: Scorer, work: Any) -> list[Any]:
         with float32_matmul(self._config.precision):
@@ -179,12 +176,18 @@ class PositiveRanking:
             found.append((rows, steps << form.bits | (own ^ form.flip), own))
         return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
 
-    @property
-    def _key_type(self) -> Any:
-        return np.int32 if self._format.dtype == torch.int32 else np.int64
+    def count(
+        self, scorer: Scorer | None, positives: RankedPositives, pairs: ExcludedPairs | None = None
+    ) -> Integers:
+        """Return the number of distractors before each positive, int64.
 
-    def _count(self, scorer: Scorer, positives: RankedPositives, pairs: ExcludedPairs | None = None) -> Integers:
-        """Return the number of negatives before each positive; there are only negatives if there are no ``pairs``."""
+        Args:
+            scorer: Scorer of the distractors, or of the gallery's first blocks; None for no distractors.
+            positives: Positives of a block of queries.
+            pairs: Excluded pairs, where there are items that are no distractors, of which the negatives are counted.
+        """
+        if scorer is None:
+            return np.zeros(len(positives.keys), np.int64)
         form, offsets, keys = self._format, positives.ranks.offsets, positives.keys
         table = _place_table(keys >> form.bits, offsets)
         worst = np.append(keys >> form.bits, 0)[offsets[1:] - 1]

@@ -472,7 +472,7 @@ def _ranked(
     task: RetrievalTask, metrics: Sequence[Metric], cutoffs: Sequence[int], config: EvaluationConfig
 ) -> Iterator[_RankedBlock]:
     """Yield the blocks of this process, with whole rankings, or as many first ranks as needed."""
-    tables = None
+    tables, n_levels = None, task.judgements.n_levels
     for ranked in rank(
         task.queries,
         task.gallery,
@@ -487,12 +487,7 @@ def _ranked(
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
         statistics = ranking_statistics(
-            ranked.levels,
-            task.judgements.n_levels,
-            cutoffs,
-            n_ranked=ranked.n_ranked,
-            positives=ranked.positives,
-            tables=tables,
+            ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, positives=ranked.positives, tables=tables
         )
         yield ranked.queries, ranked.levels, statistics, None, ranked.neighbours
 
@@ -586,8 +581,8 @@ def _zero_counts(task: RetrievalTask) -> dict[str, int]:
     """Count the embeddings of only zeros, if there are any; distractors are not read for it."""
     judged = task.judgements.judged if isinstance(task.judgements, WithDistractors) else task.judgements
     counts = {}
-    for role, embeddings in (("queries", task.queries), ("gallery", task.gallery[: judged.n_gallery])):
-        candidates = (embeddings[:, 0] == 0).nonzero()[:, 0]
+    for role, embeddings, n in (("queries", task.queries, None), ("gallery", task.gallery, judged.n_gallery)):
+        candidates = (embeddings[:n, 0] == 0).nonzero()[:, 0]
         if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
     return counts
