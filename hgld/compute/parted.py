@@ -88,6 +88,10 @@ class PartedTensor(torch.Tensor):
         """Return the tensor itself, which has no gradient."""
         return self
 
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+        """Return a copy of all rows, in memory of its own."""
+        return self.whole()
+
     def numpy(self, *, force: bool = False) -> NDArray[Any]:
         """Return a copy of all rows."""
         array: NDArray[Any] = self.whole().numpy(force=force)

@@ -25,6 +25,7 @@ are in ``q.deviations.npy``, a file in the format of embeddings with the same id
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ from safetensors.torch import save_file
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, sha256_of
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
@@ -122,6 +123,14 @@ def part_files(path: Path) -> list[Path]:
     if not files:
         raise InputError(f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt")
     return files
+
+
+def embeddings_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file of embeddings in hex; of a folder, that of the names and digests of its parts."""
+    if not path.is_dir():
+        return sha256_of(path)
+    lines = (f"{file.name} {sha256_of(file)}\n" for file in part_files(path))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:

@@ -47,6 +47,7 @@ def test_rows_and_columns_are_those_of_the_joined_tensor(lengths: list[int], dat
     "operation",
     [
         torch.clone,
+        lambda tensor: tensor.detach().cpu().contiguous(),
         torch.Tensor.double,
         lambda tensor: tensor @ tensor.T,
         lambda tensor: torch.cat([tensor, tensor]),
