@@ -63,6 +63,16 @@ class RaggedIndices:
         return cls(np.zeros(n_queries + 1, np.int64), np.empty(0, np.int64))
 
     @classmethod
+    def from_mask(cls, mask: npt.NDArray[np.bool_]) -> RaggedIndices:
+        """Build from a bool for each query and gallery item.
+
+        >>> RaggedIndices.from_mask(np.array([[False, True], [True, True]])).columns.tolist()
+        [1, 0, 1]
+        """
+        rows, columns = np.nonzero(mask)
+        return cls(np.searchsorted(rows, np.arange(len(mask) + 1)), columns)
+
+    @classmethod
     def identity(cls, n: int) -> RaggedIndices:
         """Build an array that pairs each of ``n`` images with itself.
 

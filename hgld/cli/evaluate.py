@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -14,6 +15,7 @@ import typer
 from hgld.cli.base import SharedCommand, app, writable_file
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, percent, wrapped_table
+from hgld.compute.part import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
 
@@ -89,6 +91,23 @@ def evaluate(
         _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
     ] = "pessimistic",
     reranking: RerankSettings,
+    counts: Annotated[
+        Path | None,
+        _ranking_option(
+            help="Folder of the counts of distractors that come before each positive: --part writes those of a part, "
+            "and without it those of all parts are added up.",
+            show_default="distractors are counted at once",
+        ),
+    ] = None,
+    part: Annotated[
+        Part | None,
+        _ranking_option(
+            parser=Part.parse,
+            metavar="N/COUNT",
+            help="Only count one of several parts of the distractors, such as 3/50.",
+            show_default="all of them",
+        ),
+    ] = None,
     reject: Annotated[
         str | None,
         _rejection_option(
@@ -177,6 +196,7 @@ def evaluate(
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
+    from hgld.evaluation.distractor_files import count_distractors_file, read_distractor_counts
     from hgld.evaluation.evaluation_files import evaluation_provenance
     from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
@@ -195,6 +215,10 @@ def evaluate(
         )
     if protocol == "gldv2-recognition" and (worst or per_label):
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
+    if files.distractor_embeddings and (worst or reject):
+        raise ConfigurationError("--worst and --reject need labels of all images, and no --distractor-embeddings")
+    if part and not counts:
+        raise ConfigurationError("`part` writes to the folder of `counts`; name one")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
     rejection, reports = None, None
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
@@ -208,8 +232,11 @@ def evaluate(
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )
-        if rejection is None:
-            evaluation = evaluate_files(files, protocol, config)
+        if counts is not None and part is not None:
+            path, is_done = count_distractors_file(files, protocol, config, part, counts)
+        elif rejection is None:
+            further_counts = read_distractor_counts(files, protocol, config, counts) if counts else None
+            evaluation = evaluate_files(files, protocol, replace(config, distractor_counts=further_counts))
         else:
             from hgld.rejection.rejected_queries import evaluate_with_rejection
 
@@ -217,6 +244,9 @@ def evaluate(
                 files, protocol, config, rejection, intervals=intervals and not latex
             )
     if processes.rank:  # the first process prints
+        return
+    if part is not None:
+        typer.echo(f"{path}: up to date" if is_done else path)
         return
     typer.echo(
         _results_text(evaluation, metric_settings.metrics, reports, intervals=intervals, json=json, latex=latex)

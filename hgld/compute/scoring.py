@@ -101,6 +101,10 @@ class ScoringConfig:
         kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else keys
         return self.block_size or max(1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MAX_QUERIES))
 
+    def items_per_block(self, n_gallery: int) -> int:
+        """Return the number of items of a gallery of this size that are scored at once."""
+        return min(_WIDTH[torch.device(self.device).type], n_gallery)
+
 
 class Scorer:
     """Computes scores of queries with the gallery, a block of the gallery at a time.
@@ -111,6 +115,7 @@ class Scorer:
         config: Device, precision and normalisation.
 
     Attributes:
+        gallery: The gallery, on the device if it fits.
         largest: Upper bound on the scores, up to rounding.
         dtype: Type of the scores, float32 or float64.
 
@@ -123,7 +128,7 @@ class Scorer:
         check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self.dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._width = min(_WIDTH[self._device.type], len(gallery))
+        self._width = config.items_per_block(len(gallery))
         self._allows_zeros = config.allows_zeros
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
@@ -131,9 +136,9 @@ class Scorer:
         for lengths in (query_lengths, gallery_lengths):
             lengths[lengths == 0] = 1  # so that the scores are 0
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
-        self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
+        self.gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
-            self._gallery = gallery.to(self._device)
+            self.gallery = gallery.to(self._device)
 
     def shares(self, n_items: int) -> list[range]:
         """Return the starts of blocks of the items, divided among threads; blocks do not depend on threads."""
@@ -157,9 +162,9 @@ class Scorer:
         # Reused buffers: fresh pages cost more than the products.
         widened = torch.empty(self._width, own.shape[1], dtype=self.dtype, device=self._device)
         scores = torch.empty(len(own) * self._width, dtype=self.dtype, device=self._device)
-        for start in range(0, len(self._gallery), self._width) if starts is None else starts:
-            gallery = slice(start, min(start + self._width, len(self._gallery)))
-            items = self._gallery[gallery]
+        for start in range(0, len(self.gallery), self._width) if starts is None else starts:
+            gallery = slice(start, min(start + self._width, len(self.gallery)))
+            items = self.gallery[gallery]
             if items.dtype != self.dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,13 +11,16 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from hgld.compute.compiled import is_compiled
+from hgld.compute.part import Part
 from hgld.compute.processes import Processes
 from hgld.compute.scoring import Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.distractors import CountsByTask, DistractorCounts, PositiveRanking, positive_statistics
 from hgld.evaluation.metrics import Metric, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, Relevance
+from hgld.evaluation.relevance import LevelWeights, Relevance, WithDistractors
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
@@ -37,6 +40,16 @@ _GRADED_SETTINGS = {
 _NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
 #: Slice of the queries of a block, and its values by column.
 _Block = tuple[slice, dict[str, npt.NDArray[Any]]]
+#: Queries, levels of (at least) their first ranks, statistics, ranks of the positives, and neighbours.
+_RankedBlock = tuple[slice, torch.Tensor, RankingStatistics, RaggedIndices | None, tuple[Any, Any] | None]
+#: Distractors are counted where no more than one in this many images of the gallery is positive.
+_LEAST_SHARE = 8
+_COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
+_NOT_COUNTED = (
+    f"distractors are counted in parts where no more than one in {_LEAST_SHARE} images is positive, on a CPU with "
+    "numba, without re-ranking, for other scores than float64 and other metrics than AHP; share the queries among "
+    "processes instead"
+)
 
 
 def nearest_labels(
@@ -79,6 +92,7 @@ class EvaluationConfig(MetricSettings):
         n_neighbours: Number of nearest gallery items to keep for each query in :attr:`RetrievalResult.nearest`.
         answer: How protocols that score an answer to each query (gldv2-recognition) find it: a function with the
             arguments of :func:`nearest_labels`, and its form of labels and confidences.
+        distractor_counts: Distractors before each positive, from :func:`count_distractors`; counted by default.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
     """
@@ -88,6 +102,7 @@ class EvaluationConfig(MetricSettings):
     ranking: RankingConfig = field(default_factory=RankingConfig)
     n_neighbours: int = 0
     answer: Callable[..., tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = nearest_labels
+    distractor_counts: CountsByTask | None = None
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
 
@@ -317,10 +332,9 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
-    graded_task = _graded_task(task, metrics, config)
-    graded = [metric for metric in metrics if metric.is_graded and graded_task is not None]
-    columns, settings = _measure(task, [metric for metric in metrics if metric not in graded], config)
-    if graded_task is not None:
+    (_, own_metrics), *further = _rankings(task, metrics, config)
+    columns, settings = _measure(task, own_metrics, config)
+    for graded_task, graded in further:
         values, _ = _measure(graded_task, graded, replace(config, n_neighbours=0))
         columns |= {metric.name: values[metric.name] for metric in graded}
         settings = settings | _GRADED_SETTINGS
@@ -355,6 +369,17 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     return [result.part(name, queries) for name, queries in task.query_groups.items()]
 
 
+def _rankings(
+    task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
+) -> list[tuple[RetrievalTask, list[Metric]]]:
+    """Return the task with its metrics, and where there is one, the task with other judgements for graded metrics."""
+    graded_task = _graded_task(task, metrics, config)
+    if graded_task is None:
+        return [(task, list(metrics))]
+    graded = [metric for metric in metrics if metric.is_graded]
+    return [(task, [metric for metric in metrics if metric not in graded]), (graded_task, graded)]
+
+
 def _graded_task(task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig) -> RetrievalTask | None:
     """Return the task with the judgements for graded metrics; None if there are none, or none of these metrics."""
     if (
@@ -370,7 +395,8 @@ def _graded_task(task: RetrievalTask, metrics: Sequence[Metric], config: Evaluat
             "`relevance_alpha` belongs to Eq. 20, but images with several labels have the relevance of Algorithm 1; "
             "leave it out, or set `several_labels` to best"
         )
-    return replace(task, judgements=task.graded_judgements, graded_judgements=None)
+    name = f"{task.name} (graded)"
+    return replace(task, name=name, judgements=task.graded_judgements, graded_judgements=None)
 
 
 def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metric]:
@@ -414,8 +440,41 @@ def _measure(
     # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
     block_columns(metrics, levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
+    positives = _positive_ranking(task, metrics, config)
+    if positives is None and config.distractor_counts is not None:
+        raise ConfigurationError(_NOT_COUNTED)
+    ranked = (
+        _ranked_positives(positives, task, cutoffs, config) if positives else _ranked(task, metrics, cutoffs, config)
+    )
     blocks: list[_Block] = []
-    tables = None
+    for queries, levels, statistics, ranks, neighbours in ranked:
+        if task.n_positives is not None:
+            n_positives = torch.from_numpy(task.n_positives[queries]).to(statistics.positives)
+            statistics = replace(statistics, positives=n_positives)
+        columns = block_columns(metrics, levels, statistics, weights.block(queries), ranks)
+        if neighbours is not None:
+            nearest = (levels[:, 0].cpu().numpy().copy(), *neighbours)
+            columns |= dict(zip(_NEAREST, nearest, strict=True))
+        blocks.append((queries, columns))
+    settings = dict(weights.settings)
+    if isinstance(task.judgements, WithDistractors):
+        settings["distractors"] = _COUNTED if positives else _SORTED
+    return _in_order(blocks, config), settings
+
+
+def _in_order(blocks: Sequence[_Block], config: EvaluationConfig) -> dict[str, npt.NDArray[Any]]:
+    """Return the values by column of the blocks of all processes."""
+    shares = config.processes.gather(blocks)
+    ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
+    names = list(ordered[0][1])
+    return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}
+
+
+def _ranked(
+    task: RetrievalTask, metrics: Sequence[Metric], cutoffs: Sequence[int], config: EvaluationConfig
+) -> Iterator[_RankedBlock]:
+    """Yield the blocks of this process, with whole rankings, or as many first ranks as needed."""
+    tables, n_levels = None, task.judgements.n_levels
     for ranked in rank(
         task.queries,
         task.gallery,
@@ -433,25 +492,86 @@ def _measure(
         statistics = ranking_statistics(
             ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, positives=ranked.positives, tables=tables
         )
-        if task.n_positives is not None:
-            positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
-            statistics = replace(statistics, positives=positives)
-        columns = block_columns(metrics, ranked.levels, statistics, weights.block(ranked.queries))
-        if ranked.neighbours is not None:
-            nearest = (ranked.levels[:, 0].cpu().numpy().copy(), *ranked.neighbours)
-            columns |= dict(zip(_NEAREST, nearest, strict=True))
-        blocks.append((ranked.queries, columns))
-    shares = config.processes.gather(blocks)
-    ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
-    names = list(ordered[0][1])
-    return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}, weights.settings
+        yield ranked.queries, ranked.levels, statistics, None, ranked.neighbours
+
+
+def _positive_ranking(
+    task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
+) -> PositiveRanking | None:
+    """Return the ranking of the positives alone where that suffices and is faster: where these are few."""
+    ranking = config.ranking
+    if (
+        not isinstance(task.judgements, WithDistractors)
+        or not is_compiled(torch.device(ranking.device))
+        or ranking.precision == "float64"
+        or not ranking.normalize
+        or ranking.reranking.rerank
+        or config.n_neighbours
+        or any(metric.needs_whole_ranking for metric in metrics)
+    ):
+        return None
+    positives = PositiveRanking(task, ranking)
+    n_pairs = task.judgements.n_queries * task.judgements.n_gallery
+    return positives if _LEAST_SHARE * positives.n_positives[:, 0].sum() <= n_pairs else None
+
+
+def _ranked_positives(
+    ranking: PositiveRanking, task: RetrievalTask, cutoffs: Sequence[int], config: EvaluationConfig
+) -> Iterator[_RankedBlock]:
+    """Yield the blocks of this process, with the ranks of the positives."""
+    judgements, counts = task.judgements, config.distractor_counts
+    distractors = None if counts else ranking.distractors(Part())
+    for positives in ranking.blocks(config.processes.part, config.progress):
+        queries = positives.queries
+        before = counts[task.name].of(queries) if counts else ranking.count(distractors, positives)
+        positives = positives.after(before)
+        levels, statistics = positive_statistics(
+            positives, judgements.n_gallery, ranking.n_ranked[queries], judgements.n_levels, cutoffs
+        )
+        yield queries, levels, statistics, positives.ranks, None
+
+
+def count_distractors(tasks: Sequence[RetrievalTask], config: EvaluationConfig, part: Part) -> CountsByTask:
+    """Count the distractors of a part that come before each positive, for :attr:`EvaluationConfig.distractor_counts`.
+
+    Args:
+        tasks: Tasks with distractors, see :func:`~hgld.evaluation.retrieval_task.with_distractors`.
+        config: Metrics, and how to rank, as in :func:`evaluate_tasks`.
+        part: Part of the distractors.
+
+    Raises:
+        ConfigurationError: The positives are not few, or the settings ask for whole rankings.
+    """
+    counted: CountsByTask = {}
+    for task in tasks:
+        for each, metrics in _rankings(task, _choose_metrics(task, config), config):
+            ranking = _positive_ranking(each, metrics, config)
+            if ranking is None:
+                raise ConfigurationError(_NOT_COUNTED)
+            distractors = ranking.distractors(part)
+            blocks: list[_Block] = []
+            for positives in ranking.blocks(config.processes.part, config.progress):
+                columns = {
+                    "queries": positives.ranks.rows() + positives.queries.start,
+                    "counts": ranking.count(distractors, positives),
+                }
+                blocks.append((positives.queries, columns))
+            counted[each.name] = DistractorCounts(**_in_order(blocks, config))
+    return counted
 
 
 def block_columns(
-    metrics: Sequence[Metric], levels: torch.Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]
+    metrics: Sequence[Metric],
+    levels: torch.Tensor,
+    statistics: RankingStatistics,
+    weights: Mapping[str, Any],
+    ranks: RaggedIndices | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the metrics and the numbers of positives of a block of queries: arrays of shape (n,) by column."""
-    columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
+    """Return the metrics and the numbers of positives of a block of queries: arrays of shape (n,) by column.
+
+    Arguments are those of :meth:`~hgld.evaluation.metrics.Metric.values`.
+    """
+    columns = {metric.name: metric.values(levels, statistics, weights, ranks).cpu().numpy() for metric in metrics}
     positives = statistics.positives.to(torch.int64).T.cpu().numpy()
     return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
 
@@ -462,10 +582,11 @@ def positives_columns(n_levels: int) -> list[str]:
 
 
 def _zero_counts(task: RetrievalTask) -> dict[str, int]:
-    """Count the embeddings of only zeros, if there are any."""
+    """Count the embeddings of only zeros, if there are any; distractors are not read for it."""
+    judged = task.judgements.judged if isinstance(task.judgements, WithDistractors) else task.judgements
     counts = {}
-    for role, embeddings in (("queries", task.queries), ("gallery", task.gallery)):
-        candidates = (embeddings[:, 0] == 0).nonzero()[:, 0]
+    for role, embeddings, n in (("queries", task.queries, None), ("gallery", task.gallery, judged.n_gallery)):
+        candidates = (embeddings[:n, 0] == 0).nonzero()[:, 0]
         if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
     return counts

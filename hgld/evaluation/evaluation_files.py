@@ -23,7 +23,7 @@ from hgld.gldv2.recognition import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.io.markdown import in_words
 from hgld.tables import Provenance, input_digests
-from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.tables.embeddings import Embeddings, read_embeddings, read_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,9 @@ class EvaluationInputs:
         assert files.query_embeddings is not None
         assert files.gallery_embeddings is not None
         queries, gallery = read_embeddings(files.query_embeddings), read_embeddings(files.gallery_embeddings)
-        distractors = None if files.distractor_embeddings is None else read_embeddings(files.distractor_embeddings)
+        distractors, path = None, files.distractor_embeddings
+        if path is not None:  # ids of a hundred million images would take more memory than all the rest
+            distractors = Embeddings(read_vectors(path), None, None, path) if path.is_dir() else read_embeddings(path)
         return cls(files, queries, gallery, hierarchy, distractors)
 
     @property

@@ -79,6 +79,7 @@ from hgld.evaluation.ranking import NeededRanks
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
 from hgld.evaluation.relevance import Relevance, check_level_weights, exponential_gain, hierarchical_relevance
 from hgld.hierarchy.label_matrix import column_of
+from hgld.ragged import RaggedIndices
 
 
 def average_precision(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:
@@ -376,6 +377,7 @@ class MetricSpec:
     Args:
         function: Function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.
         ranked_levels: Whether it takes the levels in ranked order.
+        positive_ranks: Whether it takes the ranks of the positives, from 0 and ascending, in their place.
         tree: Whether levels have to be those of a tree of classes, and not values of relevance.
         first_item: Whether it depends on the first item only.
         first_positives: Whether it depends on the first R items only, R being the number of positives of its level.
@@ -386,6 +388,7 @@ class MetricSpec:
 
     function: Callable[..., torch.Tensor]
     ranked_levels: bool = False
+    positive_ranks: bool = False
     tree: bool = False
     first_item: bool = False
     first_positives: bool = False
@@ -482,16 +485,30 @@ class Metric:
         """Number of ranks that it depends on; None if that is not the same number for all rankings."""
         return 1 if self.spec.first_item else self.k
 
-    def values(self, levels: torch.Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]) -> torch.Tensor:
+    @property
+    def needs_whole_ranking(self) -> bool:
+        """Whether the ranks of the positives and the first ranks are not enough."""
+        return self.spec.ranked_levels and self.n_ranks is None
+
+    def values(
+        self,
+        levels: torch.Tensor,
+        statistics: RankingStatistics,
+        weights: Mapping[str, Any],
+        ranks: RaggedIndices | None = None,
+    ) -> torch.Tensor:
         """Return the values of the metric for n queries: float64, shape (n,).
 
         Args:
             levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last needed.
             statistics: Statistics of these rankings.
             weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.relevance.LevelWeights`.
+            ranks: Ranks of the positives, from 0; those in ``levels`` by default.
         """
         spec = self.spec
         arguments: list[object] = [levels, statistics] if spec.ranked_levels else [statistics]
+        if spec.positive_ranks:
+            arguments = [RaggedIndices.from_mask(levels.cpu().numpy() > 0) if ranks is None else ranks, statistics]
         arguments += [self.k] if spec.cutoff else []
         arguments += [self.level] if spec.level else []
         if spec.weights is not None:

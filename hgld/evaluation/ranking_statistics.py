@@ -28,6 +28,7 @@ items of level l or finer that are still to come, which is least for the coarses
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -48,7 +49,7 @@ Levels = npt.NDArray[np.uint8]
 #: Elements of a temporary array [rows, L, ranks] of the pass by operations of torch, unless a single row has more.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
 #: Ranks of a block of the compiled pass, of which the arrays take 4 kB each, one per level and two more.
-_COMPILED_WIDTH = 512
+COMPILED_WIDTH = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +108,19 @@ class RankTables:
     """
 
     def __init__(self, n_ranks: int, device: torch.device | str = "cpu") -> None:
-        self.rank = torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device)
+        self._set(torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device))
+        self.ideal = torch.nn.functional.pad(self.discount.cumsum(0), (1, 0))
+
+    def _set(self, rank: torch.Tensor) -> None:
+        self.rank = rank
         self.inverse = 1 / self.rank
         self.discount = 1 / torch.log2(1 + self.rank)
-        self.ideal = torch.nn.functional.pad(self.discount.cumsum(0), (1, 0))
+
+    def at(self, rank: torch.Tensor) -> RankTables:
+        """Return tables of some ranks, float64, ascending; ``ideal`` is that of the first ranks as before."""
+        tables = copy(self)
+        tables._set(rank)
+        return tables
 
 
 def ranking_statistics(
@@ -226,7 +236,7 @@ def _compiled_sums(
     inverse, discount, ks = tables.inverse.numpy(), tables.discount.numpy(), np.array(cutoffs, np.int64)
 
     def add_up(rows: slice) -> None:
-        level_sums(contiguous[rows], inverse, discount, ks, _COMPILED_WIDTH, *(array[rows] for array in arrays))
+        level_sums(contiguous[rows], inverse, discount, ks, COMPILED_WIDTH, *(array[rows] for array in arrays))
 
     bounds = np.linspace(0, len(levels), thread_count(levels.device) + 1).astype(int)
     parallel_map(add_up, [slice(*pair) for pair in pairwise(bounds.tolist())], levels.device)
@@ -294,7 +304,7 @@ def level_sums(
         inverse: float64, at least N values; 1 / k for the ranks k = 1, 2, ...
         discount: Likewise; 1 / log2(1 + k).
         cutoffs: int64, ascending, shape (n_cutoff,).
-        width: Number of ranks in a block, on which only rounding depends; ``_COMPILED_WIDTH`` is the fastest.
+        width: Number of ranks in a block, on which only rounding depends; ``COMPILED_WIDTH`` is the fastest.
         positives: int64, shape (n, L); number of items of level 1, ..., L or finer, which may follow rank N.
         precision: float64, shape (n, L, L), overwritten as all that follow, which have the shapes and meanings of the
             fields of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.

@@ -347,6 +347,32 @@ class ListJudgements(RelevanceJudgements):
         return levels.to(self.device)
 
 
+class WithDistractors(RelevanceJudgements):
+    """Judgements of a gallery, and after it distractors, which are of level 0 for every query.
+
+    Args:
+        judged: Judgements of the gallery without them.
+        n_distractors: Number of distractors.
+    """
+
+    def __init__(self, judged: RelevanceJudgements, n_distractors: int) -> None:
+        self.judged, self.n_gallery = judged, judged.n_gallery + n_distractors
+        self.n_queries, self.n_levels, self.relevance = judged.n_queries, judged.n_levels, judged.relevance
+
+    def to(self, device: torch.device) -> WithDistractors:
+        """See :class:`RelevanceJudgements`."""
+        return WithDistractors(self.judged.to(device), self.n_gallery - self.judged.n_gallery)
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        """See :class:`RelevanceJudgements`."""
+        start, stop, _ = gallery.indices(self.n_gallery)
+        if start >= self.judged.n_gallery:
+            n_rows = len(range(*queries.indices(self.n_queries)))
+            return torch.zeros(n_rows, stop - start, dtype=torch.uint8, device=self.judged.device)
+        levels = self.judged.levels(queries, slice(start, min(stop, self.judged.n_gallery)))
+        return torch.nn.functional.pad(levels, (0, stop - start - levels.shape[1]))
+
+
 class LabelSetJudgements(RelevanceJudgements):
     """Levels of images with several labels each (thesis, section 4.2.2).
 

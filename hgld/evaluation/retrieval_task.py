@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
 from hgld.evaluation.metrics import Metric
-from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, RelevanceJudgements
+from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, RelevanceJudgements, WithDistractors
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
 from hgld.ragged import RaggedIndices
+from hgld.tables.embeddings import Embeddings
 
 #: Ids of images: texts or integers, shape (n,).
 Ids = npt.NDArray[Any]
@@ -35,7 +37,7 @@ class RetrievalTask:
             (H-AP, H-R@k, H-P@k, NDCG): Algorithm 1 of the thesis, for images with several labels. ``judgements`` by
             default.
         query_ids: Ids of the queries, shape (n_query,); their positions by default.
-        gallery_ids: Ids of the gallery items, shape (n_gallery,).
+        gallery_ids: Ids of the gallery items, shape (n_gallery,), of which those of distractors may be missing.
         query_labels: Labels of the queries, int64, shape (n_query, L), finest first, or label sets, where labels are
             the judgements.
         gallery_labels: Labels of the gallery, likewise.
@@ -192,6 +194,29 @@ def query_gallery_task(
             "gallery_without_labels": int((~labelled).sum()),
             "queries_in_gallery": n_shared,
         },
+    )
+
+
+def with_distractors(task: RetrievalTask, distractors: Embeddings) -> RetrievalTask:
+    """Append images to the gallery that are relevant to no query, and are ranked for all of them, such as R1M.
+
+    Raises:
+        InputError: They have another number of dimensions than the gallery.
+    """
+    n, ids, graded, mask = len(distractors), task.gallery_ids, task.graded_judgements, task.gallery_mask
+    if distractors.dim != task.gallery.shape[1]:
+        raise InputError(
+            f"{distractors.path}: has {distractors.dim:,} dimensions, but the gallery has {task.gallery.shape[1]:,}; "
+            "embed both with the same model"
+        )
+    return replace(
+        task,
+        gallery=PartedTensor([task.gallery, distractors.vectors]),
+        gallery_ids=ids if ids is None or distractors.ids is None else np.concatenate([ids, distractors.ids]),
+        judgements=WithDistractors(task.judgements, n),
+        graded_judgements=None if graded is None else WithDistractors(graded, n),
+        gallery_mask=None if mask is None else np.append(mask, np.ones(n, bool)),
+        counts={**task.counts, "distractors": n},
     )
 
 

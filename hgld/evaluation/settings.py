@@ -31,13 +31,14 @@ class EvaluationFiles:
     """Input files of an evaluation.
 
     Args:
-        embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
+        embeddings: Embeddings of all images: .npy, .safetensors or .parquet, or a folder of such parts.
         query_embeddings: Embeddings of the queries; requires those of the gallery.
         gallery_embeddings: Embeddings of the gallery, in separate files from the queries.
         predictions: Predictions to score instead of embeddings, in the form of the public landmark challenges;
             requires the ground truth. For retrieval: .csv with id and images, ids separated by spaces; for
             gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
-        distractor_embeddings: Embeddings of images to add to the gallery of roxford or rparis, such as those of R1M.
+        distractor_embeddings: Embeddings of images to add to the gallery that are relevant to no query, such as those
+            of R1M or ILIAS; a file, or a folder of parts. For retrieval, roxford and rparis.
         labels: Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and a
             column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, row by
             row. Default: landmark_id of the embeddings.

@@ -304,9 +304,10 @@ def write_predictions(
         write_recognition_predictions(path, evaluation.answers.image_ids, evaluation.answers.predictions)
         return
     task = next((task for task in evaluation.tasks if task.name == "official"), evaluation.tasks[0])
-    if task.query_ids is None or task.gallery_ids is None:
+    if task.query_ids is None or task.gallery_ids is None or len(task.gallery_ids) < len(task.gallery):
         raise ConfigurationError(
-            "predictions name images by their ids, which these embeddings lack; add a file of ids beside them"
+            "predictions name images by their ids, which these embeddings lack; add a file of ids beside them, "
+            "and give distractors as one file"
         )
     _, positions = first_items(
         task.queries,

@@ -44,7 +44,7 @@ from hgld.rejection.thresholds import threshold_for_precision
 from hgld.search.gallery import gallery_labels
 from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
 from hgld.tables import Provenance, input_digests, write_results
-from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.tables.embeddings import Embeddings, embeddings_sha256, read_embeddings
 from hgld.version import __version__
 
 #: Inputs beside embeddings that have files of their own.
@@ -416,7 +416,7 @@ def _record(
     digests = input_digests(**files)
     return DetectorRecord(
         n_images=len(images.embeddings),
-        index_sha256=digests["embeddings"],
+        index_sha256=digests.get("embeddings") or embeddings_sha256(index.embeddings),
         model=recorded_model(index.embeddings),
         level_names=() if labels is None else labels.level_names,
         inputs=tuple(images.further),

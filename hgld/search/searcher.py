@@ -20,11 +20,11 @@ from hgld.evaluation.settings import RerankSettings
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
 from hgld.inspection.queries import TopK
-from hgld.io.files import sha256_of
 from hgld.rejection import Detector, load_detector
 from hgld.rejection.detector_files import Calibration
 from hgld.search.detectors import check_same_model
 from hgld.search.gallery import Gallery
+from hgld.tables.embeddings import embeddings_sha256
 
 
 class NeighbourIndex(Protocol):
@@ -264,7 +264,7 @@ def open_rejector(folder: Path, embeddings: Path, gallery: Gallery) -> Rejector:
             f"{folder}: fitted on embeddings of {detector.dim:,} dimensions, and {embeddings} has {gallery.dim:,}; "
             "name the detector of this gallery"
         )
-    if record.n_images != len(gallery) or record.index_sha256 != sha256_of(embeddings):
+    if record.n_images != len(gallery) or record.index_sha256 != embeddings_sha256(embeddings):
         raise ConfigurationError(
             f"{folder}: fitted on another index of {record.n_images:,} images than {embeddings}; fit it on this "
             "gallery"

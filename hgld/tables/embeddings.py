@@ -15,12 +15,17 @@ The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8, or in ``q.ids.
 The first two formats are memory-mapped: pages are read on use, and the system may drop them again. Parquet is decoded
 into an array as large as the embeddings, so it does not suit galleries of hundreds of thousands.
 
+A folder of such files is read as one: its parts follow one another in the order of their names, ``01.npy`` with
+``01.ids.txt`` and so on, and stay where they are. So embeddings of a hundred million images need neither be joined
+nor fit into memory.
+
 ``hgld embed-images --with-std`` writes the standard deviations of feature maps beside embeddings: those of ``q.npy``
 are in ``q.deviations.npy``, a file in the format of embeddings with the same ids in the same order.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +40,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, sha256_of
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
@@ -73,32 +79,19 @@ class Embeddings:
 
 
 def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
-    """Read embeddings from a file in one of the formats above.
+    """Read embeddings from a file in one of the formats above, or from a folder of parts.
 
     Args:
-        path: File to read.
+        path: File or folder to read.
         ids: File of the ids in the order of the embeddings, if not the one beside ``path``: ``.txt`` or ``.npy``, or
             ``.csv`` or ``.parquet`` with the column ``id`` and optionally ``landmark_id``.
 
     Raises:
         InputError: There is no such file, its suffix is unknown, it is truncated, it does not hold embeddings of
-            the types above, vectors differ in length, or ids are missing, repeated or of another number.
+            the types above, vectors differ in length, parts are not alike, or ids are missing, repeated or of
+            another number.
     """
-    check_suffix(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected the embeddings of images")
-    vectors, names = _READERS[path.suffix](path)
-    _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
-    _check_names(path, names, len(vectors))
-    ids_path = ids or (None if "id" in names else find_ids_file(path))
-    if ids_path is not None:
-        further_names = _read_names(ids_path)
-        _check_names(ids_path, further_names, len(vectors))
-        if repeated := [name for name in further_names if name in names]:
-            raise InputError(
-                f"{path}: has the column {' and '.join(repeated)} itself, and so has {ids_path}; leave one out"
-            )
-        names = {**names, **further_names}
+    vectors, names = _read_parts(path, ids) if path.is_dir() else _read_file(path, ids)
     return Embeddings(
         vectors=vectors,
         ids=names["id"].to_numpy(zero_copy_only=False).astype(np.str_) if "id" in names else None,
@@ -107,6 +100,44 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
         else None,
         path=path,
     )
+
+
+def read_vectors(path: Path) -> torch.Tensor:
+    """Read what :func:`read_embeddings` does, but for the ids, which may be more than fit into memory."""
+    files = part_files(path)
+    vectors = [_read_vectors(file)[0] for file in files]
+    _check_parts(files, [f"{part.shape[1]:,} dimensions" for part in vectors])
+    return PartedTensor(vectors) if path.is_dir() else vectors[0]
+
+
+def part_files(path: Path) -> list[Path]:
+    """Return the files of a folder of embeddings in the order of their names, or a file itself.
+
+    Raises:
+        InputError: The folder has no embeddings in it.
+    """
+    if not path.is_dir():
+        return [path]
+    others = (".ids", ".deviations")
+    files = [file for file in sorted(path.iterdir()) if file.suffix in _READERS and not file.stem.endswith(others)]
+    if not files:
+        raise InputError(f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt")
+    return files
+
+
+def embeddings_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file of embeddings in hex; of a folder, that of the names and digests of its parts."""
+    if not path.is_dir():
+        return sha256_of(path)
+    lines = (f"{file.name} {sha256_of(file)}\n" for file in part_files(path))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
+    """Raise unless all parts are described alike."""
+    for file, description in zip(files, descriptions, strict=True):
+        if description != descriptions[0]:
+            raise InputError(f"{file}: {description}, but {files[0].name} has {descriptions[0]}; expected the same")
 
 
 def rows_of(embeddings: Embeddings, ids: Sequence[str] | NDArray[np.str_], description: str) -> NDArray[np.int64]:
@@ -183,6 +214,45 @@ def check_suffix(path: Path) -> None:
     """Raise an :class:`InputError` unless the suffix is that of a known format."""
     if path.suffix not in _READERS:
         raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
+
+
+def _read_parts(folder: Path, ids: Path | None) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+    """Read all parts of a folder, see :func:`_read_file`."""
+    if ids is not None:
+        raise InputError(f"{folder}: a folder, whose parts have their ids beside them; leave out {ids}")
+    files = part_files(folder)
+    vectors, names = zip(*(_read_file(file, None) for file in files), strict=True)
+    own = [" and ".join(sorted(each)) or "no id" for each in names]
+    _check_parts(files, [f"{part.shape[1]:,} dimensions and {has}" for part, has in zip(vectors, own, strict=True)])
+    joined = {name: pa.concat_arrays([each[name] for each in names]) for name in names[0]}
+    _check_names(folder, joined, sum(map(len, vectors)))
+    return PartedTensor(vectors), joined
+
+
+def _read_file(path: Path, ids: Path | None) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+    """Read the vectors of a file, and the ids and landmark ids of the images."""
+    vectors, names = _read_vectors(path)
+    ids_path = ids or (None if "id" in names else find_ids_file(path))
+    if ids_path is not None:
+        further_names = _read_names(ids_path)
+        _check_names(ids_path, further_names, len(vectors))
+        if repeated := [name for name in further_names if name in names]:
+            raise InputError(
+                f"{path}: has the column {' and '.join(repeated)} itself, and so has {ids_path}; leave one out"
+            )
+        names = {**names, **further_names}
+    return vectors, names
+
+
+def _read_vectors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+    """Read the vectors of a file, and what it holds itself of ids and landmark ids."""
+    check_suffix(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected the embeddings of images")
+    vectors, names = _READERS[path.suffix](path)
+    _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
+    _check_names(path, names, len(vectors))
+    return vectors, names
 
 
 def _check_vectors(path: Path, dtype: str, shape: Sequence[int], *, known: bool) -> None:

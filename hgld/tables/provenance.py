@@ -64,15 +64,16 @@ def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
     """Return the SHA-256 of input files by role, for :attr:`Provenance.inputs`.
 
     Args:
-        **inputs: A file; a folder, of which the tables are digested under ``role/name``; several files, which are
-            numbered ``role.0`` and so on; or None, which is omitted.
+        **inputs: A file; a folder, of which the tables are digested under ``role/name``, as are the parts of
+            ``embeddings``; several files, which are numbered ``role.0`` and so on; or None, which is omitted.
     """
     files: dict[str, Path] = {}
     for role, paths in inputs.items():
         if not isinstance(paths, Path):
             files |= {f"{role}.{n}": path for n, path in enumerate(paths or ())}
         elif paths.is_dir():
-            patterns = ("*.csv", "*.parquet", "data/*.parquet")  # the last one is that of a release
+            patterns: tuple[str, ...] = ("*.csv", "*.parquet", "data/*.parquet")  # the last one is that of a release
+            patterns += ("*.npy", "*.safetensors") if role.endswith("embeddings") else ()
             tables = sorted(path for pattern in patterns for path in paths.glob(pattern))
             files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in tables}
         else:

@@ -50,7 +50,7 @@ def test_compiled_sums_are_those_of_torch(block: tuple[int, torch.Tensor], cutof
     n_levels, levels = block
     tables = RankTables(50)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_COMPILED_WIDTH", width)
+        patch.setattr(module, "COMPILED_WIDTH", width)
         patch.setattr(module, "_BLOCK", {"cpu": width * n_levels})
         patch.setattr(module, "is_compiled", lambda device: True)
         ours = ranking_statistics(levels, n_levels, cutoffs, tables=tables)

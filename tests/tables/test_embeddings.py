@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
+from hgld.tables.embeddings import Embeddings, read_embeddings, read_vectors, write_embeddings
 from tests.child_processes import run_script
 
 SUFFIXES = (".npy", ".safetensors", ".parquet")
@@ -119,6 +119,39 @@ def test_failed_write_keeps_the_old_files(tmp_path: Path, suffix: str) -> None:
 def test_landmark_ids_are_refused_for_npy(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no place for landmark ids"):
         write_embeddings(tmp_path / "q.npy", VECTORS, IDS, np.arange(3))
+
+
+# Parts
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_folder_of_parts_is_read_as_one_file(tmp_path: Path, suffix: str) -> None:
+    for number, name in enumerate(["02", "10", "01.again"]):
+        write_embeddings(tmp_path / f"{name}{suffix}", VECTORS + number, [f"{name} {image}" for image in IDS])
+    (tmp_path / "notes.md").write_text("Not a part.")
+    np.save(tmp_path / "02.deviations.npy", VECTORS.numpy())
+    embeddings = read(tmp_path)
+    assert torch.equal(embeddings.vectors, torch.cat([VECTORS + 2, VECTORS, VECTORS + 1]))
+    assert torch.equal(embeddings.vectors, read_vectors(tmp_path))
+    assert embeddings.ids is not None
+    assert embeddings.ids.tolist() == [f"{name} {image}" for name in ("01.again", "02", "10") for image in IDS]
+
+
+def test_parts_that_are_not_alike_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no embeddings in this folder; expected parts, such as 01\.npy"):
+        read_embeddings(tmp_path)
+    write_embeddings(tmp_path / "1.npy", VECTORS, IDS)
+    np.save(tmp_path / "2.npy", VECTORS.numpy())
+    with pytest.raises(InputError, match=r"2\.npy: 4 dimensions and no id, but 1\.npy has 4 dimensions and id"):
+        read_embeddings(tmp_path)
+    write_embeddings(tmp_path / "2.npy", VECTORS[:, :2], ["d", "e", "f"])
+    with pytest.raises(InputError, match=r"2\.npy: 2 dimensions, but 1\.npy has 4 dimensions"):
+        read_vectors(tmp_path)
+    write_embeddings(tmp_path / "2.npy", VECTORS, ["d", "b", "f"])
+    with pytest.raises(InputError, match="1 ids are repeated: b"):
+        read_embeddings(tmp_path)
+    with pytest.raises(InputError, match=r"leave out .*names\.txt"):
+        read_embeddings(tmp_path, ids=tmp_path / "names.txt")
 
 
 # Memory

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hgld.datasets.image_labels import ImageLabels
-from hgld.evaluation.evaluation_files import EvaluationProtocol, InputSet
-from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task, query_gallery_task
+from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
+from hgld.evaluation.retrieval_task import (
+    RetrievalTask,
+    leave_one_out_task,
+    query_gallery_task,
+    with_distractors,
+)
 from hgld.tables.embeddings import Embeddings
 
 
@@ -36,6 +41,11 @@ def labelled_retrieval(
     return replace(task, label_names=tuple({**names, **own} for names, own in label_names))
 
 
+def _retrieval_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
+    task = labelled_retrieval(inputs.queries, inputs.query_labels(), inputs.gallery, inputs.gallery_labels())
+    return [task if inputs.distractors is None else with_distractors(task, inputs.distractors)]
+
+
 LEAVE_ONE_OUT = EvaluationProtocol(
     name="leave-one-out",
     inputs=(InputSet(("embeddings",), ("labels", "label_separator", "hierarchy", "split")),),
@@ -46,10 +56,8 @@ RETRIEVAL = EvaluationProtocol(
     inputs=(
         InputSet(
             ("query_embeddings", "gallery_embeddings"),
-            ("labels", "query_labels", "label_separator", "hierarchy", "split"),
+            ("distractor_embeddings", "labels", "query_labels", "label_separator", "hierarchy", "split"),
         ),
     ),
-    build_tasks=lambda inputs: [
-        labelled_retrieval(inputs.queries, inputs.query_labels(), inputs.gallery, inputs.gallery_labels())
-    ],
+    build_tasks=_retrieval_tasks,
 )

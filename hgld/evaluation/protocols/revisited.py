@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hgld.datasets.revisited_ground_truth import SETTINGS, RevisitedGroundTruth, read_ground_truth
 from hgld.errors import InputError
@@ -17,8 +16,8 @@ from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtoco
 from hgld.evaluation.metrics import Metric, MetricSpec
 from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.evaluation.relevance import ListJudgements
-from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.ragged import Integers
+from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
+from hgld.ragged import Integers, RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
 
 _KAPPAS = (1, 5, 10)
@@ -48,18 +47,14 @@ def revisited_tasks(
     gallery_rows = rows_of(_with_names(gallery), truth.gallery_names, "gallery images of the ground truth")
     vectors = queries.vectors[torch.from_numpy(query_rows)]
     gallery_vectors = gallery.vectors[torch.from_numpy(gallery_rows)]
-    gallery_ids = np.array(truth.gallery_names)
-    if distractors is not None:
-        gallery_vectors, gallery_ids = _with_distractors(gallery_vectors, gallery_ids, distractors)
-
-    return [
+    tasks = [
         RetrievalTask(
             name=setting,
             queries=vectors,
             gallery=gallery_vectors,
             judgements=ListJudgements(truth.positives(setting), len(gallery_vectors)),
             query_ids=np.array(truth.query_names),
-            gallery_ids=gallery_ids,
+            gallery_ids=np.array(truth.gallery_names),
             excluded=truth.ignored(setting),
             metrics=_METRICS,
             fixed_metrics=True,
@@ -67,6 +62,7 @@ def revisited_tasks(
         )
         for setting in SETTINGS
     ]
+    return tasks if distractors is None else [with_distractors(task, distractors) for task in tasks]
 
 
 def revisited_average_precision(ranks: Integers, n_positive: int) -> float:
@@ -115,14 +111,14 @@ def revisited_precision_at(ranks: Integers, k: int) -> float:
 
 
 def _per_query(
-    value: Callable[[Integers], float], levels: torch.Tensor, statistics: RankingStatistics
+    value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics
 ) -> torch.Tensor:
     """Return a function of the positives' ranks for each query: float64, shape (n,)."""
-    return torch.tensor([value(np.flatnonzero(ranking)) for ranking in levels.cpu().numpy()], dtype=torch.float64)
+    return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
 
 
 def _metric(name: str, value: Callable[[Integers], float]) -> Metric:
-    return Metric(name, MetricSpec(partial(_per_query, value), ranked_levels=True))
+    return Metric(name, MetricSpec(partial(_per_query, value), positive_ranks=True))
 
 
 _METRICS = (
@@ -142,20 +138,6 @@ def _with_names(images: Embeddings) -> Embeddings:
             "ground truth names images without them"
         )
     return replace(images, ids=np.array(names))
-
-
-def _with_distractors(
-    vectors: torch.Tensor, ids: NDArray[np.str_], distractors: Embeddings
-) -> tuple[torch.Tensor, NDArray[np.str_]]:
-    """Append distractors to the vectors and ids of a gallery; copies all of them into memory."""
-    if distractors.dim != vectors.shape[1]:
-        raise InputError(
-            f"{distractors.path}: has {distractors.dim:,} dimensions, but the gallery has {vectors.shape[1]:,}; "
-            "embed both with the same model"
-        )
-    names = [f"distractor {row}" for row in range(len(distractors))]
-    all_ids = np.concatenate([ids, np.array(names) if distractors.ids is None else distractors.ids])
-    return torch.cat([vectors, distractors.vectors.to(vectors.dtype)]), all_ids
 
 
 def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
