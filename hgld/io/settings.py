@@ -85,6 +85,21 @@ def override(key: str, value: str | Path | None) -> str:
     return f"{key}={json.dumps(None if value is None else str(value), ensure_ascii=False)}"
 
 
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return overrides as the nested values of a file.
+
+    Raises:
+        ConfigurationError: One is not KEY=VALUE with a value in YAML.
+
+    >>> parse_overrides(["loss.lambda=0.3", "loss.name=happier"])
+    {'loss': {'lambda': 0.3, 'name': 'happier'}}
+    """
+    values: dict[str, Any] = {}
+    for text in overrides:
+        values = _merged(values, _parse_override(text).values)
+    return values
+
+
 def to_yaml(settings: BaseModel) -> str:
     """Return settings, including defaults, as the text of a YAML file."""
     return yaml.safe_dump(to_dict(settings), sort_keys=False, allow_unicode=True, width=100)
