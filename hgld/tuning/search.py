@@ -17,7 +17,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -110,24 +110,20 @@ def tune(
             "setting once"
         )
     changes = [(), *sample(space, trials - 1)]
+    for each in changes:
+        read_training_settings(config, [*overrides, *each])  # whose errors name the setting as it was given
     planned = {f"trial_{n:03}": each for n, each in enumerate(changes)}
-    settings = [read_training_settings(config, [*overrides, *each]) for each in changes]
-    file, metric = _write_trials(config, overrides, planned, out), settings[0].evaluation.best
-    comparison = read_comparison(file, out)
-    launcher = LocalLauncher(parse_slots(devices))
-    try:
-        compare_methods(comparison, launcher=launcher, force=force, progress=progress)
-    except ConfigurationError as error:  # such as a learning rate that is too high
-        finished = _finished(comparison)
-        if not finished:
-            raise
-        log.warning("%s", error)
-        compare_methods(read_comparison(file, out, methods=finished), launcher=launcher, progress=progress)
-    values = _values(out, metric)
+    unchanged = read_training_settings(config, overrides)
+    comparison = read_comparison(_write_trials(config, overrides, planned, out), out)
+    _compare(comparison, LocalLauncher(parse_slots(devices)), force=force, progress=progress)
+    metric, rows = unchanged.evaluation.best, read_table(out / "results.parquet", COMPARISON).to_pylist()
+    values = {row["method"]: row["value"] for row in rows if row["metric"] == metric}
     done = [Trial(name, each, values.get(name, math.nan)) for name, each in planned.items()]
-    order = sorted(range(trials), key=lambda n: goodness(metric, done[n].value), reverse=True)
-    _write_text(out / "best.yaml", to_yaml(settings[order[0]]))
-    return SearchSummary(metric, tuple(done[n] for n in order), done[0], out / "best.yaml")
+    ranked = sorted(done, key=lambda trial: -goodness(metric, trial.value))
+    (run,) = comparison.table[ranked[0].name]
+    as_given = {"data": unchanged.data, "evaluation": unchanged.evaluation}
+    _write_text(out / "best.yaml", to_yaml(run.settings.model_copy(update=as_given)))
+    return SearchSummary(metric, tuple(ranked), done[0], out / "best.yaml")
 
 
 def _write_trials(
@@ -167,17 +163,20 @@ def _write_trials(
     return out / "trials.yaml"
 
 
-def _finished(comparison: Comparison) -> list[str]:
-    """Return the trials whose trainings are complete."""
-    return [
-        name for name, runs in comparison.table.items() if all(is_finished(run.settings, run.folder) for run in runs)
-    ]
-
-
-def _values(out: Path, metric: str) -> dict[str, float]:
-    """Return the metric of each trial in the results."""
-    rows = read_table(out / "results.parquet", COMPARISON).to_pylist()
-    return {row["method"]: row["value"] for row in rows if row["metric"] == metric}
+def _compare(comparison: Comparison, launcher: LocalLauncher, *, force: bool, progress: Progress | None) -> None:
+    """Train and compare trials; those whose trainings fail, as with too high a learning rate, are left out."""
+    try:
+        compare_methods(comparison, launcher=launcher, force=force, progress=progress)
+    except ConfigurationError as error:
+        finished = {
+            name: runs
+            for name, runs in comparison.table.items()
+            if all(is_finished(run.settings, run.folder) for run in runs)
+        }
+        if not finished:
+            raise
+        log.warning("%s", error)
+        compare_methods(replace(comparison, table=finished), launcher=launcher, progress=progress)
 
 
 def _write_text(path: Path, text: str) -> None:
