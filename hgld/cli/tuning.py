@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import app, flag, friendly_errors, option, out_folder
+from hgld.cli.base import app, flag, option, out_folder
 from hgld.cli.presets import Images, Manifest, complete_training, with_images
 from hgld.cli.render import aligned, lines
 from hgld.errors import counted
@@ -58,21 +58,20 @@ def tune(
 
     Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
     """
-    with friendly_errors(overrides="--set"):
-        from hgld.tuning import parse_dimension, tune
+    from hgld.tuning import parse_dimension, tune
 
-        with TerminalProgress("tune", "trials", interval_s=60) as progress:
-            summary = tune(
-                config,
-                [parse_dimension(each) for each in space],
-                out,
-                overrides=with_images(overrides, manifest, images),
-                trials=trials,
-                devices=devices,
-                force=force,
-                progress=progress,
-            )
-        typer.echo(format_search(summary))
+    with TerminalProgress("tune", "trials", interval_s=60) as progress:
+        summary = tune(
+            config,
+            [parse_dimension(each) for each in space],
+            out,
+            overrides=with_images(overrides, manifest, images),
+            trials=trials,
+            devices=devices,
+            force=force,
+            progress=progress,
+        )
+    typer.echo(format_search(summary))
 
 
 def format_search(summary: SearchSummary) -> str:
