@@ -21,6 +21,7 @@ import hgld.cli.audit_decisions
 import hgld.cli.audit_report
 import hgld.cli.presets
 import hgld.cli.models
+import hgld.cli.tuning
 import hgld.cli.benchmark
 import hgld.cli.compare_models
 import hgld.cli.evaluate

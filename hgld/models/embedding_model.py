@@ -14,6 +14,7 @@ from hgld.compute.scoring import at_least_float32
 from hgld.datasets.batch import Images, map_images
 from hgld.errors import ConfigurationError
 from hgld.models.backbones import create_backbone
+from hgld.models.lora import add_lora
 from hgld.models.model_settings import ModelSettings
 
 #: Convolutions are a quarter faster with channels last, also on CPUs.
@@ -208,6 +209,10 @@ class EmbeddingModel(nn.Module):
         for name, parameter in self.named_parameters():
             groups["backbone" if name.startswith("backbone.") else "head"].append(parameter)
         return groups
+
+    def add_lora(self, rank: int, alpha: float) -> None:
+        """Freeze the backbone but for a change of low rank of its layers; see :func:`hgld.models.lora.add_lora`."""
+        self._learnt_parameters = add_lora(self.backbone, rank, alpha)
 
     def freeze_backbone(self, frozen: bool) -> None:
         """Freeze or unfreeze the parameters of the backbone and its batch-norm statistics."""

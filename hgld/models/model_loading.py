@@ -20,6 +20,7 @@ from hgld.models.backbones import image_settings_for, valid_image_settings
 from hgld.models.embedding_model import build_model
 from hgld.models.external_networks import is_external, load_external
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
+from hgld.models.lora import merge_lora
 from hgld.models.model_files import CONFIG_FILES, is_model_folder, read_checkpoint, read_model, weights_name
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 
@@ -133,7 +134,8 @@ def load_checkpoint_model(path: Path) -> ImageEmbedder:
     """Load the model of a checkpoint, including a head that was trained on features and takes no images.
 
     Returns:
-        The model in evaluation mode on the CPU, with the image settings that it was trained with.
+        The model in evaluation mode on the CPU, with the image settings that it was trained with. LoRA is merged into
+        its weights.
 
     Raises:
         InputError: See :func:`~hgld.models.model_files.read_checkpoint`; or the settings and weights of the
@@ -146,7 +148,7 @@ def load_checkpoint_model(path: Path) -> ImageEmbedder:
         image_settings = ImageSettings.model_validate(checkpoint["settings"]["image"])
         # The checkpoint holds the weights of the backbone, too.
         network = build_model(settings.model_copy(update={"pretrained": False}))
-        network.load_state_dict(checkpoint["model"])
+        network.load_state_dict(merge_lora(checkpoint["model"]))
     except KeyError as error:
         raise InputError(f"{path}: the checkpoint lacks {error}; train again") from error
     except (ValidationError, RuntimeError) as error:  # torch names the tensors that do not fit

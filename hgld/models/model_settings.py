@@ -151,6 +151,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "resnet50-recall": {**_RESNET50, "pooling": "gem", **_RECALL},
     "vit-base-recall": {"backbone": _VIT_BASE, **_RECALL},
     "vit-base32-recall": {"backbone": "vit_base_patch32_224.augreg_in21k", **_RECALL},
+    # of no paper here: large ones, known to timm from 1.0.20 on
+    "dinov3-large": {"backbone": "vit_large_patch16_dinov3.lvd1689m"},
+    "pe-core-large": {"backbone": "vit_pe_core_large_patch14_336.fb"},
+    "siglip2-large": {"backbone": "vit_large_patch16_siglip_256.v2_webli"},
     # need no hub; trained on images of 224, 240 and 260 pixels
     **{
         f"efficientnet-lite{size}": {

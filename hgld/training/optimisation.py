@@ -161,17 +161,23 @@ def _with_gradients(optimisers: Iterable[Optimizer]) -> list[torch.nn.Parameter]
 
 
 def freeze_parameters(model: EmbeddingModel, settings: TrainingSettings, epoch: int) -> None:
-    """Freeze the backbone during the warm-up, and the parameters that ``frozen`` names in every epoch."""
+    """Freeze the backbone during the warm-up, and in every epoch what ``frozen`` and ``trained`` say."""
     model.freeze_backbone(epoch < settings.warm_up_epochs)
     for name, parameter in model.named_parameters():
-        if name.startswith(settings.frozen):
+        excluded = settings.trained is not None and _is_in(name, ["backbone"]) and not _is_in(name, settings.trained)
+        if excluded or _is_in(name, settings.frozen):
             parameter.requires_grad_(False)
 
 
+def _is_in(name: str, modules: Iterable[str]) -> bool:
+    """Return whether a parameter is named, or below a module that is; ``blocks.1`` is not that of ``blocks.10``."""
+    return any(f"{name}.".startswith(f"{module.removesuffix('.')}.") for module in modules)
+
+
 def require_trainable(
-    model: nn.Module, groups: Mapping[str, Sequence[nn.Parameter]], settings: TrainingSettings
+    model: EmbeddingModel, groups: Mapping[str, Sequence[nn.Parameter]], settings: TrainingSettings
 ) -> None:
-    """Raise an error if ``frozen`` names unknown parameters, or the warm-up leaves nothing to train.
+    """Raise an error if ``frozen`` or ``trained`` name unknown parameters, or if nothing is left to train.
 
     Args:
         model: The model.
@@ -179,15 +185,24 @@ def require_trainable(
         settings: Settings of the training.
     """
     names = [name for name, _ in model.named_parameters()]
-    for prefix in settings.frozen:
-        if not any(name.startswith(prefix) for name in names):
-            prefixes = dict.fromkeys(".".join(name.split(".")[:2]) for name in names)
-            raise ConfigurationError(
-                f'frozen: no parameter of the model has a name that begins with "{prefix}"; there are '
-                f"{', '.join(prefixes)}"
-            )
-    if settings.warm_up_epochs and not groups["head"] and not groups["proxies"]:
+    for key in ("frozen", "trained"):
+        for module in getattr(settings, key) or ():
+            if not any(_is_in(name, [module]) for name in names):
+                known = dict.fromkeys(".".join(name.split(".")[:2]) for name in names)
+                raise ConfigurationError(
+                    f'{key}: no parameter of the model has a name that begins with "{module}"; there are '
+                    f"{', '.join(known)}"
+                )
+    if groups["head"] or groups["proxies"]:
+        return
+    if settings.warm_up_epochs:
         raise ConfigurationError(
             "there is nothing to train in the warm-up: the backbone is frozen, the model has no head and the loss no "
             "parameters; set warm_up_epochs to 0 or model.dim"
+        )
+    freeze_parameters(model, settings, epoch=0)
+    if settings.steps != 0 and not any(parameter.requires_grad for parameter in groups["backbone"]):
+        raise ConfigurationError(
+            "there is nothing to train: all of the backbone is frozen, the model has no head and the loss no "
+            "parameters; set model.dim, or freeze less"
         )

@@ -202,7 +202,7 @@ def _build_trainer(
 def _initial_model(images: TrainingImages, device: torch.device, processes: Processes) -> EmbeddingModel:
     """Build the model with its initial weights and projection."""
     settings = images.settings
-    model = build_model(settings.model).to(device)
+    model = _with_lora(build_model(settings.model), settings).to(device)
     if settings.model.projection != "random":
         dataset = images.untransformed
         rows = np.arange(len(dataset))[processes.rank :: processes.count]
@@ -215,7 +215,13 @@ def _initial_model(images: TrainingImages, device: torch.device, processes: Proc
 
 def _empty_model(settings: TrainingSettings) -> EmbeddingModel:
     """Build the model for the weights of a checkpoint."""
-    return build_model(settings.model.model_copy(update={"pretrained": False}))
+    return _with_lora(build_model(settings.model.model_copy(update={"pretrained": False})), settings)
+
+
+def _with_lora(model: EmbeddingModel, settings: TrainingSettings) -> EmbeddingModel:
+    if settings.lora is not None:
+        model.add_lora(settings.lora.rank, settings.lora.alpha)
+    return model
 
 
 def _load_checkpoint(trainer: Trainer) -> int:

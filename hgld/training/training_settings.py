@@ -251,6 +251,21 @@ class OptimiserSettings(Settings):
     proxies: GroupSettings = GroupSettings()
 
 
+class LoraSettings(Settings):
+    """LoRA (Hu et al., 2022): the weights of the backbone stay frozen, and changes of low rank of them are trained.
+
+    They are parameters of the group ``backbone``, and part of its weights once the model is loaded for use. All
+    linear layers and convolutions of 1 x 1 pixels have one, except those that ``frozen`` and ``trained`` exclude.
+
+    Args:
+        rank: Rank r of the changes.
+        alpha: Changes are scaled by alpha / r, so that another rank needs no other learning rate.
+    """
+
+    rank: PositiveInt = 8
+    alpha: PositiveFloat = 16.0
+
+
 class EvaluationSettings(Settings):
     """Evaluations during the training; the first precedes it, the last follows it.
 
@@ -288,8 +303,11 @@ class TrainingSettings(Settings):
         steps: Number of steps; 0 only evaluates the untrained model.
         warm_up_epochs: Number of epochs at the beginning in which the backbone is frozen, and learning rate schedules
             do not advance.
-        frozen: Prefixes of the names of parameters that are always frozen, such as ``backbone.blocks.0``. Freezing
-            the first layers makes each step faster.
+        frozen: Names of parameters, or of modules with all of theirs, that are always frozen, such as
+            ``backbone.blocks.0``. Freezing the first layers makes each step faster.
+        trained: Likewise the only ones of the backbone that are not frozen, such as ``backbone.blocks.11``; None for
+            all.
+        lora: Changes of low rank of the backbone, in place of its weights; None to train the weights.
         batch_size: Number of images per step, over all processes.
         chunk_size: Number of images that a process embeds at once; smaller chunks take less memory and more time, and
             give the same gradients (:mod:`hgld.training.backpropagation`). None for all.
@@ -316,6 +334,8 @@ class TrainingSettings(Settings):
     steps: NonNegativeInt | None = None
     warm_up_epochs: NonNegativeInt = 0
     frozen: tuple[str, ...] = ()
+    trained: tuple[str, ...] | None = None
+    lora: LoraSettings | None = None
     batch_size: PositiveInt = 256
     chunk_size: PositiveInt | None = None
     mixed_precision: Literal["off", "bf16", "fp16"] = "off"

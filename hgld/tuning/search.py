@@ -1,0 +1,184 @@
+"""A search of settings: trainings on a part of the training classes, compared on the others.
+
+::
+
+    OUT/images.parquet    manifest of the training images
+    OUT/trials.yaml       the trials, as a comparison that hgld benchmark takes
+    OUT/runs/, OUT/results.parquet, .md, .tex    their runs and results, see hgld.benchmark.comparison
+    OUT/best.yaml         settings of the best trial, to train with all training images
+
+Trials are runs of a comparison, which keeps those that are done, resumes interrupted ones, and has them side by side
+on several devices. The first trial has the settings as they are, so that the best one is no worse on these classes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from hgld.benchmark import Comparison, LocalLauncher, compare_methods, parse_slots, read_comparison
+from hgld.datasets.manifest import write_manifest
+from hgld.errors import ConfigurationError
+from hgld.evaluation.results import goodness
+from hgld.io.files import atomic_write
+from hgld.io.preset_files import training_file
+from hgld.io.settings import override, parse_overrides, to_yaml
+from hgld.progress import Progress
+from hgld.tables import COMPARISON, Provenance, is_up_to_date, read_table
+from hgld.training import is_finished, read_training_settings
+from hgld.training.training_images import data_digests, read_training_manifest
+from hgld.tuning.space import Dimension, sample
+
+#: Share of the classes of each label one level above that trials are evaluated on.
+_HELD_OUT = 0.25
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training of a search.
+
+    Args:
+        name: Name of the trial.
+        changes: What it changes, such as ``loss.lambda=0.3``.
+        value: Metric on the held-out classes; NaN if its training failed.
+    """
+
+    name: str
+    changes: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class SearchSummary:
+    """Outcome of a search.
+
+    Args:
+        metric: Metric that selects, ``evaluation.best`` of the settings.
+        trials: All trials, the best first.
+        unchanged: The trial with the settings as they are.
+        best: File of the settings of the best trial.
+    """
+
+    metric: str
+    trials: tuple[Trial, ...]
+    unchanged: Trial
+    best: Path
+
+
+def tune(
+    config: str | Path,
+    space: Sequence[Dimension],
+    out: Path,
+    *,
+    overrides: Sequence[str] = (),
+    trials: int = 20,
+    devices: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> SearchSummary:
+    """Search the settings of a training on its training classes.
+
+    A quarter of the finest training classes is held out, with all their images; the test images are not used. An
+    interrupted search continues, and one with more trials keeps those that are done.
+
+    Args:
+        config: File of the settings, or the name of a preset.
+        space: Settings to search.
+        out: Output folder.
+        overrides: Changes to the settings of all trials, such as ``data.manifest=mine.parquet``.
+        trials: Number of trials.
+        devices: Devices to train on side by side; see :func:`~hgld.benchmark.parse_slots`.
+        force: Retrain trials whose settings or data changed.
+        progress: Progress in trials.
+
+    Raises:
+        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
+        ConfigurationError: Settings are invalid, all trials failed, or were begun with other settings or data.
+        InputError: The data cannot be read.
+    """
+    if trials < 2 or len({each.key for each in space}) < max(len(space), 1):
+        raise ConfigurationError(
+            f"`trials` is {trials}, and `space` has {len(space)} settings; expected 2 trials or more, and each "
+            "setting once"
+        )
+    changes = [(), *sample(space, trials - 1)]
+    for each in changes:
+        read_training_settings(config, [*overrides, *each])  # whose errors name the setting as it was given
+    planned = {f"trial_{n:03}": each for n, each in enumerate(changes)}
+    unchanged = read_training_settings(config, overrides)
+    comparison = read_comparison(_write_trials(config, overrides, planned, out), out)
+    _compare(comparison, LocalLauncher(parse_slots(devices)), force=force, progress=progress)
+    metric, rows = unchanged.evaluation.best, read_table(out / "results.parquet", COMPARISON).to_pylist()
+    values = {row["method"]: row["value"] for row in rows if row["metric"] == metric}
+    done = [Trial(name, each, values.get(name, math.nan)) for name, each in planned.items()]
+    ranked = sorted(done, key=lambda trial: -goodness(metric, trial.value))
+    (run,) = comparison.table[ranked[0].name]
+    as_given = {"data": unchanged.data, "evaluation": unchanged.evaluation}
+    _write_text(out / "best.yaml", to_yaml(run.settings.model_copy(update=as_given)))
+    return SearchSummary(metric, tuple(ranked), done[0], out / "best.yaml")
+
+
+def _write_trials(
+    config: str | Path, overrides: Sequence[str], planned: Mapping[str, tuple[str, ...]], out: Path
+) -> Path:
+    """Write the manifest of the training images, and the comparison of all trials."""
+    settings = read_training_settings(config, overrides)
+    data, best = settings.data, settings.evaluation.best
+    out.mkdir(parents=True, exist_ok=True)
+    manifest = out / "images.parquet"
+    split = None if data.random_split is None else data.random_split.model_dump()
+    provenance = Provenance("tune", {"train": data.train, "random_split": split}, data_digests(data))
+    if not is_up_to_date(manifest, provenance):
+        write_manifest(manifest, read_training_manifest(data).select_split(data.train), provenance)
+    shared = [
+        *overrides,
+        override("data.manifest", manifest),
+        override("data.root", data.root or data.manifest.parent),
+        *("data.train=train", "data.test=test", "data.queries=null", "data.gallery=null", "data.val=null"),
+        f"data.random_split={{test_share: {_HELD_OUT}}}",
+        f"evaluation.metrics={json.dumps([best])}",
+        f"evaluation.every={settings.epochs or settings.evaluation.every}",  # at the end alone
+    ]
+    comparison = {
+        "title": "Settings of a training on held-out training classes",
+        "methods": {
+            name: {"title": ", ".join(changes) or "unchanged", "baseline": not changes}
+            for name, changes in planned.items()
+        },
+        "seeds": [settings.seed],
+        "metrics": [best],
+        "columns": [best],
+        "shared": {"base": str(training_file(config).absolute()), **parse_overrides(shared)},
+        "trainings": {name: parse_overrides(changes) for name, changes in planned.items()},
+    }
+    _write_text(out / "trials.yaml", yaml.safe_dump(comparison, sort_keys=False, allow_unicode=True, width=100))
+    return out / "trials.yaml"
+
+
+def _compare(comparison: Comparison, launcher: LocalLauncher, *, force: bool, progress: Progress | None) -> None:
+    """Train and compare trials; those whose trainings fail, as with too high a learning rate, are left out."""
+    try:
+        compare_methods(comparison, launcher=launcher, force=force, progress=progress)
+    except ConfigurationError as error:
+        finished = {
+            name: runs
+            for name, runs in comparison.table.items()
+            if all(is_finished(run.settings, run.folder) for run in runs)
+        }
+        if not finished:
+            raise
+        log.warning("%s", error)
+        compare_methods(replace(comparison, table=finished), launcher=launcher, progress=progress)
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as draft:
+        draft.write_text(text, encoding="utf-8")
