@@ -23,9 +23,9 @@ from hgld.evaluation.metrics import Metric
 from hgld.gldv2.files import N_SHARDS, SHARD_BYTES
 from hgld.hierarchy.label_sets import Labelling
 from hgld.losses.loss_specs import LabelSpace
-from hgld.models.embedding_model import EmbeddingModel, build_model
+from hgld.models.embedding_model import EmbeddingModel
 from hgld.training.optimisation import freeze_parameters, require_trainable
-from hgld.training.run import is_finished, training_loss
+from hgld.training.run import empty_model, is_finished, training_loss
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import GroupSettings, TrainingSettings
 
@@ -228,7 +228,7 @@ def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSiz
 
 def _untrained_model(settings: TrainingSettings) -> EmbeddingModel:
     """Return the model of a training after its warm-up, with random weights."""
-    model = build_model(settings.model.model_copy(update={"pretrained": False}))
+    model = empty_model(settings)
     freeze_parameters(model, settings, settings.warm_up_epochs)
     return model
 

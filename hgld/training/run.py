@@ -191,7 +191,7 @@ def _build_trainer(
 ) -> Trainer:
     settings = images.settings
     seed_generators(settings.seed)  # the same model and proxies in all processes
-    model = _initial_model(images, device, processes) if initialise else _empty_model(settings).to(device)
+    model = _initial_model(images, device, processes) if initialise else empty_model(settings).to(device)
     memory_start = 0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
     loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(device)
     trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
@@ -213,7 +213,7 @@ def _initial_model(images: TrainingImages, device: torch.device, processes: Proc
     return model
 
 
-def _empty_model(settings: TrainingSettings) -> EmbeddingModel:
+def empty_model(settings: TrainingSettings) -> EmbeddingModel:
     """Build the model for the weights of a checkpoint."""
     return _with_lora(build_model(settings.model.model_copy(update={"pretrained": False})), settings)
 
