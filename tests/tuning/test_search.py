@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from hgld.benchmark import launcher
+from hgld.benchmark.launcher import LocalLauncher
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
@@ -65,7 +65,7 @@ def search(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def search(name: str = "out", killed_before: int | None = None, **options: Any) -> tuple[Any, list[str]]:
         trials = Trials(killed_before)
-        monkeypatch.setattr(launcher, "launch", trials)
+        monkeypatch.setattr(LocalLauncher, "launch", trials)
         try:
             options = {"trials": 5, "space": SPACE, "devices": "cpu", **options}
             return tune(config, out=tmp_path / name, **options), trials.started
@@ -164,7 +164,7 @@ def test_trials_that_fail_are_the_worst(search: Any) -> None:
 
 
 def test_command_prints_the_trials(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "launch", Trials())
+    monkeypatch.setattr(LocalLauncher, "launch", Trials())
     command = ["tune", str(config), "-o", str(tmp_path / "out"), "--trials", "2", "--devices", "cpu"]
     result = CliRunner().invoke(app, [*command, "--space", "loss.lambda=0..0.9", "--set", "steps=3"])
     assert result.exit_code == 0, result.output
