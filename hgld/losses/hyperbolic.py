@@ -102,7 +102,7 @@ class HIER(Loss):
         clip: Length to which longer embeddings and proxies are shortened, above 0; None for any length.
         variant: ``exact``, or ``code`` for the published code: distances as in :class:`HyperbolicContrastive`; i
             itself may be drawn as k; and the gradient at the mapped proxies y is multiplied by
-            (1 - c |y|^2)^2 / 4, so that it is not that of the loss.
+            ``(1 - c |y|^2)^2 / 4``, so that it is not that of the loss.
 
     Raises:
         ConfigurationError: A number is out of range.
