@@ -102,6 +102,7 @@ def test_sweeps_are_run(name: str, datasets: MiniatureFolder, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ALONE)
 def test_method_without_comparison_is_trained(name: str, datasets: MiniatureFolder, tmp_path: Path) -> None:
     datasets.add(training_presets()[name].parent.stem)
-    invoke("train", name, "-o", tmp_path / "run", *small_settings(name))
+    own_images = OWN_IMAGES if name.startswith("own_images/") else ()
+    invoke("train", name, "-o", tmp_path / "run", *small_settings(name), *own_images)
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert history
