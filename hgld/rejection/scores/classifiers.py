@@ -6,7 +6,7 @@ The classifier is given, or fitted on the embeddings and labels of the index.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -27,6 +27,8 @@ from hgld.rejection.linear_classifier import (
 
 #: Images times classes times dimensions that ``softmax`` is fitted on: about an hour of one core.
 _MAX_PRODUCTS = 2**36
+#: Classes of which ``kl_matching`` holds the softmax: 1 GB.
+_MAX_CLASSES = 2**14
 _ENTRIES = 2**24  # features of which a quantile is computed
 AshVariant = Literal["p", "b", "s"]
 
@@ -77,15 +79,16 @@ class LogitDetector(Detector):
                 f"the `logits` have {images.logits.shape[1]:,} classes, and the score {self.name} was fitted with "
                 f"{self.n_classes:,}; compute both with the same model"
             )
-        blocks = []
+        return torch.cat([self._score_logits(logits) for logits in self._logits(images)]).numpy()
+
+    def _logits(self, images: DetectorInputs) -> Iterator[torch.Tensor]:
+        """Yield the logits of blocks of images."""
         for rows in row_blocks(len(images), self.n_classes):
             if self.head is None:
                 assert images.logits is not None
-                logits = at_least_float32(images.logits[rows])
+                yield at_least_float32(images.logits[rows])
             else:
-                logits = self.head.logits(images.embeddings[rows])
-            blocks.append(self._score_logits(logits))
-        return torch.cat(blocks).numpy()
+                yield self.head.logits(images.embeddings[rows])
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         self.n_classes = int(state["n_classes"])
@@ -128,6 +131,48 @@ class Entropy(LogitDetector):
     def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
         entropies: torch.Tensor = torch.special.entr(logits.softmax(dim=1)).sum(dim=1)
         return entropies
+
+
+@dataclass(eq=False)
+class KlMatching(LogitDetector):
+    """The divergence from the nearest typical softmax, KL-Matching (Hendrycks et al., ICML 2022; thesis Table C.1).
+
+    The score is ``min_k KL(p || d_k)``. d_k is the mean softmax of those images of the index that are classified as
+    k. The paper takes images that the classifier was not fitted on, which are less sure.
+    """
+
+    name: ClassVar[str] = "kl_matching"
+    typical: torch.Tensor = field(init=False, repr=False)
+
+    def _fit(self, images: DetectorInputs) -> None:
+        super()._fit(images)
+        if self.n_classes > _MAX_CLASSES:
+            raise InputError(
+                f"the score kl_matching holds a softmax of each of {self.n_classes:,} classes, and takes up to "
+                f"{_MAX_CLASSES:,}; choose another score"
+            )
+        sums, counts = torch.zeros(self.n_classes, self.n_classes), torch.zeros(self.n_classes)
+        for logits in self._logits(images):
+            chosen = logits.argmax(dim=1)
+            sums.index_add_(0, chosen, logits.softmax(dim=1).float())
+            counts += torch.bincount(chosen, minlength=self.n_classes)
+        self.typical = sums[counts > 0] / counts[counts > 0, None]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return also the typical softmax of each class that images are classified as."""
+        return super().state() | {"typical": self.typical}
+
+    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        super()._restore(state)
+        self.typical = state["typical"]
+
+    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        probabilities = logits.softmax(dim=1)
+        # A finite number for log 0, as 0 log 0 counts 0.
+        logs = self.typical.to(logits.dtype).log().clamp(min=torch.finfo(logits.dtype).min)
+        negative_entropy = -torch.special.entr(probabilities).sum(dim=1)
+        divergences: torch.Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
+        return divergences
 
 
 @dataclass(eq=False)

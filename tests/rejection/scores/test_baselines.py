@@ -52,6 +52,8 @@ def oracle_scores(name: str, head: LinearClassifier, train: torch.Tensor, test: 
     if name in ("msp", "max_logit", "entropy", "energy"):
         kinds = {"msp": "MaxSoftmax", "max_logit": "MaxLogit", "entropy": "Entropy", "energy": "EnergyBased"}
         return getattr(pytorch_ood, kinds[name]).score(logits)
+    if name == "kl_matching":
+        return pytorch_ood.KLMatching(None).fit_logits(head.logits(train)).predict_logits(logits)
     if name == "odin":
         return pytorch_ood.ODIN(head.logits, eps=0.05, temperature=10).predict(test)
     if name == "dice":
@@ -76,6 +78,7 @@ def oracle_scores(name: str, head: LinearClassifier, train: torch.Tensor, test: 
         ("max_logit", {}),
         ("entropy", {}),
         ("energy", {}),
+        ("kl_matching", {}),
         ("odin", {"temperature": 10, "perturbation": 0.05}),
         ("dice", {}),
         ("react", {}),
