@@ -1,4 +1,4 @@
-"""Audit a data set: find copies of images, and labels that are probably wrong."""
+"""Audit a data set: copies of images, labels that are probably wrong, superclasses that mislead, and annotators."""
 
 import lazy_loader
 
