@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.audit.dawid_skene import dawid_skene
-from hgld.compute.resampling import percentile_interval
-from hgld.figures.suggestions import wilson
+from hgld.compute.resampling import percentile_interval, wilson
 from hgld.resources import annotation_file
 from hgld.review.agreement import Agreement, AgreementConfig, Estimate, encode_categories, measure_agreement
 from hgld.review.coefficients import MISSING, Floats

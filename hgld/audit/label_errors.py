@@ -110,17 +110,17 @@ class LevelErrors:
             n_resamples: Number of resamples of the bootstrap over images or classes.
             seed: Seed of the resamples.
         """
-        random = np.searchsorted(self.random_margins, self.margins, side="right") / max(len(self.random_margins), 1)
-        # Equal margins are next to each other: the last of them has the count of all.
-        usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
         if not len(self.random_margins):
             return float("nan"), (float("nan"), float("nan"))
+        random = np.searchsorted(self.random_margins, self.margins, side="right") / len(self.random_margins)
+        # Equal margins are next to each other: the last of them has the count of all.
+        usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
+        rng, n = np.random.default_rng(seed), len(self.rows)
 
         def rate(weights: NDArray[np.int64]) -> float:
-            share = weights.cumsum() / max(weights.sum(), 1)
-            return float(min((share / random.clip(MIN_RANDOM))[usable], default=1.0))
+            ratios = weights.cumsum()[usable] / n / random[usable]
+            return float(ratios.min(initial=1.0))
 
-        rng, n = np.random.default_rng(seed), len(self.rows)
         rates = [rate(np.bincount(rng.integers(n, size=n), minlength=n)) for _ in range(n_resamples)]
         return rate(np.ones(n, np.int64)), percentile_interval(np.array(rates), 0.95)
 

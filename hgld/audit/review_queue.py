@@ -64,8 +64,9 @@ def write_review_queue(
     Raises:
         InputError: The clean table is not found, or the manifest has other landmarks or groups than the hierarchy.
     """
+    built = tables.read_table(hierarchy, tables.HIERARCHY)
     clean, groups = _read_sources(hierarchy)
-    landmarks = _landmarks_of(manifest, hierarchy, clean)
+    landmarks = _landmarks_of(manifest, hierarchy, built, clean)
     names = manifest.class_names[1]
     if unknown := {*names}.difference(groups):
         raise InputError(f"{hierarchy}: the taxonomy it was built with has no group {preview(sorted(unknown))}")
@@ -107,7 +108,6 @@ def write_review_queue(
 
 def _read_sources(hierarchy: Path) -> tuple[list[_Row], dict[str, Group]]:
     """Return the rows of the clean table, and the groups by name, that a hierarchy was made from."""
-    tables.read_table(hierarchy, tables.HIERARCHY)
     clean = find_input_tables(hierarchy).clean
     if clean is None:
         raise InputError(f"{hierarchy.parent}: has no clean table that {hierarchy} was made from")
@@ -117,7 +117,7 @@ def _read_sources(hierarchy: Path) -> tuple[list[_Row], dict[str, Group]]:
     }
 
 
-def _landmarks_of(manifest: Manifest, hierarchy: Path, clean: list[_Row]) -> list[_Row]:
+def _landmarks_of(manifest: Manifest, hierarchy: Path, built: pa.Table, clean: list[_Row]) -> list[_Row]:
     """Return a row for each landmark of a manifest, in the order of its classes.
 
     A row has the columns of ``clean`` and ``unit``: the id of the label, or that of the landmark if its group is not
@@ -126,16 +126,15 @@ def _landmarks_of(manifest: Manifest, hierarchy: Path, clean: list[_Row]) -> lis
     Raises:
         InputError: The hierarchy does not have these landmarks in these groups.
     """
-    level = tables.level_columns(tables.read_table(hierarchy, tables.HIERARCHY).column_names)[0]
-    built = tables.read_table(hierarchy, tables.HIERARCHY).to_pylist()
+    level, built_rows = tables.level_columns(built.column_names)[0], built.to_pylist()
     _, first = np.unique(manifest.labels[:, 0], return_index=True)
     group_of = {
         name: manifest.class_names[1][label]
         for name, label in zip(manifest.class_names[0], manifest.labels[first, 1], strict=True)
     }
     of_split = {
-        split: {str(row["landmark_id"]): row for row in built if row["split"] == split}
-        for split in dict.fromkeys(row["split"] for row in built)
+        split: {str(row["landmark_id"]): row for row in built_rows if row["split"] == split}
+        for split in dict.fromkeys(row["split"] for row in built_rows)
     }
     # The manifest does not tell the split of its landmarks, and splits may have the same ids.
     for rows in of_split.values():

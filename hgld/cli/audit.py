@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -227,10 +228,9 @@ def format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]
     for errors in found:
         judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
         rate, (low, high) = errors.error_rate()
-        texts.append(
-            f"{level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted; "
-            f"estimate of wrong labels {100 * rate:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
-        )
+        estimate = f"; estimate of wrong labels {100 * rate:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+        contradicted = f"{level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted"
+        texts.append(contradicted if isnan(rate) else contradicted + estimate)
     return lines(*texts)
 
 

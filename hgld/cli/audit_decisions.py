@@ -39,8 +39,9 @@ def tree(
     Example: hgld audit tree clean.parquet -o tree.csv
     """
     from hgld.audit import audit_tree
+    from hgld.tables import find_classes_tables
 
-    classes = sorted(clean.parent.glob("*.classes.parquet")) if classes is None else classes
+    classes = find_classes_tables(clean) if classes is None else classes
     result = audit_tree(clean, classes, taxonomy)
     typer.echo(format_tree(result))
     write_tree(result, clean, classes, taxonomy, out)

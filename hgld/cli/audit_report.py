@@ -39,7 +39,7 @@ def report(
     """Run every audit that the inputs allow; write tables, pages, a figure and a summary, audit.md, to a folder.
 
     With embeddings, it looks for wrong labels as well as copies. With a hierarchy, it writes a queue of what to
-    decide on again, and audits the superclasses (clean.parquet and *.classes.parquet beside it) and the annotators
+    decide on again, and audits the superclasses (the clean table and *.classes.parquet beside it) and the annotators
     (review/*.sqlite).
 
     hgld release --audit takes the summary into the datasheet.
@@ -77,12 +77,13 @@ def report(
 def _audit_sources(hierarchy: Path, out: Path) -> dict[str, str]:
     """Audit the superclasses and the annotators behind a hierarchy, as far as these are beside it."""
     from hgld.audit import audit_annotators, audit_tree
-    from hgld.hierarchy.build_inputs import find_annotations
+    from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
     from hgld.review.agreement import AgreementConfig
+    from hgld.tables import find_classes_tables
 
     sections, taxonomy = {}, find_annotations(hierarchy).get("taxonomy")
-    clean, classes = hierarchy.with_name("clean.parquet"), sorted(hierarchy.parent.glob("*.classes.parquet"))
-    if clean.exists() and classes:
+    clean, classes = find_input_tables(hierarchy).clean, find_classes_tables(hierarchy)
+    if clean is not None and classes:
         tree = audit_tree(clean, classes, taxonomy)
         sections["Superclasses"] = format_tree(tree)
         write_tree(tree, clean, classes, taxonomy, out / "tree.csv")

@@ -15,7 +15,8 @@ from hgld.completion.classifier import LandmarkClassifier
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.compute.conformal import Items, SetQuality, measure_sets
-from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage, wilson
+from hgld.compute.resampling import wilson
+from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
 

@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals: draws with replacement, and percentiles of what they give."""
+"""Confidence intervals: by bootstrap, draws with replacement and percentiles of what they give; and of shares."""
 
 from __future__ import annotations
 
@@ -71,3 +71,26 @@ def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
     rows = max(_BLOCK_SIZE // max(n_items, 1), 1)
     for start in range(0, n_resamples, rows):
         yield min(rows, n_resamples - start)
+
+
+def wilson(
+    share: npt.NDArray[np.float64], count: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the Wilson score interval (95 %) of shares in samples.
+
+    Args:
+        share: Shares, float64, shape (n,).
+        count: Sizes of the samples, shape (n,).
+
+    Returns:
+        The lower and upper ends, float64, shape (n,) each.
+
+    >>> low, high = wilson(np.array([0.5, 1.0]), np.array([10, 10]))
+    >>> low.round(2), high.round(2)
+    (array([0.24, 0.72]), array([0.76, 1.  ]))
+    """
+    z = 1.96
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    # Rounding may move an end past the share.
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)

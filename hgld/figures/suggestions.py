@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.resampling import wilson
 from hgld.figures.style import FAINT, INK, LIGHT, LINES, make_axes, open_axes, save
 
 if TYPE_CHECKING:
@@ -110,29 +111,6 @@ def _draw_counts(axes: Axes, run: SuggestionOutcomes) -> None:
         label=list(outcomes),
         rwidth=0.9,
     )
-
-
-def wilson(
-    share: NDArray[np.float64], count: NDArray[np.int64] | NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the Wilson score interval (95 %) of shares in samples.
-
-    Args:
-        share: Shares, float64, shape (n,).
-        count: Sizes of the samples, shape (n,).
-
-    Returns:
-        The lower and upper ends, float64, shape (n,) each.
-
-    >>> low, high = wilson(np.array([0.5, 1.0]), np.array([10, 10]))
-    >>> low.round(2), high.round(2)
-    (array([0.24, 0.72]), array([0.76, 1.  ]))
-    """
-    z = 1.96
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    # Rounding may move an end past the share.
-    return np.minimum(middle - half, share), np.maximum(middle + half, share)
 
 
 #: Accuracies of fewer proposals are not drawn.

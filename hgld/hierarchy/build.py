@@ -213,7 +213,7 @@ def build_file(
     else:
         decisions = decisions or annotation_file("decisions/final.csv")
         taxonomy = find_taxonomy(taxonomy, decisions)
-    beside = sorted(clean.parent.glob("*.classes.parquet"))
+    beside = tables.find_classes_tables(clean)
     setting = "levels_from" if from_parents else "extra_levels"
     classes = _tables_for(setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)

@@ -144,7 +144,7 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
                 f"{missing[0]}"
             )
         vectors = embedding_matrix(embedded).astype(np.float64)[[row_of[label_id] for label_id in ids]]
-    paths = sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes
+    paths = tables.find_classes_tables(clusters) if classes is None else classes
     return Labels(
         ids=ids,
         texts=table["label"].to_pylist(),

@@ -272,7 +272,7 @@ def find_suggestion_files(
     return SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
-        sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes,
+        tables.find_classes_tables(clusters) if classes is None else classes,
         annotation_file("taxonomy.csv") if taxonomy is None else taxonomy,
         vocabulary,
     )

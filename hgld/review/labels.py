@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
-from hgld.tables import CLASSES, CLEAN, CLUSTERS, input_digests, read_table
+from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
@@ -246,7 +246,7 @@ def find_inputs(
         if not clean.is_file():
             raise ConfigurationError(f"{clean}: no such file; give the table that the labels come from as `clean`")
     if classes is None:
-        classes = sorted(clusters.parent.glob("*.classes.parquet"))
+        classes = find_classes_tables(clusters)
         if not classes:
             log.info("no *.classes.parquet beside %s; labels are shown without parents", clusters)
     return ReviewInputs(clusters, clean, classes, annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)

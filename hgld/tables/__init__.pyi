@@ -1,4 +1,5 @@
 from .parquet import classes_path as classes_path
+from .parquet import find_classes_tables as find_classes_tables
 from .parquet import find_scraped_tables as find_scraped_tables
 from .parquet import is_neutral as is_neutral
 from .parquet import nouns as nouns

@@ -186,6 +186,11 @@ def classes_path(scraped: Path) -> Path:
     return scraped.with_suffix(".classes.parquet")
 
 
+def find_classes_tables(path: Path) -> list[Path]:
+    """Return the tables ``classes`` in the folder of ``path``: ``*.classes.parquet``."""
+    return sorted(path.parent.glob("*.classes.parquet"))
+
+
 def find_scraped_tables(path: Path) -> list[Path]:
     """Return the scraped tables in the folder of ``path`` with usual names, such as ``scraped_train.parquet``."""
     candidates = sorted(path.parent.glob("scraped*.parquet"))

@@ -190,8 +190,7 @@ def require_trainable(
             if not any(_is_in(name, [module]) for name in names):
                 known = dict.fromkeys(".".join(name.split(".")[:2]) for name in names)
                 raise ConfigurationError(
-                    f'{key}: no parameter of the model has a name that begins with "{module}"; there are '
-                    f"{', '.join(known)}"
+                    f'{key}: no module or parameter of the model is called "{module}"; there are {", ".join(known)}'
                 )
     if groups["head"] or groups["proxies"]:
         return

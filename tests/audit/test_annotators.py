@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from hgld.audit import audit_annotators
 from hgld.audit.annotators import BREAK_S, compare, decision_seconds, labels_to_decide_twice
 from hgld.cli import app
+from hgld.compute.resampling import wilson
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.suggestions import wilson
 from hgld.review import store as store_module
 from hgld.review.agreement import AgreementConfig, agreement_files
 from hgld.review.decision_export import export_decisions

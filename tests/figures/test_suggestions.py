@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability, wilson
+from hgld.compute.resampling import wilson
+from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
 
 
 def judged(score: list[float], right: list[bool]) -> SuggestionOutcomes:

@@ -117,4 +117,4 @@ def test_error_messages(config: Path, tmp_path: Path) -> None:
         "-o", str(tmp_path / "run"), "--set", "data.manifest=nowhere.parquet"
     )
     wrong = error("-o", str(tmp_path / "run"), "--set", "frozen=[backbone.layer9]")
-    assert 'no parameter of the model has a name that begins with "backbone.layer9"; there are backbone.' in wrong
+    assert 'no module or parameter of the model is called "backbone.layer9"; there are backbone.' in wrong
