@@ -42,7 +42,7 @@ def test_plan_counts_and_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"frozen": ["backbone.layer9"]}, 'no parameter of the model has a name that begins with "backbone.layer9"'),
+        ({"frozen": ["backbone.layer9"]}, 'no module or parameter of the model is called "backbone.layer9"'),
         ({"evaluation": {"metrics": ["H-AP", "mAP@x"]}}, "there is no metric 'mAP@x'"),
     ],
 )
