@@ -41,7 +41,7 @@ class Training:
     def submit(self, *options: str) -> str:
         script = BATCH_SCRIPT.format(python=sys.executable, manifest=self.manifest, out=self.out)
         environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        settings = ("--ntasks=2", "--mem=4000", "--requeue", "--open-mode=append", f"--output={self.log}")
+        settings = ("--ntasks=2", "--requeue", "--open-mode=append", f"--output={self.log}")
         return self.cluster.submit(script, *settings, *options, environment=environment)
 
     def wait_for_steps(self, n_steps: int) -> None:
