@@ -37,9 +37,9 @@ from hgld.ragged import RaggedIndices
 
 Integers = npt.NDArray[np.int64]
 #: Number of entries of the table of a query.
-_N_BINS = 2**11
+_N_BINS = 2**12
 #: Number of scores of a query that are set aside before they are compared, while its table is in the cache.
-_N_NEAR = 2**13
+_N_NEAR = 2**14
 #: Most queries of a block, bytes of its positives, and upper bound on those of a positive.
 _MAX_QUERIES, _MEMORY, _BYTES = 512, 2**28, 64
 _CPU = torch.device("cpu")
@@ -201,10 +201,10 @@ class PositiveRanking:
                 if pairs is not None:
                     scores[self._judgements.levels(positives.queries, gallery) > 0] = torch.nan
                     pairs.fill(gallery, scores, torch.nan)
-                if n_near.max() + scores.shape[1] >= _N_NEAR:
-                    _count_before(near, n_near, form.bits, form.flip, offsets, keys, *table, counts)
+                full = _N_NEAR - scores.shape[1]
+                _count_before(near, n_near, full, form.bits, form.flip, offsets, keys, *table, counts)
                 _set_aside(scores.numpy(), np.float32(form.scale), limits, near, n_near)
-            _count_before(near, n_near, form.bits, form.flip, offsets, keys, *table, counts)
+            _count_before(near, n_near, 1, form.bits, form.flip, offsets, keys, *table, counts)
             return counts
 
         totals = np.cumsum(np.sum(self._each_share(scorer, count), axis=0))
@@ -267,6 +267,7 @@ def _set_aside(
 def _count_before(
     near: npt.NDArray[np.float32],
     n_near: Integers,
+    least: int,
     n_bits: int,
     flip: int,
     offsets: Integers,
@@ -280,6 +281,7 @@ def _count_before(
     Args:
         near: Scaled scores of the negatives, see :func:`_set_aside`.
         n_near: Their numbers, set to 0.
+        least: Number from which on they are counted; rows with fewer wait.
         n_bits: Number of bits of a level.
         flip: Bits that are flipped in levels, of which that of a negative is 0.
         offsets: int64, shape (n_query + 1,); positions of the positives of each query.
@@ -288,7 +290,7 @@ def _count_before(
         shifts: int64, shape (n_query,); likewise.
         counts: int64, as long as ``keys``; updated.
     """
-    for row in range(len(near)):
+    for row in np.flatnonzero(n_near >= least):
         start, stop, places = offsets[row], offsets[row + 1], first_places[row]
         for i in range(n_near[row]):
             step = keys.dtype.type(near[row, i])
