@@ -195,6 +195,16 @@ def relative_to(paths: str) -> Any:
     return option(f"Folder that the paths in {paths} are relative to.", default=f"the folder of {paths}")
 
 
+def parse_images(text: str) -> Path | tuple[str, Path]:
+    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
+
+    >>> parse_images("index=images.csv")
+    ('index', PosixPath('images.csv'))
+    """
+    split, equals, path = text.partition("=")
+    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
+
+
 # Options that several commands share.
 Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
 TaxonomyOfDecisions = Annotated[
@@ -222,10 +232,11 @@ Images = Annotated[
     option("Photographs to show: the table from hgld index-images, in the folder of the tar files.", default="none"),
 ]
 ImageLandmarks = Annotated[
-    list[str] | None,
+    list[Any] | None,
     option(
         "Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them.",
         metavar="[SPLIT=]FILE",
+        parser=parse_images,
         default="these files beside --images",
     ),
 ]
@@ -312,16 +323,6 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {again}", err=True)
         raise typer.Exit(130) from None
-
-
-def parse_images(text: str) -> Path | tuple[str, Path]:
-    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
-
-    >>> parse_images("index=images.csv")
-    ('index', PosixPath('images.csv'))
-    """
-    split, equals, path = text.partition("=")
-    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
 def with_options(message: str, options: Mapping[str, str] | None = None) -> str:

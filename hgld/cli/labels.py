@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +19,8 @@ from hgld.cli.base import (
     Taxonomy,
     app,
     flag,
+    option,
     out_file,
-    parse_images,
     print_figure,
     print_summary,
     writable_file,
@@ -81,44 +82,20 @@ def format_labels(summary: PlainSummary) -> str:
 
 
 @app.command(rich_help_panel="Labels")
+@options_of("hgld.labels.clean:clean_file", "clean_file", removed={"callback": writable_file(".parquet")})
 @options_of("hgld.labels.clean:CleanConfig")
 def clean(
     *,
-    scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, such as one per split.")],
     out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
-    removed: Annotated[
-        Path | None,
-        typer.Option(
-            callback=writable_file(".parquet"),
-            help="Table of removed landmarks to write.",
-            show_default="removed.parquet beside the output",
-        ),
-    ] = None,
-    irrelevant: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV file (item,label,reason) of labels to exclude.",
-            show_default="annotations/irrelevant_labels.csv",
-        ),
-    ] = None,
     config: CleanConfig,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Tables of classes, for --keep-multiple most-specific.",
-            show_default="X.classes.parquet beside X.parquet",
-        ),
-    ] = None,
+    clean_file: Callable[..., CleanSummary | None],
     force: Force = False,
 ) -> None:
     """Keep one relevant label per landmark.
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
     """
-    from hgld.labels.clean import clean_file
-
-    summary = clean_file(scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force)
-    print_summary(out, summary, format_clean)
+    print_summary(out, clean_file(config=config), format_clean)
 
 
 @app.command(rich_help_panel="Labels")
@@ -201,58 +178,35 @@ def cluster(
     if images is not None or image_landmarks:
         from hgld.review.photographs import open_map_photographs
 
-        landmarks = [parse_images(text) for text in image_landmarks or ()]
-        photographs = open_map_photographs(images, clean or embeddings.with_name("clean.parquet"), landmarks)
+        clean = clean or embeddings.with_name("clean.parquet")
+        photographs = open_map_photographs(images, clean, image_landmarks or ())
     print_summary(out, cluster_file(embeddings, out, config, photographs=photographs, force=force), format_clusters)
 
 
 @app.command(rich_help_panel="Labels")
+@options_of(
+    "hgld.labels.suggest:suggest_file",
+    "suggest_file",
+    vocabulary={"metavar": "FILE"},
+    decisions={"metavar": "FILE"},
+    answers={"name": "--from", "metavar": "FILE"},
+    progress=None,
+    load=None,
+)
 def suggest(
+    *,
     clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
     out: Annotated[Path, out_file("Table to write; may be CLUSTERS itself.", ".parquet")],
-    embeddings: Annotated[
-        Path | None,
-        typer.Option(help="Label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
-    ] = None,
-    classes: ClassesBeside = None,
+    suggest_file: partial[SuggestSummary | None],
     taxonomy: Taxonomy = None,
-    vocabulary: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated.",
-            show_default="annotations/vocabulary.csv",
-        ),
-    ] = None,
+    classes: ClassesBeside = None,
     no_vocabulary: Annotated[bool, flag("--no-vocabulary", "Use no vocabulary.")] = False,
-    decisions: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="CSV file of decisions on other labels, as evidence; may be repeated."),
-    ] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            help="Add sets of groups, and of the names above them, that hold the right one with this probability, "
-            "such as 0.95; calibrated on --decisions.",
-            show_default="no sets",
-        ),
-    ] = None,
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too; "
-            "each model's are written to MODEL.machine.csv beside the output, for hgld agreement.",
-            show_default="none",
-        ),
-    ] = None,
     evaluate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
+        option(
+            "Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
             "decisions.",
+            metavar="FILE",
         ),
     ] = None,
     formats: FigureFormat = None,
@@ -265,38 +219,27 @@ def suggest(
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
     """
-    from hgld.labels.suggest import find_suggestion_files, suggest_file
+    from hgld.labels.suggest import find_suggestion_files
     from hgld.labels.suggestion_quality import evaluate_suggestions
 
+    given = suggest_file.keywords
+    vocabulary: Sequence[Path] | None = given.get("vocabulary")
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
-    if evaluate is not None and (decisions or answers):
+    if evaluate is not None and (given.get("decisions") or given.get("answers")):
         raise ConfigurationError(
             "--evaluate uses its own decisions as evidence, and no answers; omit --decisions and --from"
         )
-    vocabulary = [] if no_vocabulary else vocabulary
+    vocabulary = () if no_vocabulary else vocabulary
     with TerminalProgress("suggest", "texts") as progress:
         if evaluate is None:
-            summary = suggest_file(
-                clusters,
-                out,
-                embeddings=embeddings,
-                classes=classes,
-                taxonomy=taxonomy,
-                vocabulary=vocabulary,
-                decisions=decisions or (),
-                coverage=coverage,
-                answers=answers,
-                force=force,
-                progress=progress,
-            )
-            print_summary(out, summary, format_suggestions)
-        else:
-            picture = out.with_suffix(".reliability.png")
-            files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-            runs = evaluate_suggestions(files, evaluate, picture, coverage=coverage, progress=progress)
-            typer.echo(format_suggestion_quality(runs))
-            print_figure(picture)
+            print_summary(out, suggest_file(vocabulary=vocabulary, progress=progress), format_suggestions)
+            return
+        picture = out.with_suffix(".reliability.png")
+        files = find_suggestion_files(clusters, given.get("embeddings"), classes, taxonomy, vocabulary)
+        runs = evaluate_suggestions(files, evaluate, picture, coverage=given.get("coverage"), progress=progress)
+    typer.echo(format_suggestion_quality(runs))
+    print_figure(picture)
 
 
 def format_clean(summary: CleanSummary) -> str:
