@@ -155,7 +155,8 @@ def with_settings(stub: Any) -> Callable[..., None]:
 
 def _name_options(parameters: Mapping[str, inspect.Parameter]) -> None:
     """Replace names of parameters in double backticks by options and arguments as they are typed."""
-    described = {name: parameter.annotation.__metadata__[0] for name, parameter in parameters.items()}
+    annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+    described = {name: hint.__metadata__[0] for name, hint in annotations.items() if get_origin(hint) is Annotated}
     typed = {name: _typed(name, info) for name, info in described.items()}
     for info in described.values():
         for field in ("help", "show_default"):
