@@ -265,12 +265,6 @@ Pretrained = Annotated[
 ]
 
 
-HubRepository = Annotated[
-    str, typer.Argument(metavar="OWNER/NAME", help="Repository of the Hugging Face hub to upload to.")
-]
-PrivateRepository = Annotated[bool, flag("--private", "Create a private repository.")]
-
-
 class _Format(Enum):
     """Formats that --format accepts."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -223,11 +224,11 @@ def format_duration(seconds: float) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
+@options_of(
+    "hgld.gldv2.image_index:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
+)
 def index_images(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with tar files at any depth.")],
-    out: Annotated[Path, out_file("Index to write.", ".parquet")],
-    workers: Annotated[int, option("Number of tar files read in parallel.")] = 4,
-    force: Annotated[bool, flag("--force", "Read all tar files again.")] = False,
+    *, out: Annotated[Path, out_file("Index to write.", ".parquet")], index: Callable[..., IndexSummary | None]
 ) -> None:
     """Index the photographs in tar files, to read them without extraction.
 
@@ -236,10 +237,8 @@ def index_images(
 
     Example: hgld index-images data/gldv2 -o images.parquet
     """
-    from hgld.gldv2.image_index import index_images as index
-
     with TerminalProgress("index", "tar files") as progress:
-        print_summary(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)
+        print_summary(out, index(progress=progress), format_index)
 
 
 def format_index(summary: IndexSummary) -> str:

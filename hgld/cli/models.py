@@ -11,7 +11,6 @@ import typer
 from hgld.cli.base import (
     Force,
     Pretrained,
-    PrivateRepository,
     SharedCommand,
     app,
     flag,
@@ -379,7 +378,7 @@ def push_model(
     dataset: Annotated[
         list[str] | None, option("Name of a data set on the hub that the model was trained on; may be repeated.")
     ] = None,
-    private: PrivateRepository = False,
+    private: Annotated[bool, flag("--private", "Create a private repository.")] = False,
     force: Annotated[bool, flag("--force", "Replace files of something else than this model.")] = False,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.

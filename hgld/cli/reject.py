@@ -32,6 +32,7 @@ from hgld.progress import TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.benchmark.rejection import RejectionComparison
     from hgld.benchmark.rejection.values import RejectionValues
+    from hgld.datasets.manifest_files import ManifestSummary
     from hgld.rejection import Detector
     from hgld.rejection.detector_files import Calibration, Figure
     from hgld.search.detectors import FitSummary, ScoredImages
@@ -105,12 +106,15 @@ def _other_choices(hint: Any, default: Any) -> str:
 
 
 @reject.command()
+@options_of(
+    "hgld.datasets.manifest_files:split_manifest",
+    "split_manifest",
+    path={"kind": typer.Argument, "metavar": "MANIFEST"},
+)
 def split(
-    manifest: Annotated[Path, typer.Argument(help="Manifest of images with labels, from hgld manifest.")],
+    *,
     out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
-    near_share: Annotated[float, option("Share of the finest classes that the index lacks.")] = 0.5,
-    query_share: Annotated[float, option("Share of the images of the other classes that are queries.")] = 0.4,
-    seed: Annotated[int, option("Seed of the random choice.")] = 0,
+    split_manifest: Callable[[], ManifestSummary | None],
     force: Force = False,
 ) -> None:
     """Divide images into an index, queries for calibration and a test, with classes that the index lacks.
@@ -120,10 +124,7 @@ def split(
 
     Example: hgld reject split manifest.parquet -o splits.parquet
     """
-    from hgld.datasets.manifest_files import split_manifest
-
-    summary = split_manifest(manifest, out, near_share, query_share, seed, force=force)
-    print_summary(out, summary, format_manifest)
+    print_summary(out, split_manifest(), format_manifest)
 
 
 @reject.command()

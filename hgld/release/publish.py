@@ -79,9 +79,9 @@ def write_release(
             (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         corrections: Corrections that the hierarchy was built with. Default: found in the same way.
-        models: ``results.parquet`` of ``hgld compare-models``, for the section "How models do on it" of the card.
-        audit: ``audit.md`` of ``hgld audit report``, for the section on errors of the datasheet.
-        force: Whether to write although nothing changed, and to discard edits of an existing release.
+        models: results.parquet of hgld compare-models, to say how models do on it. Default: not said.
+        audit: audit.md of hgld audit report, to say what it found. Default: not said.
+        force: Write the release again if it is up to date, and discard edits of its files.
 
     Returns:
         Counts of the release, or None if ``out`` already is this release.

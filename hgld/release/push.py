@@ -39,10 +39,10 @@ def push_dataset(
     A version that is tagged never changes. Files of an earlier release that this one lacks are removed.
 
     Args:
-        folder: Folder from ``hgld release``.
-        repository: Name of the repository, ``owner/name``; it is created if there is none.
-        private: Whether a new repository can be seen only by its owner.
-        force: Whether to replace files of a repository that holds something else than a release of hgld.
+        folder: Folder from hgld release.
+        repository: Repository of the Hugging Face hub to upload to; it is created if there is none.
+        private: Create a private repository.
+        force: Replace files of something else than a release of hgld.
 
     Returns:
         Counts of the release, or None if it is published already.
