@@ -17,8 +17,6 @@ import hgld.cli.release
 import hgld.cli.images
 import hgld.cli.manifest
 import hgld.cli.audit
-import hgld.cli.audit_decisions
-import hgld.cli.audit_report
 import hgld.cli.presets
 import hgld.cli.models
 import hgld.cli.tuning
