@@ -19,9 +19,7 @@ import hgld.cli.manifest
 import hgld.cli.audit
 import hgld.cli.presets
 import hgld.cli.models
-import hgld.cli.tuning
 import hgld.cli.benchmark
-import hgld.cli.compare_models
 import hgld.cli.evaluate
 import hgld.cli.diagnose
 import hgld.cli.search

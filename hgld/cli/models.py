@@ -1,4 +1,4 @@
-"""Models: train, embed-images, embed-texts, push-model."""
+"""Models: train, embed-images, embed-texts, push-model, tune."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from hgld.cli.base import (
     relative_to,
 )
 from hgld.cli.options import options_of
-from hgld.cli.planning import GpuCount, ImagesPerSecond, require_plan
-from hgld.cli.presets import Images, Manifest, complete_training, with_images
-from hgld.cli.render import lines
+from hgld.cli.presets import GpuCount, Images, ImagesPerSecond, Manifest, complete_training, require_plan, with_images
+from hgld.cli.render import aligned, lines
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import NoProgress, TerminalProgress, byte_size
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
+    from hgld.tuning import SearchSummary
 
 #: The options of settings that error messages name.
 _TRAINING_OPTIONS = {
@@ -400,3 +400,83 @@ def format_push(summary: PushSummary) -> str:
     """Format what was published."""
     evaluations = counted(summary.evaluations, "evaluation")
     return f"{summary.model}, {byte_size(summary.n_bytes)}, with {evaluations} on its card"
+
+
+@app.command(rich_help_panel="Retrieval")
+def tune(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="Preset (hgld presets lists all) or file of settings (YAML) of a training.",
+            autocompletion=complete_training,
+        ),
+    ],
+    out: Annotated[Path, out_folder("Folder of the trials and of best.yaml.")],
+    space: Annotated[
+        list[str],
+        option(
+            "Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm, "
+            "optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable.",
+            metavar="KEY=VALUES",
+        ),
+    ],
+    trials: Annotated[int, option("Number of trials; the first has the settings as they are.")] = 20,
+    overrides: Annotated[
+        list[str] | None,
+        option("Override a setting in all trials, e.g. epochs=2; repeatable.", "--set", metavar="KEY=VALUE"),
+    ] = None,
+    manifest: Manifest = None,
+    images: Images = None,
+    devices: Annotated[
+        str | None,
+        option(
+            "Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.",
+            default="all GPUs, else cpu",
+        ),
+    ] = None,
+    force: Annotated[bool, flag("--force", "Retrain trials whose settings or data changed.")] = False,
+) -> None:
+    """Search learning rates, weights of the loss or any other settings of a training, by random trials.
+
+    Trials train with three quarters of the training classes, and are compared by H-AP (evaluation.best) on the
+    others; the test images are not used. An interrupted search continues.
+
+    Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
+    """
+    from hgld.tuning import parse_dimension, tune
+
+    with TerminalProgress("tune", "trials", interval_s=60) as progress:
+        summary = tune(
+            config,
+            [parse_dimension(each) for each in space],
+            out,
+            overrides=with_images(overrides, manifest, images),
+            trials=trials,
+            devices=devices,
+            force=force,
+            progress=progress,
+        )
+    typer.echo(format_search(summary))
+
+
+def format_search(summary: SearchSummary) -> str:
+    """Return the trials, the best first, and the file of its settings."""
+    from hgld.evaluation.results import shown_value
+
+    metric, best = summary.metric, summary.trials[0]
+    rows = [
+        [
+            each.name,
+            "failed" if each.value != each.value else f"{shown_value(metric, each.value):.2f}",
+            ", ".join(each.changes) or "unchanged",
+        ]
+        for each in summary.trials
+    ]
+    gain = shown_value(metric, best.value) - shown_value(metric, summary.unchanged.value)
+    n_failed = sum(row[1] == "failed" for row in rows)
+    return lines(
+        aligned(["trial", metric, "settings"], rows),
+        f"{metric} {gain:+.2f} from the unchanged settings to {best.name}, on held-out training classes",
+        n_failed > 0 and f"{counted(n_failed, 'trial')} failed, see runs/TRIAL/seed*.log",
+        str(summary.best),
+    )
