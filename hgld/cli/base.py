@@ -205,6 +205,31 @@ def parse_images(text: str) -> Path | tuple[str, Path]:
     return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text, which are separated by commas.
+
+    >>> parse_names("leaf, shelf")
+    ('leaf', 'shelf')
+    """
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, ...]]:
+    """Return a parser of numbers that are separated by commas.
+
+    >>> parse_numbers("scales", "1,0.5")("1, 0.7")
+    (1.0, 0.7)
+    """
+
+    def parse(text: str) -> tuple[float, ...]:
+        try:
+            return tuple(map(float, text.split(",")))
+        except ValueError as error:
+            raise ConfigurationError(f'`{parameter}` is "{text}"; expected numbers such as {example}') from error
+
+    return parse
+
+
 # Options that several commands share.
 Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
 TaxonomyOfDecisions = Annotated[

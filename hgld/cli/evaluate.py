@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import SharedCommand, app, writable_file
+from hgld.cli.base import SharedCommand, app, parse_numbers, writable_file
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, percent, wrapped_table
 from hgld.compute.part import Part
@@ -45,23 +45,6 @@ _EXCLUDED_QUERIES = (
 )
 
 
-def parse_level_weights(text: str) -> tuple[float, ...]:
-    """Return the numbers of ``--level-weights``.
-
-    Raises:
-        ConfigurationError: A part is no number.
-
-    >>> parse_level_weights("0.2,0.3,0.5")
-    (0.2, 0.3, 0.5)
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigurationError(
-            f'`level_weights` are "{text}"; expected numbers separated by commas, such as 0.2,0.3,0.5'
-        ) from None
-
-
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of("hgld.evaluation.settings:EvaluationFiles", "files")
 @options_of(
@@ -70,7 +53,7 @@ def parse_level_weights(text: str) -> tuple[float, ...]:
     panel="Metrics",
     metrics="--metric",
     relevance_alpha="--alpha",
-    level_weights={"parser": parse_level_weights, "metavar": "<str>"},
+    level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
 def evaluate(

@@ -12,7 +12,6 @@ import typer
 from hgld.cli.base import (
     app,
     flag,
-    friendly_errors,
     option,
     out_figure,
     out_file,
@@ -356,8 +355,10 @@ def examples(
     out: Annotated[Path, out_figure("Image file to write.")],
     root: Annotated[Path | None, relative_to("MANIFEST")] = None,
     level: Annotated[str | None, option("Level of the groups.", default="the one above the finest")] = None,
-    groups: Annotated[int, option("Largest number of groups for each class of the coarsest level.")] = 7,
-    photographs: Annotated[int, option("Largest number of photographs for each group.")] = 5,
+    n_groups: Annotated[
+        int, option("Largest number of groups for each class of the coarsest level.", "--groups")
+    ] = 7,
+    n_photographs: Annotated[int, option("Largest number of photographs for each group.", "--photographs")] = 5,
     seed: Annotated[int, option("Seed of the choice of photographs.", min=0)] = 0,
     sources: Annotated[
         Path | None,
@@ -374,7 +375,6 @@ def examples(
     """
     from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
 
-    with friendly_errors(n_groups="--groups", n_photographs="--photographs"):
-        config = ExamplesConfig(level, groups, photographs, seed)
-        for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
-            typer.echo(path)
+    config = ExamplesConfig(level, n_groups, n_photographs, seed)
+    for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
+        typer.echo(path)

@@ -18,6 +18,7 @@ from hgld.cli.base import (
     option,
     out_file,
     out_folder,
+    parse_numbers,
     part_option,
     print_summary,
     relative_to,
@@ -170,26 +171,11 @@ def format_images(images: TrainingImages) -> str:
     )
 
 
-def parse_scales(text: str) -> tuple[float, ...]:
-    """Return the numbers in ``1,0.7071,1.4142``.
-
-    Raises:
-        ConfigurationError: The text is not numbers separated by commas.
-
-    >>> parse_scales("1,0.7071")
-    (1.0, 0.7071)
-    """
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError as error:
-        raise ConfigurationError(f'`scales` is "{text}"; expected numbers such as 1,0.7071,1.4142') from error
-
-
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of(
     "hgld.models.embed_images_config:EmbedImagesConfig",
     deferred=True,
-    scales={"parser": parse_scales, "metavar": "FACTORS", "show_default": "1"},
+    scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )
 def embed_images(

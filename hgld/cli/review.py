@@ -21,6 +21,7 @@ from hgld.cli.base import (
     friendly_errors,
     option,
     out_file,
+    parse_names,
     print_summary,
     writable_figure,
     writable_file,
@@ -50,11 +51,6 @@ if TYPE_CHECKING:
 _MAX_DISAGREEMENTS = 30
 
 _Store = Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")]
-
-
-def _parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in a list with commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @app.command(rich_help_panel="Review")
@@ -148,7 +144,7 @@ def copy_store(
 @options_of(
     "hgld.review.sheets.export:ExportConfig",
     annotators={
-        "parser": _parse_names,
+        "parser": parse_names,
         "metavar": "NAMES",
         "help": "Names of the annotators, separated by commas.",
     },

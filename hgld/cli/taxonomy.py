@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import App, ClassesBeside, app, out_file
+from hgld.cli.base import App, ClassesBeside, app, out_file, parse_names
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines, listed
 from hgld.errors import counted
@@ -30,15 +30,6 @@ def about() -> None:
 
 
 app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in a text, which are separated by commas.
-
-    >>> parse_names("leaf, shelf")
-    ('leaf', 'shelf')
-    """
-    return tuple(name.strip() for name in text.split(","))
 
 
 @taxonomy.command("import")

@@ -28,12 +28,7 @@ class Scatter(NamedTuple):
 
 
 def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None:
-    """Draw the value of each model as a dot on its interval, a panel per metric, models in the order of the first.
-
-    Args:
-        path: Picture to write.
-        panels: Models in the same order by the label of the x axis.
-    """
+    """Draw the value of each model as a dot on its interval, a panel per metric, models in the order of the first."""
     n_models = max(map(len, panels.values()))
     figure, all_axes = make_axes(len(panels), 1.1 + 0.24 * n_models)
     for axes, (label, models) in zip(all_axes, panels.items(), strict=True):
