@@ -46,13 +46,10 @@ EXPERT, MACHINE, FOUND = "expert-generated", "machine-generated", "found"
 
 @dataclass(frozen=True)
 class Origin:
-    """One origin of groups.
+    """One origin of groups: its name in a few words, and a sentence for documents, which fill in ``{entity}``.
 
-    Args:
-        name: Name in a few words.
-        description: Explanation in a sentence, for the documents of a release, which fill in ``{entity}``.
-        creator: Term for ``annotations_creators`` in dataset cards of the Hugging Face hub; its vocabulary is
-            ``utils/resources/creators.json`` in the package ``datasets``.
+    ``creator`` is its term for ``annotations_creators`` in dataset cards of the Hugging Face hub; the vocabulary is
+    ``utils/resources/creators.json`` in the package ``datasets``.
     """
 
     name: str
@@ -75,13 +72,8 @@ _SEVERAL, _ONE, _DRAFT, CLASSES, _PHOTOGRAPHS = ORIGINS
 class ReleaseFacts:
     """The data that the documents of a release describe.
 
-    Args:
-        settings: What the publisher says of the dataset.
-        hierarchy: The table ``hierarchy``, all splits.
-        decisions: Decisions that the hierarchy was built with, with the names of their groups; none
-            if it was built without.
-        provenance: Provenance of the hierarchy.
-        sources: Tables that it was made from, as far as they were found.
+    Decisions are those that the hierarchy was built with, with the names of their groups, or none; sources are the
+    tables that it was made from, as far as they were found.
     """
 
     settings: ReleaseSettings
@@ -209,10 +201,6 @@ def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Or
     The table does not hold the ids of labels. Where decisions of different origins fit a landmark's label and group,
     the least reliable one counts; where none fits, because the label was renamed since, that of all decisions for the
     group.
-
-    Args:
-        hierarchy: The table ``hierarchy``.
-        decisions: Decisions that it was built with, with the names of their groups.
     """
     by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
     by_group: defaultdict[str, list[Origin]] = defaultdict(list)

@@ -37,14 +37,9 @@ _SUPRANK_COLUMNS = {
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """Counts of a release.
+    """Counts of a release: landmarks by split, groups, and files; what the landmarks are called.
 
-    Args:
-        landmarks: Number of landmarks, by split.
-        groups: Number of groups.
-        files: Number of files in the folder.
-        validated: Whether mlcroissant is installed and accepted the Croissant file.
-        entities: What the landmarks are called.
+    ``validated`` says whether mlcroissant is installed and accepted the Croissant file.
     """
 
     landmarks: Mapping[str, int]
@@ -201,10 +196,7 @@ def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, Path]:
 
 
 def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
-    """Compare the files of a release with its checksums.
-
-    Returns:
-        The files without a checksum, and the files with one that are changed or missing.
+    """Return the files of a release without a checksum, and those with one that are changed or missing.
 
     Raises:
         InputError: The folder has no checksums, or they cannot be parsed.

@@ -14,15 +14,7 @@ from hgld.release.publish import CHECKSUMS, read_checksums, verify_checksums
 
 @dataclass(frozen=True)
 class PushDatasetSummary:
-    """Result of publishing a release.
-
-    Args:
-        name: Name of the dataset.
-        tag: Tag of the version, such as ``v1.0.0``.
-        files: Number of files.
-        n_bytes: Size of all files.
-        url: URL of the commit.
-    """
+    """Result of publishing a release: its tag, such as ``v1.0.0``, its files, and the URL of the commit."""
 
     name: str
     tag: str
