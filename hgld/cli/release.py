@@ -25,8 +25,7 @@ from hgld.errors import ConfigurationError, counted
 from hgld.progress import byte_size
 
 if TYPE_CHECKING:
-    from hgld.release.publish import ReleaseSummary
-    from hgld.release.push import PushDatasetSummary
+    from hgld.release.publish import PushDatasetSummary, ReleaseSummary
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -75,7 +74,7 @@ def release(
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.release.push:push_dataset", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"})
+@options_of("hgld.release.publish:push_dataset", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"})
 def push_dataset(*, push: partial[PushDatasetSummary | None]) -> None:
     """Publish a release on the Hugging Face hub, with a tag such as v1.0.0 for its version.
 
