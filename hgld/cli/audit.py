@@ -112,9 +112,9 @@ def duplicates(
         found = find_duplicates(
             images.manifest, images.root, images.vectors, config, index=neighbours, progress=progress
         )
-    typer.echo(format_duplicates(found))
+    typer.echo(_format_duplicates(found))
     if recall:
-        typer.echo(format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
+        typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
     _write_duplicates(images, found, config, out, page)
 
 
@@ -153,7 +153,7 @@ def labels(
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
     images = _AuditedImages.read(manifest, root, embeddings)
     found = find_label_errors(images.manifest, images.vectors, config)
-    typer.echo(format_label_errors(found, images.manifest.level_names))
+    typer.echo(_format_label_errors(found, images.manifest.level_names))
     _write_label_errors(images, found, config, out, page)
     if queue is not None and hierarchy is not None:
         typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
@@ -244,11 +244,11 @@ def report(
     out.mkdir(parents=True, exist_ok=True)
     with TerminalProgress("audit", "images") as progress:
         duplicates = find_duplicates(images.manifest, images.root, images.vectors, copies, progress=progress)
-    sections = {"Copies": format_duplicates(duplicates)}
+    sections = {"Copies": _format_duplicates(duplicates)}
     _write_duplicates(images, duplicates, copies, out / "copies.csv", out / "copies.html")
     if embeddings is not None:
         errors = find_label_errors(images.manifest, images.vectors, config)
-        sections["Labels"] = format_label_errors(errors, images.manifest.level_names)
+        sections["Labels"] = _format_label_errors(errors, images.manifest.level_names)
         _write_label_errors(images, errors, config, out / "labels.csv", out / "labels.html")
         draw_margins(out / "labels.png", errors, images.manifest.level_names)
         typer.echo(out / "labels.png")
@@ -357,7 +357,7 @@ def _audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None, out
     result = audit_tree(clean, classes, taxonomy)
     inputs = input_digests(clean=clean, classes=classes, taxonomy=taxonomy)
     _write_table(out, result.to_arrow(), "tree_defects/1", "audit tree", inputs)
-    return format_tree(result)
+    return _format_tree(result)
 
 
 def _audit_annotators(files: Sequence[Path], out: Path, config: AgreementConfig, **inputs: Path | None) -> str:
@@ -368,7 +368,7 @@ def _audit_annotators(files: Sequence[Path], out: Path, config: AgreementConfig,
     result = audit_annotators(files, config, **inputs)
     digests = input_digests(decisions=files, **inputs)
     _write_table(out, result.to_arrow(), "disputed_labels/1", "audit annotators", digests, config)
-    return format_annotators(result)
+    return _format_annotators(result)
 
 
 def _write_table(
@@ -380,8 +380,7 @@ def _write_table(
     write_results(out, table, kind, Provenance(command, {} if config is None else vars(config), inputs))
 
 
-def format_duplicates(found: Duplicates) -> str:
-    """Format the numbers of groups and pairs of copies."""
+def _format_duplicates(found: Duplicates) -> str:
     from hgld.io.columns import preview
 
     n_images, n_left_out = int((found.groups >= 0).sum()), int(found.left_out.sum())
@@ -395,8 +394,7 @@ def format_duplicates(found: Duplicates) -> str:
     )
 
 
-def format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
-    """Format the number of contradicted labels of each level, and how many are wrong by estimate."""
+def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
     texts = []
     for errors in found:
         judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
@@ -407,14 +405,12 @@ def format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]
     return lines(*texts)
 
 
-def format_recall(shares: Mapping[str, float]) -> str:
-    """Format the share of altered copies that would be found."""
+def _format_recall(shares: Mapping[str, float]) -> str:
     rows = [[name, f"{100 * share:.0f}%"] for name, share in shares.items()]
     return "\n".join(aligned(["altered copies", "found"], rows))
 
 
-def format_tree(result: TreeAudit) -> str:
-    """Format the numbers of defects and labels by problem, and the defects that touch most labels."""
+def _format_tree(result: TreeAudit) -> str:
     from hgld.audit.class_tree import PROBLEMS
 
     totals = []
@@ -434,8 +430,7 @@ def format_tree(result: TreeAudit) -> str:
     )
 
 
-def format_annotators(result: AnnotatorsAudit) -> str:
-    """Format agreement by level, what is confused most, and for each annotator what changes the decisions."""
+def _format_annotators(result: AnnotatorsAudit) -> str:
     agreement, difference = result.agreement, result.difference
     levels = [
         [level, *(_with_interval(measures.alpha) for measures in (each.by_label, each.by_landmark) if measures)]

@@ -322,12 +322,8 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     """Turn an error of hgld into one message on stderr and exit code 1, and Ctrl-C into exit code 130.
 
     The library names its parameters in backticks, such as ```query_labels```. Those that the running command has as
-    an option or an argument are printed in that form: ``--query-labels``.
-
-    Args:
-        again: How to resume after Ctrl-C.
-        **options: The option of each parameter whose name differs from that of the command, e.g.
-            ``rate_per_minute="--rate"``.
+    an option or an argument are printed in that form: ``--query-labels``. ``again`` says how to resume after Ctrl-C,
+    and further keywords are the options of parameters whose names differ from those of the command.
     """
     try:
         yield

@@ -172,13 +172,7 @@ def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
 
 
 def format_cost(cost: CostEstimate, gpus: Gpus | None = None, *, width: int = 80) -> str:
-    """Return the steps, images, hours, memory and disk of a comparison, and the files that are missing.
-
-    Args:
-        cost: Cost of the comparison.
-        gpus: GPUs to estimate hours for; None for none.
-        width: Width of the notes.
-    """
+    """Return the steps, images, memory, disk and, of GPUs, hours of a comparison, and the files that are missing."""
     n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
     rows = [
@@ -284,11 +278,10 @@ def compare_models(
         outcome, files = model_comparison.compare_models(
             entries, manifest, out, config(reranking=reranking), root=images, force=force, progress=progress
         )
-    typer.echo(lines(format_model_results(outcome), [str(file) for file in files]))
+    typer.echo(lines(_format_model_results(outcome), [str(file) for file in files]))
 
 
-def format_model_results(outcome: ModelResults, *, width: int = 80) -> str:
-    """Return the means of all models, their ranks by the main metric, and the models that failed."""
+def _format_model_results(outcome: ModelResults, *, width: int = 80) -> str:
     from hgld.evaluation.results import shown_value
 
     main, metrics = outcome.main_metric, outcome.metrics

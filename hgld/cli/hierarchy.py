@@ -116,7 +116,7 @@ def why(
     """
     from hgld.hierarchy.why import trace_landmark
 
-    typer.echo(format_traces(trace_landmark(find_sources(), landmark_id, split)))
+    typer.echo(_format_traces(trace_landmark(find_sources(), landmark_id, split)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -246,10 +246,10 @@ def complete(
     with TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")
-            typer.echo(format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
+            typer.echo(_format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
             print_figure(picture)
         else:
-            print_summary(out, complete_file(files, out, config, force=force, progress=progress), format_complete)
+            print_summary(out, complete_file(files, out, config, force=force, progress=progress), _format_complete)
 
 
 def format_build(summary: BuildSummary) -> str:
@@ -296,8 +296,7 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
     return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
 
 
-def format_traces(traces: Sequence[Trace]) -> str:
-    """Return the stages that landmarks went through, one per line."""
+def _format_traces(traces: Sequence[Trace]) -> str:
     return "\n\n".join(map(_format_trace, traces))
 
 
@@ -430,8 +429,7 @@ def _group_table(stats: HierarchyStats, root: str) -> list[str]:
     return aligned(columns, rows)
 
 
-def format_complete(summary: CompleteSummary) -> str:
-    """Return the numbers of landmarks and proposals, and the accuracy on labelled landmarks."""
+def _format_complete(summary: CompleteSummary) -> str:
     without = summary.landmarks - summary.proposed
     above = ", ".join(f"{count:,} of {score:g}" for score, count in summary.above.items())
     return "\n".join(
@@ -445,8 +443,7 @@ def format_complete(summary: CompleteSummary) -> str:
     )
 
 
-def format_completion_quality(quality: CompletionQuality) -> str:
-    """Return a table of coverage and accuracy by score, the calibration error and the most frequent mistakes."""
+def _format_completion_quality(quality: CompletionQuality) -> str:
     from hgld.completion.quality import N_FOLDS
 
     n = len(quality.score)

@@ -66,11 +66,10 @@ def labels(
     """
     from hgld.labels.plain_labels import label_file
 
-    print_summary(out, label_file(source, out, config, force=force), format_labels)
+    print_summary(out, label_file(source, out, config, force=force), _format_labels)
 
 
-def format_labels(summary: PlainSummary) -> str:
-    """Return the numbers of labels and spellings, the most frequent labels, and the first variants."""
+def _format_labels(summary: PlainSummary) -> str:
     width = max(len(f"{count:,}") for _, count in summary.labels)
     return lines(
         f"{summary.rows:,} rows for {summary.things:,} things: {summary.spellings:,} spellings of "

@@ -280,7 +280,7 @@ def embed_images(
                 images, out, embedder, settings, root=root, force=force, processes=processes, progress=progress
             )
     if processes.rank == 0 and part is not None:
-        typer.echo(f"{out}: up to date" if embedded is None else format_embed_part(embedded))
+        typer.echo(f"{out}: up to date" if embedded is None else _format_embed_part(embedded))
     elif processes.rank == 0:
         print_summary(out, summary, format_embed_images)
 
@@ -320,8 +320,7 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
     )
 
 
-def format_embed_part(summary: EmbedPartSummary) -> str:
-    """Format the counts and the throughput of a part."""
+def _format_embed_part(summary: EmbedPartSummary) -> str:
     return lines(
         f"part {summary.part}: {summary.images:,} images; {_throughput(summary, 'of them')}",
         summary.skipped > 0
@@ -379,11 +378,10 @@ def push_model(
 
         config = PushConfig(license, tuple(dataset or ()), tuple(evaluation or ()), private, force)
         summary = push_model(model, repository, out=out, pretrained=pretrained, config=config)
-        typer.echo(lines(format_push(summary), out is not None and str(out), summary.url))
+        typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
 
 
-def format_push(summary: PushSummary) -> str:
-    """Format what was published."""
+def _format_push(summary: PushSummary) -> str:
     evaluations = counted(summary.evaluations, "evaluation")
     return f"{summary.model}, {byte_size(summary.n_bytes)}, with {evaluations} on its card"
 
@@ -442,11 +440,10 @@ def tune(
             force=force,
             progress=progress,
         )
-    typer.echo(format_search(summary))
+    typer.echo(_format_search(summary))
 
 
-def format_search(summary: SearchSummary) -> str:
-    """Return the trials, the best first, and the file of its settings."""
+def _format_search(summary: SearchSummary) -> str:
     from hgld.evaluation.results import shown_value
 
     metric, best = summary.metric, summary.trials[0]

@@ -103,11 +103,10 @@ def presets(
     """
     from hgld.benchmark.presets import list_presets, resolve_preset
 
-    typer.echo(format_resolved(*resolve_preset(name)) if name else format_presets(*list_presets()))
+    typer.echo(_format_resolved(*resolve_preset(name)) if name else _format_presets(*list_presets()))
 
 
-def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]) -> str:
-    """Return a table of the presets of each kind, and where the weights of their backbones come from."""
+def _format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]) -> str:
     rows = [(preset.name, preset.method, preset.tables, preset.backbone, preset.images) for preset in trainings]
     lines = [
         *aligned(["hgld train", "method", "table", "backbone", "images"], rows),
@@ -125,8 +124,7 @@ def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[Co
     return "\n".join(lines)
 
 
-def format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
-    """Return all settings of a preset, the origin of each, and its file."""
+def _format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
     rows = [(setting.key, setting.origin, _text(setting.value)) for setting in settings]
     return "\n".join([*aligned(["setting", "from", "value"], rows), "", str(path)])
 

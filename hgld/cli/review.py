@@ -116,7 +116,7 @@ def decisions(
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
-    print_summary(out, export_decisions(), format_decisions)
+    print_summary(out, export_decisions(), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -136,7 +136,7 @@ def copy_store(
     from hgld.review.store import copy_store as run
 
     owner, state = run(store, out, force=force)
-    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), format_decisions)
+    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -327,8 +327,7 @@ def format_import(summary: ImportSummary) -> str:
     return "\n".join(lines)
 
 
-def format_decisions(summary: DecisionsSummary) -> str:
-    """Return the number of decisions, and where changed groups and clusters were written."""
+def _format_decisions(summary: DecisionsSummary) -> str:
     lines = [f"{counted(summary.decisions, 'label')} decided by {summary.annotator}"]
     if summary.taxonomy:
         lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")

@@ -84,13 +84,12 @@ def check(*, check_taxonomy: Callable[[], TaxonomyReport]) -> None:
     Example: hgld taxonomy check taxonomy.csv --classes scraped.classes.parquet
     """
     report = check_taxonomy()
-    typer.echo(format_report(report))
+    typer.echo(_format_report(report))
     if any(finding.is_error for finding in report.findings):
         raise typer.Exit(1)
 
 
-def format_report(report: TaxonomyReport) -> str:
-    """Return a table of the findings, and their number."""
+def _format_report(report: TaxonomyReport) -> str:
     rows = [["error" if each.is_error else "warning", each.problem, each.what] for each in report.findings]
     errors = sum(finding.is_error for finding in report.findings)
     return lines(

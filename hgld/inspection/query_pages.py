@@ -111,7 +111,7 @@ def write_photo_page(
         draft.write_text(html, encoding="utf-8")
 
 
-def query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list[tuple[str, float]]:
+def _query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list[tuple[str, float]]:
     """Return a metric and the AP at the finest level from a row of per-query values, where the row has them."""
     names = dict.fromkeys([metric, "AP", f"AP_l{n_levels}"])
     return [(name, float(values[name])) for name in names if name in values]
@@ -178,7 +178,7 @@ def write_worst_queries_page(
     queries = []
     for row, position in enumerate(worst.queries.tolist()):
         values = worst.per_query.iloc[row]
-        ranking = PageRanking(worst.top_k, row, query_metrics(values, worst.metric, worst.n_levels))
+        ranking = PageRanking(worst.top_k, row, _query_metrics(values, worst.metric, worst.n_levels))
         queries.append(PageQuery(position, level_counts(values, worst.n_levels), [ranking]))
     write_photo_page(
         out,
@@ -219,7 +219,7 @@ def write_method_differences_page(
 def _page_query(differences: MethodDifferences, row: int) -> PageQuery:
     rankings = []
     for side in (differences.baseline, differences.method):
-        metrics = query_metrics(side.per_query.iloc[row], differences.metric, differences.n_levels)
+        metrics = _query_metrics(side.per_query.iloc[row], differences.metric, differences.n_levels)
         rankings.append(PageRanking(side.top_k, row, metrics, method=side.name))
     return PageQuery(
         position=int(differences.queries[row]),

@@ -189,7 +189,7 @@ def safe_names(names: Iterable[str]) -> dict[str, str]:
     return safe
 
 
-def decision_origin(decision: Decision) -> Origin:
+def _decision_origin(decision: Decision) -> Origin:
     """Return the origin of the group that a decision gives to its label."""
     n_people = len(decision.people)
     return _SEVERAL if n_people > 1 else _ONE if n_people else _DRAFT
@@ -207,10 +207,10 @@ def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Or
     of_landmarks: defaultdict[str, list[Origin]] = defaultdict(list)
     for row in decisions:
         if row.group is not None and row.of_landmark:
-            of_landmarks[row.group].append(decision_origin(row))
+            of_landmarks[row.group].append(_decision_origin(row))
         elif row.decision == "group" and row.group is not None:
-            by_label[normalise_label(row.label), row.group].append(decision_origin(row))
-            by_group[row.group].append(decision_origin(row))
+            by_label[normalise_label(row.label), row.group].append(_decision_origin(row))
+            by_group[row.group].append(_decision_origin(row))
     group_level = tables.level_columns(hierarchy.column_names)[0]
     names = ["supercategory", group_level, *({"label_source"} & {*hierarchy.column_names})]
     counts: Counter[Origin] = Counter()
