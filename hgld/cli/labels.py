@@ -26,7 +26,7 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import format_sets, lines
+from hgld.cli.render import aligned, format_sets, lines
 from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress
 
@@ -251,13 +251,12 @@ def _format_split(summary: SplitSummary) -> str:
     def share(count: int) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
-    lines = [
+    return lines(
         f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label",
-        *(f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()),
+        [f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()],
         f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:",
-        *(f"  {count:>9,}  {label}" for label, count in summary.most_frequent),
-    ]
-    return "\n".join(lines)
+        [f"  {count:>9,}  {label}" for label, count in summary.most_frequent],
+    )
 
 
 def format_embed(summary: EmbedSummary) -> str:
@@ -272,24 +271,17 @@ def format_clusters(summary: ClusterSummary) -> str:
     """Return a table of the clusters."""
     labels = sum(row.labels for row in summary.rows)
     subclusters = sum(row.subclusters for row in summary.rows)
-    lines = [
-        f"{labels:,} labels in {len(summary.rows)} clusters and {subclusters} sub-clusters",
-        "cluster  sub-clusters  labels  landmarks  name",
-        *(
-            f"{row.cluster:>7}  {row.subclusters:>12}  {row.labels:>6,}  {row.landmarks:>9,}  {row.name}"
-            for row in summary.rows
-        ),
-    ]
-    return "\n".join(lines)
+    columns = ["cluster", "sub-clusters", "labels", "landmarks", "name"]
+    rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in summary.rows]
+    return lines(
+        f"{labels:,} labels in {len(summary.rows)} clusters and {subclusters} sub-clusters", aligned(columns, rows)
+    )
 
 
 def format_sweep(points: Sequence[SweepPoint]) -> str:
     """Return a table of inertia and silhouette by number of clusters."""
-    lines = [
-        "  k     inertia  silhouette",
-        *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in points),
-    ]
-    return "\n".join(lines)
+    rows = [[point.n_clusters, f"{point.inertia:.3f}", point.silhouette] for point in points]
+    return lines(aligned(["k", "inertia", "silhouette"], rows))
 
 
 def format_suggestions(summary: SuggestSummary) -> str:
