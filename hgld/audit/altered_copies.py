@@ -76,16 +76,7 @@ def measure_recall(
     """Return the share of altered copies of a sample that would be found, by alteration; see :data:`ALTERATIONS`.
 
     A copy is found if its original is among its nearest images and the pair passes the thresholds. The images are
-    searched exactly.
-
-    Args:
-        found: Result for N images.
-        root: Folder that the paths of their manifest are relative to.
-        embeddings: What they were found by, float, shape (N, d).
-        embed: The model of the embeddings. Required with these.
-        config: Settings that they were found with.
-        n_images: Largest number of images in the sample.
-        seed: Seed of the sample.
+    searched exactly, by the embeddings, shape (N, d), if there are any, which ``embed`` makes of the copies.
     """
     config, encoded = config or DuplicatesConfig(), EncodedImages(found.manifest, root)
     readable = ~np.isin(found.manifest.ids, [*found.unreadable])

@@ -55,9 +55,9 @@ class AnnotatorReport:
         annotator: Name of the annotator.
         labels: Number of labels that the annotator decided.
         seconds: Median number of seconds for a label, see :func:`decision_seconds`; NaN without an event store.
-        changes: Comparisons by what they compare. Seconds, and the mean share of others who agree: in the first and
-            in the last third of the decisions. The share of decisions that are the first suggestion: of blind ones,
-            and of those that saw it.
+        changes: Comparisons by what they compare: seconds, and the mean share of others who agree, in the first and
+            in the last third of the decisions; the share of decisions that are the first suggestion, of blind ones
+            and of others.
         quality: Expected share of right decisions, with its Wilson interval; NaN with too few annotators.
     """
 
@@ -173,12 +173,8 @@ def audit_annotators(
 def labels_to_decide_twice(share: float, n_labels: int, margin: float = MARGIN) -> int:
     """Return how many labels, drawn at random, two annotators have to decide to know how often they differ.
 
-    The interval is Wilson's (95 %); as the labels are finitely many, ``n`` of ``N`` count as ``n (N - 1) / (N - n)``.
-
-    Args:
-        share: Share of labels on which they differ, as far as it is known.
-        n_labels: Number of labels in all.
-        margin: Half of the width of the interval.
+    The interval is Wilson's (95 %), of twice the width of ``margin``; as the labels are finitely many, ``n`` of ``N``
+    count as ``n (N - 1) / (N - n)``.
 
     >>> labels_to_decide_twice(0.05, 1_000_000), labels_to_decide_twice(0.05, 2000), labels_to_decide_twice(0.05, 200)
     (1834, 958, 181)
@@ -191,11 +187,7 @@ def labels_to_decide_twice(share: float, n_labels: int, margin: float = MARGIN) 
 def compare(first: Floats, second: Floats, statistic: Callable[..., Any], config: AgreementConfig) -> Comparison:
     """Compare a statistic of two samples; the interval of the difference is from bootstrap samples of both.
 
-    Args:
-        first: Values under the first condition, shape (n,).
-        second: Values under the second condition, shape (m,).
-        statistic: Function such as ``np.median``, of values and the axis that it reduces.
-        config: Settings of the interval.
+    The statistic is a function such as ``np.median``, of values and the axis that it reduces.
     """
     before, after = (float(statistic(each)) if len(each) else nan for each in (first, second))
     if min(len(first), len(second)) < 2:
@@ -214,10 +206,6 @@ def decision_seconds(annotator: str, state: ReviewState) -> dict[str, list[float
 
     The seconds of a step are those since the step before, divided among its labels; NaN for the first step and after
     a break of :data:`BREAK_S` or more. Comments, moves and undoing are no decisions, but take time.
-
-    Args:
-        annotator: Owner of the store.
-        state: State of the review.
     """
     seconds: dict[str, list[float]] = {}
     previous = None

@@ -40,10 +40,10 @@ PROBLEMS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class TreeDefect:
-    """A defect of a class.
+    """A defect of the class of an item: its kind, see :data:`PROBLEMS`, and in words.
 
     Args:
-        problem: Its kind, see :data:`PROBLEMS`.
+        problem: Kind of the defect.
         item: Item of the class.
         superclasses: Items of the superclasses that are the problem.
         detail: The problem in words.
@@ -61,10 +61,8 @@ class TreeDefect:
 class TreeAudit:
     """Defects of the superclasses of labels, those that touch most labels first.
 
-    Args:
-        defects: The defects.
-        names: Label of each class in the tables.
-        landmarks: Number of landmarks of each label, by its item, or by another id if it has none.
+    ``names`` has the label of each class in the tables, and ``landmarks`` the number of landmarks of each label, by
+    its item, or by another id if it has none.
     """
 
     defects: Sequence[TreeDefect]
@@ -90,13 +88,7 @@ class TreeAudit:
 
 @dataclass(frozen=True)
 class ClassGraph:
-    """Classes with their superclasses and the groups that are known for them.
-
-    Args:
-        superclasses: Direct superclasses of each class.
-        names: Label of each class.
-        known: Groups that are known for classes, without classes for which none is.
-    """
+    """Classes with their labels, direct superclasses, and the groups that are known for them, where any is."""
 
     superclasses: Mapping[str, Sequence[str]]
     names: Mapping[str, str]
@@ -176,10 +168,7 @@ def known_groups(
 ) -> dict[str, frozenset[str]]:
     """Return the groups that are known for classes, as for suggestions: by links, and by terms, which may drop them.
 
-    Args:
-        names: Label of each class by item.
-        groups: Groups of the taxonomy.
-        vocabulary: Terms, besides those of the guidelines.
+    Names are labels of classes by item; terms are those of the guidelines and of a vocabulary.
     """
     by_item: defaultdict[str, set[str]] = defaultdict(set)
     by_words: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -196,12 +185,7 @@ def known_groups(
 
 
 def find_tree_defects(graph: ClassGraph, labels: Iterable[str]) -> list[TreeDefect]:
-    """Return the defects that touch a label, those that touch most first.
-
-    Args:
-        graph: The classes.
-        labels: Items of the labels.
-    """
+    """Return the defects that touch one of the labels, which are items, those that touch most first."""
     below: defaultdict[str, list[str]] = defaultdict(list)
     for label in sorted(set(labels)):
         for item in {label} | graph.above[label]:

@@ -198,14 +198,10 @@ def thumbnail(image: Image.Image) -> Thumbnails:
 
 
 def read_thumbnails(encoded: EncodedImages, progress: Progress | None = None) -> tuple[Thumbnails, dict[str, str]]:
-    """Read the thumbnails of all images.
-
-    Args:
-        encoded: N images.
-        progress: Progress in images.
+    """Read the thumbnails of N images, and why others could not be read, by their ids.
 
     Returns:
-        uint8, shape (N, SIZE, SIZE), black for unreadable images; and why these could not be read, by their ids.
+        uint8, shape (N, SIZE, SIZE), black for unreadable images, and the reasons.
 
     Raises:
         InputError: No image can be read.
@@ -234,12 +230,8 @@ def details(thumbnails: Thumbnails) -> NDArray[np.float32]:
 def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the highest correlation of the details of two images over crops of one of them and mirror images.
 
-    Args:
-        thumbnails: uint8, shape (N, SIZE, SIZE).
-        pairs: int64, shape (n, 2), rows of thumbnails.
-
-    Returns:
-        float32, shape (n,), from -1 to 1; 0 for pairs with an image without details.
+    It is float32, shape (n,), from -1 to 1, for pairs of rows of the thumbnails, shape (n, 2); 0 for pairs with an
+    image without details.
     """
     best = np.full(len(pairs), -1, np.float32)
     for rows in _blocks(len(pairs)):

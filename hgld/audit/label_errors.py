@@ -98,17 +98,13 @@ class LevelErrors:
         return int((self.margins < 0).sum())
 
     def error_rate(self, *, n_resamples: int = 200, seed: int = 0) -> tuple[float, Interval]:
-        """Estimate the share of wrong labels, with its 95 % interval; NaN if all labels are the same.
+        """Estimate the share of wrong labels, with its 95 % bootstrap interval; NaN if all labels are the same.
 
         Margins are a mixture of those of right labels, which nobody knows, and of wrong ones, taken to be those of
         random labels. So the share of wrong labels is at most the share of all labels up to any margin, divided by
         that of random ones; the estimate is the smallest ratio (G. Blanchard, G. Lee, C. Scott, *Semi-Supervised
         Novelty Detection*, JMLR 2010) where the divisor is at least :data:`MIN_RANDOM`. It is too high if right
         labels look as wrong as random ones, and too low if wrong labels are more plausible than random ones.
-
-        Args:
-            n_resamples: Number of resamples of the bootstrap over images or classes.
-            seed: Seed of the resamples.
         """
         if not len(self.random_margins):
             return float("nan"), (float("nan"), float("nan"))
@@ -228,12 +224,7 @@ def _ranked(
 
 
 def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table:
-    """Return the contradicted labels of all levels: level, image, class, label, other label, shares of the votes.
-
-    Args:
-        manifest: The images.
-        found: Result of :func:`find_label_errors`.
-    """
+    """Return the contradicted labels of all levels: level, image, class, label, other label, shares of the votes."""
     tables = []
     for errors in found:
         n, names = errors.n_contradicted, np.array(manifest.class_names[errors.level])

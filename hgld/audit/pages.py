@@ -37,11 +37,7 @@ _CONTRADICTED = (
 def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: int = 100) -> None:
     """Write a page of groups of copies: across splits, across labels, and others, the most alike first.
 
-    Args:
-        found: The copies.
-        out: HTML file to write.
-        root: Folder that the paths of the manifest are relative to.
-        limit: Largest number of groups in each section.
+    Sections have ``limit`` groups at most.
     """
     manifest, n_groups = found.manifest, counted(found.n_groups, "group")
     order = np.argsort(-found.correlations, kind="stable")
@@ -73,13 +69,7 @@ def write_label_errors_page(
 ) -> None:
     """Write a page of the labels of each level that are contradicted most, with the nearest images that voted.
 
-    Args:
-        found: Result of :func:`hgld.audit.find_label_errors`.
-        manifest: The images.
-        out: HTML file to write.
-        root: Folder that the paths of the manifest are relative to.
-        limit: Largest number of labels of each level.
-        n_shown: Number of nearest images of each.
+    There are at most ``limit`` labels of each level, with ``n_shown`` images each.
     """
     sections = {}
     for errors in found:
@@ -105,13 +95,7 @@ def write_label_errors_page(
 
 
 def draw_margins(path: Path, found: Sequence[LevelErrors], level_names: Sequence[str]) -> None:
-    """Draw how many of the given labels, and of random ones, have at most each margin; a panel per level.
-
-    Args:
-        path: Picture to write.
-        found: Result of :func:`hgld.audit.find_label_errors`.
-        level_names: Names of the levels.
-    """
+    """Draw how many of the given labels, and of random ones, have at most each margin; a panel per level."""
     given, random = LineStyle(LINES[0], thick=True), LineStyle(LINES[1], dashed=True)
     panels = []
     for errors in found:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from hgld.benchmark.engine import write_text
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
-from hgld.figures.models import Interval, Scatter, draw_intervals, draw_scatters
+from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.markdown import markdown_table

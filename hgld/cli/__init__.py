@@ -17,13 +17,9 @@ import hgld.cli.release
 import hgld.cli.images
 import hgld.cli.manifest
 import hgld.cli.audit
-import hgld.cli.audit_decisions
-import hgld.cli.audit_report
 import hgld.cli.presets
 import hgld.cli.models
-import hgld.cli.tuning
 import hgld.cli.benchmark
-import hgld.cli.compare_models
 import hgld.cli.evaluate
 import hgld.cli.diagnose
 import hgld.cli.search

@@ -1,4 +1,4 @@
-"""``hgld audit``: what is wrong with a data set."""
+"""``hgld audit``: what is wrong with a data set, and with what its labels rest on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,40 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hgld.cli.base import App, app, flag, option, out_file, relative_to, writable_file, writable_folder
+from hgld.cli.base import (
+    App,
+    Taxonomy,
+    app,
+    flag,
+    option,
+    out_file,
+    out_folder,
+    relative_to,
+    writable_file,
+    writable_folder,
+)
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, LevelErrors
+    import pyarrow as pa
+
+    from hgld.audit import (
+        AnnotatorsAudit,
+        Duplicates,
+        DuplicatesConfig,
+        LabelErrorsConfig,
+        LevelErrors,
+        TreeAudit,
+    )
     from hgld.datasets.manifest import Manifest
+    from hgld.review.agreement import AgreementConfig, Estimate
+
+#: Largest number of rows of a table that is printed.
+_SHOWN = 5
+
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -73,7 +98,7 @@ def duplicates(
 
     if embeddings is None and index is not None:
         raise ConfigurationError("`index` is that of `embeddings`, which are not given")
-    images = AuditedImages.read(manifest, root, embeddings)
+    images = _AuditedImages.read(manifest, root, embeddings)
     neighbours, embed = None, None
     if embeddings is not None and index is not None:
         if images.reordered:
@@ -87,10 +112,10 @@ def duplicates(
         found = find_duplicates(
             images.manifest, images.root, images.vectors, config, index=neighbours, progress=progress
         )
-    typer.echo(format_duplicates(found))
+    typer.echo(_format_duplicates(found))
     if recall:
-        typer.echo(format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
-    write_duplicates(images, found, config, out, page)
+        typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
+    _write_duplicates(images, found, config, out, page)
 
 
 @audit.command()
@@ -126,16 +151,138 @@ def labels(
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images = AuditedImages.read(manifest, root, embeddings)
+    images = _AuditedImages.read(manifest, root, embeddings)
     found = find_label_errors(images.manifest, images.vectors, config)
-    typer.echo(format_label_errors(found, images.manifest.level_names))
-    write_label_errors(images, found, config, out, page)
+    typer.echo(_format_label_errors(found, images.manifest.level_names))
+    _write_label_errors(images, found, config, out, page)
     if queue is not None and hierarchy is not None:
-        typer.echo(write_queue(images, found, config, hierarchy, queue))
-        typer.echo(queue)
+        typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
 
-class AuditedImages(NamedTuple):
+@audit.command()
+def tree(
+    *,
+    clean: Annotated[Path, typer.Argument(help="Clean table from hgld clean, for the labels.")],
+    out: Annotated[Path, out_file("Table to write: .csv or .parquet.", ".csv", ".parquet")],
+    classes: Annotated[
+        list[Path] | None, option("Tables of classes from hgld scrape.", default="*.classes.parquet beside CLEAN")
+    ] = None,
+    taxonomy: Taxonomy = None,
+) -> None:
+    """Find defects of the superclasses that suggestions rest on, and the labels that each of them touches.
+
+    Superclasses are redundant, on a cycle, too general to tell a group, or above or below classes of several groups.
+
+    Example: hgld audit tree clean.parquet -o tree.csv
+    """
+    from hgld.tables import find_classes_tables
+
+    typer.echo(_audit_tree(clean, classes or find_classes_tables(clean), taxonomy, out))
+    typer.echo(out)
+
+
+@audit.command()
+@options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
+def annotators(
+    *,
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="A file for each annotator: a store of hgld review (.sqlite), or CSV decisions."),
+    ],
+    out: Annotated[Path, out_file("Table of disputed labels to write: .csv or .parquet.", ".csv", ".parquet")],
+    clusters: Annotated[
+        Path | None,
+        option("Clusters with suggestions, also to count landmarks as well as labels.", default="none"),
+    ] = None,
+    taxonomy: Taxonomy = None,
+    config: AgreementConfig,
+) -> None:
+    """Find what annotators confuse, whether order and suggestions change their decisions, and how good they are.
+
+    From three annotators on, the most probable group of each disputed label is estimated, too (Dawid and Skene).
+
+    Example: hgld audit annotators review/ada.sqlite review/ben.sqlite --clusters clusters.parquet -o disputed.csv
+    """
+    from hgld.io.files import require_other_file
+
+    require_other_file(out, files)
+    typer.echo(_audit_annotators(files, out, config, clusters=clusters, taxonomy=taxonomy))
+    typer.echo(out)
+
+
+@audit.command()
+def report(
+    *,
+    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
+    out: Annotated[Path, out_folder("Folder to write.")],
+    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    embeddings: Annotated[
+        Path | None,
+        option("Embeddings of the images, of a model that has not learnt these labels.", default="only copies"),
+    ] = None,
+    hierarchy: Annotated[
+        Path | None,
+        option("Hierarchy of the manifest; the tables and reviews beside it are audited, too.", default="none"),
+    ] = None,
+) -> None:
+    """Run every audit that the inputs allow; write tables, pages, a figure and a summary, audit.md, to a folder.
+
+    With embeddings, it looks for wrong labels as well as copies. With a hierarchy, it writes a queue of what to
+    decide on again, and audits the superclasses (the clean table and *.classes.parquet beside it) and the annotators
+    (review/*.sqlite).
+
+    hgld release --audit takes the summary into the datasheet.
+
+    Example: hgld audit report manifest.parquet --embeddings embeddings.npy -o audit/
+    """
+    from hgld.audit import DuplicatesConfig, LabelErrorsConfig, find_duplicates, find_label_errors
+    from hgld.audit.pages import draw_margins
+    from hgld.io.files import atomic_write
+
+    images = _AuditedImages.read(manifest, root, embeddings)
+    copies, config = DuplicatesConfig(), LabelErrorsConfig()
+    out.mkdir(parents=True, exist_ok=True)
+    with TerminalProgress("audit", "images") as progress:
+        duplicates = find_duplicates(images.manifest, images.root, images.vectors, copies, progress=progress)
+    sections = {"Copies": _format_duplicates(duplicates)}
+    _write_duplicates(images, duplicates, copies, out / "copies.csv", out / "copies.html")
+    if embeddings is not None:
+        errors = find_label_errors(images.manifest, images.vectors, config)
+        sections["Labels"] = _format_label_errors(errors, images.manifest.level_names)
+        _write_label_errors(images, errors, config, out / "labels.csv", out / "labels.html")
+        draw_margins(out / "labels.png", errors, images.manifest.level_names)
+        typer.echo(out / "labels.png")
+        if hierarchy is not None:
+            sections["Labels"] += "\n" + _write_queue(images, errors, config, hierarchy, out / "queue")
+            typer.echo(out / "queue")
+    if hierarchy is not None:
+        sections |= _audit_sources(hierarchy, out)
+    texts = [f"## {heading}\n\n```text\n{text}\n```" for heading, text in sections.items()]
+    with atomic_write(out / "audit.md") as draft:
+        draft.write_text("\n\n".join([f"# Audit of {manifest.name}", *texts]) + "\n", encoding="utf-8")
+    typer.echo("\n".join([*sections.values(), str(out / "audit.md")]))
+
+
+def _audit_sources(hierarchy: Path, out: Path) -> dict[str, str]:
+    """Audit the superclasses and the annotators behind a hierarchy, as far as these are beside it."""
+    from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
+    from hgld.review.agreement import AgreementConfig
+    from hgld.tables import find_classes_tables
+
+    sections, taxonomy = {}, find_annotations(hierarchy).get("taxonomy")
+    clean, classes = find_input_tables(hierarchy).clean, find_classes_tables(hierarchy)
+    if clean is not None and classes:
+        sections["Superclasses"] = _audit_tree(clean, classes, taxonomy, out / "tree.csv")
+        typer.echo(out / "tree.csv")
+    stores = sorted((hierarchy.parent / "review").glob("*.sqlite"))
+    if len(stores) > 1:
+        disputed = out / "disputed.csv"
+        sections["Annotators"] = _audit_annotators(stores, disputed, AgreementConfig(), taxonomy=taxonomy)
+        typer.echo(disputed)
+    return sections
+
+
+class _AuditedImages(NamedTuple):
     """Images to audit, with their embeddings."""
 
     manifest: Manifest
@@ -148,7 +295,7 @@ class AuditedImages(NamedTuple):
     digests: dict[str, str]
 
     @classmethod
-    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> AuditedImages:
+    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _AuditedImages:
         """Read a manifest and the embeddings of its images."""
         from hgld.datasets.manifest import read_manifest
         from hgld.tables import input_digests
@@ -164,41 +311,36 @@ class AuditedImages(NamedTuple):
         return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
 
 
-def write_duplicates(
-    images: AuditedImages, found: Duplicates, config: DuplicatesConfig, out: Path, page: Path | None
+def _write_duplicates(
+    images: _AuditedImages, found: Duplicates, config: DuplicatesConfig, out: Path, page: Path | None
 ) -> None:
     """Write the table and maybe the page of copies, and print their names."""
     from hgld.audit.pages import write_duplicates_page
-    from hgld.tables import Provenance
-    from hgld.tables.provenance import write_results
 
-    made_of = Provenance("audit duplicates", vars(config), images.digests)
-    write_results(out, found.to_arrow(), "duplicates/1", made_of)
+    _write_table(out, found.to_arrow(), "duplicates/1", "audit duplicates", images.digests, config)
     typer.echo(out)
     if page is not None:
         write_duplicates_page(found, page, images.root)
         typer.echo(page)
 
 
-def write_label_errors(
-    images: AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, out: Path, page: Path | None
+def _write_label_errors(
+    images: _AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, out: Path, page: Path | None
 ) -> None:
     """Write the table and maybe the page of contradicted labels, and print their names."""
     from hgld.audit import label_errors_table
     from hgld.audit.pages import write_label_errors_page
-    from hgld.tables import Provenance
-    from hgld.tables.provenance import write_results
 
-    made_of = Provenance("audit labels", vars(config), images.digests)
-    write_results(out, label_errors_table(images.manifest, found), "label_errors/1", made_of)
+    table = label_errors_table(images.manifest, found)
+    _write_table(out, table, "label_errors/1", "audit labels", images.digests, config)
     typer.echo(out)
     if page is not None:
         write_label_errors_page(found, images.manifest, page, images.root)
         typer.echo(page)
 
 
-def write_queue(
-    images: AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
+def _write_queue(
+    images: _AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
 ) -> str:
     """Write the queue of what to decide on again; return what is in it."""
     from hgld.audit.review_queue import write_review_queue
@@ -207,8 +349,38 @@ def write_queue(
     return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"
 
 
-def format_duplicates(found: Duplicates) -> str:
-    """Format the numbers of groups and pairs of copies."""
+def _audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None, out: Path) -> str:
+    """Write the table of defects of superclasses; return what was found."""
+    from hgld.audit import audit_tree
+    from hgld.tables import input_digests
+
+    result = audit_tree(clean, classes, taxonomy)
+    inputs = input_digests(clean=clean, classes=classes, taxonomy=taxonomy)
+    _write_table(out, result.to_arrow(), "tree_defects/1", "audit tree", inputs)
+    return _format_tree(result)
+
+
+def _audit_annotators(files: Sequence[Path], out: Path, config: AgreementConfig, **inputs: Path | None) -> str:
+    """Write the table of disputed labels; return what was found."""
+    from hgld.audit import audit_annotators
+    from hgld.tables import input_digests
+
+    result = audit_annotators(files, config, **inputs)
+    digests = input_digests(decisions=files, **inputs)
+    _write_table(out, result.to_arrow(), "disputed_labels/1", "audit annotators", digests, config)
+    return _format_annotators(result)
+
+
+def _write_table(
+    out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], config: object = None
+) -> None:
+    from hgld.tables import Provenance
+    from hgld.tables.provenance import write_results
+
+    write_results(out, table, kind, Provenance(command, {} if config is None else vars(config), inputs))
+
+
+def _format_duplicates(found: Duplicates) -> str:
     from hgld.io.columns import preview
 
     n_images, n_left_out = int((found.groups >= 0).sum()), int(found.left_out.sum())
@@ -222,8 +394,7 @@ def format_duplicates(found: Duplicates) -> str:
     )
 
 
-def format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
-    """Format the number of contradicted labels of each level, and how many are wrong by estimate."""
+def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
     texts = []
     for errors in found:
         judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
@@ -234,7 +405,73 @@ def format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]
     return lines(*texts)
 
 
-def format_recall(shares: Mapping[str, float]) -> str:
-    """Format the share of altered copies that would be found."""
+def _format_recall(shares: Mapping[str, float]) -> str:
     rows = [[name, f"{100 * share:.0f}%"] for name, share in shares.items()]
     return "\n".join(aligned(["altered copies", "found"], rows))
+
+
+def _format_tree(result: TreeAudit) -> str:
+    from hgld.audit.class_tree import PROBLEMS
+
+    totals = []
+    for problem, meaning in PROBLEMS.items():
+        touched = [defect.labels for defect in result.defects if defect.problem == problem]
+        totals.append([problem, len(touched), len(set().union(*touched)), meaning])
+    rows = [
+        [len(defect.labels), defect.problem, f"{result.names[defect.item]} ({defect.item})", defect.detail]
+        for defect in result.defects[:_SHOWN]
+    ]
+    unknown = len(result.landmarks.keys() - result.names.keys())
+    return lines(
+        f"{len(result.names):,} classes for {counted(len(result.landmarks), 'label')}",
+        unknown > 0 and f"{counted(unknown, 'label')} without a class in the tables",
+        aligned(["problem", "found", "labels", ""], totals),
+        bool(rows) and ["", *aligned(["labels", "problem", "class", ""], rows)],
+    )
+
+
+def _format_annotators(result: AnnotatorsAudit) -> str:
+    agreement, difference = result.agreement, result.difference
+    levels = [
+        [level, *(_with_interval(measures.alpha) for measures in (each.by_label, each.by_landmark) if measures)]
+        for level, each in result.levels.items()
+    ]
+    groups = [
+        [group.category, group.both, group.only_one, _with_interval(group.estimate)]
+        for group in agreement.groups[:_SHOWN]
+        if group.only_one
+    ]
+    confused = [[*names, n] for names, n in result.confused[:_SHOWN]]
+    rows = [
+        [
+            each.annotator,
+            each.labels,
+            "–" if isnan(each.seconds) else f"{each.seconds:.1f}",
+            _with_interval(each.quality),
+        ]
+        for each in result.annotators
+    ]
+    changes = [
+        [each.annotator, title, f"{change.first:.2f}", f"{change.second:.2f}", _with_interval(change.difference)]
+        for each in result.annotators
+        for title, change in each.changes.items()
+        if not isnan(change.difference.value)
+    ]
+    return lines(
+        f"{counted(agreement.labels, 'label')} decided by two or more of {len(rows)} annotators, "
+        f"{len(agreement.disagreements):,} of them differently",
+        ["", *aligned(["Krippendorff's alpha", "by label", "by landmark"][: len(levels[0])], levels)],
+        bool(groups) and ["", *aligned(["least agreement", "both", "one only", "agreement"], groups)],
+        bool(confused) and ["", *aligned(["confused most", "with", "labels"], confused)],
+        ["", *aligned(["annotator", "labels", "seconds", "estimated right"], rows)],
+        bool(changes) and ["", *aligned(["annotator", "", "from", "to", "change"], changes)],
+        "",
+        f"two annotators differ on {_with_interval(difference, 3)} of the labels; to know this to 0.01, "
+        f"{result.needed:,} of {counted(result.n_labels, 'label')} must be decided twice",
+    )
+
+
+def _with_interval(estimate: Estimate, digits: int = 2) -> str:
+    if isnan(estimate.value):
+        return "–"
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"

@@ -195,6 +195,41 @@ def relative_to(paths: str) -> Any:
     return option(f"Folder that the paths in {paths} are relative to.", default=f"the folder of {paths}")
 
 
+def parse_images(text: str) -> Path | tuple[str, Path]:
+    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
+
+    >>> parse_images("index=images.csv")
+    ('index', PosixPath('images.csv'))
+    """
+    split, equals, path = text.partition("=")
+    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text, which are separated by commas.
+
+    >>> parse_names("leaf, shelf")
+    ('leaf', 'shelf')
+    """
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, ...]]:
+    """Return a parser of numbers that are separated by commas.
+
+    >>> parse_numbers("scales", "1,0.5")("1, 0.7")
+    (1.0, 0.7)
+    """
+
+    def parse(text: str) -> tuple[float, ...]:
+        try:
+            return tuple(map(float, text.split(",")))
+        except ValueError as error:
+            raise ConfigurationError(f'`{parameter}` is "{text}"; expected numbers such as {example}') from error
+
+    return parse
+
+
 # Options that several commands share.
 Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
 TaxonomyOfDecisions = Annotated[
@@ -222,10 +257,11 @@ Images = Annotated[
     option("Photographs to show: the table from hgld index-images, in the folder of the tar files.", default="none"),
 ]
 ImageLandmarks = Annotated[
-    list[str] | None,
+    list[Any] | None,
     option(
         "Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them.",
         metavar="[SPLIT=]FILE",
+        parser=parse_images,
         default="these files beside --images",
     ),
 ]
@@ -252,12 +288,6 @@ Pretrained = Annotated[
         default="those of the preset, or of timm's hub",
     ),
 ]
-
-
-HubRepository = Annotated[
-    str, typer.Argument(metavar="OWNER/NAME", help="Repository of the Hugging Face hub to upload to.")
-]
-PrivateRepository = Annotated[bool, flag("--private", "Create a private repository.")]
 
 
 class _Format(Enum):
@@ -292,12 +322,8 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     """Turn an error of hgld into one message on stderr and exit code 1, and Ctrl-C into exit code 130.
 
     The library names its parameters in backticks, such as ```query_labels```. Those that the running command has as
-    an option or an argument are printed in that form: ``--query-labels``.
-
-    Args:
-        again: How to resume after Ctrl-C.
-        **options: The option of each parameter whose name differs from that of the command, e.g.
-            ``rate_per_minute="--rate"``.
+    an option or an argument are printed in that form: ``--query-labels``. ``again`` says how to resume after Ctrl-C,
+    and further keywords are the options of parameters whose names differ from those of the command.
     """
     try:
         yield
@@ -312,16 +338,6 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {again}", err=True)
         raise typer.Exit(130) from None
-
-
-def parse_images(text: str) -> Path | tuple[str, Path]:
-    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
-
-    >>> parse_images("index=images.csv")
-    ('index', PosixPath('images.csv'))
-    """
-    split, equals, path = text.partition("=")
-    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
 def with_options(message: str, options: Mapping[str, str] | None = None) -> str:

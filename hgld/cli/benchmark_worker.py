@@ -11,13 +11,9 @@ from hgld.cli.base import friendly_errors, log_to_stderr
 
 
 def main(task: Path, device: str, parent: bool = True) -> None:
-    """Run a task; stop in good order when the parent or SLURM asks for it, or when the parent exits.
+    """Run a task on a device; stop in good order when the parent or SLURM asks for it, or when the parent exits.
 
-    Args:
-        task: Task file.
-        device: Device of this process, such as ``cuda`` for the GPU of its local rank.
-        parent: Stop when stdin ends, which the parent process keeps open while it lives; a job of SLURM has
-            none.
+    A parent process keeps stdin open while it lives; a job of SLURM has none.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     log_to_stderr()

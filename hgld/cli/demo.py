@@ -51,7 +51,7 @@ def demo(
         return
     if encoder is None:
         encoder = default_encoder()
-        typer.echo(f"{format_encoder(encoder)}\n")
+        typer.echo(f"{_format_encoder(encoder)}\n")
     summary = run_demo(out, encoder=encoder, force=force, on_stage=_print_stage)
     typer.echo(format_demo(summary))
 
@@ -75,8 +75,7 @@ def _print_stage(stage: str, summary: Any) -> None:
     typer.echo(f"== {stage}\n{text}\n")
 
 
-def format_encoder(encoder: str) -> str:
-    """Return which text encoder the demo takes by itself, why, and how to take a better one."""
+def _format_encoder(encoder: str) -> str:
     from hgld.labels.encoders import DEFAULT_ENCODER
 
     if encoder == "minilm":

@@ -60,14 +60,13 @@ def diagnose(
         config = DiagnosisConfig(batch_size, per_class, max_batches, metric, temperatures, alpha, beta, seed)
         files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
         diagnosis, of_baseline = diagnose_files(files, baseline, config)
-    text = diagnosis_to_json if json else format_diagnosis
+    text = diagnosis_to_json if json else _format_diagnosis
     typer.echo(text(diagnosis, of_baseline, config))
 
 
-def format_diagnosis(
+def _format_diagnosis(
     diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig, *, width: int = 80
 ) -> str:
-    """Format a diagnosis as tables in percent, with the gap of a baseline where there is one."""
     from hgld.losses.diagnosis import relative_decrease
 
     def gap_row(diagnosis: Diagnosis) -> dict[str, str]:

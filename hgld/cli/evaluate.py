@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import SharedCommand, app, writable_file
+from hgld.cli.base import SharedCommand, app, parse_numbers, writable_file
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, percent, wrapped_table
 from hgld.compute.part import Part
@@ -45,23 +45,6 @@ _EXCLUDED_QUERIES = (
 )
 
 
-def parse_level_weights(text: str) -> tuple[float, ...]:
-    """Return the numbers of ``--level-weights``.
-
-    Raises:
-        ConfigurationError: A part is no number.
-
-    >>> parse_level_weights("0.2,0.3,0.5")
-    (0.2, 0.3, 0.5)
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigurationError(
-            f'`level_weights` are "{text}"; expected numbers separated by commas, such as 0.2,0.3,0.5'
-        ) from None
-
-
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of("hgld.evaluation.settings:EvaluationFiles", "files")
 @options_of(
@@ -70,7 +53,7 @@ def parse_level_weights(text: str) -> tuple[float, ...]:
     panel="Metrics",
     metrics="--metric",
     relevance_alpha="--alpha",
-    level_weights={"parser": parse_level_weights, "metavar": "<str>"},
+    level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
 def evaluate(
@@ -223,7 +206,7 @@ def evaluate(
     rejection, reports = None, None
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
         if reject is not None:
-            rejection = rejection_from_options(reject, options, reject_precision, unknown, files)
+            rejection = _rejection_from_options(reject, options, reject_precision, unknown, files)
         elif options or unknown:
             raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
         config = EvaluationConfig(
@@ -252,7 +235,7 @@ def evaluate(
         _results_text(evaluation, metric_settings.metrics, reports, intervals=intervals, json=json, latex=latex)
     )
     if ceiling is not None:
-        typer.echo(format_saturation(evaluation.results, ceiling), err=json or latex)
+        typer.echo(_format_saturation(evaluation.results, ceiling), err=json or latex)
     # The results are on the screen before writing files can fail.
     further = {}
     if rejection is not None:
@@ -297,24 +280,18 @@ def _results_text(
         tables = [results_to_latex(results, metrics=metrics), *([rejection_to_latex(reports)] if reports else [])]
     else:
         tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
-        tables += [format_rejection(reports)] if reports else []
+        tables += [_format_rejection(reports)] if reports else []
     return "\n\n".join(tables)
 
 
-def rejection_from_options(
+def _rejection_from_options(
     reject: str,
     options: Sequence[str] | None,
     precision: float,
     unknown: Sequence[str] | None,
     files: EvaluationFiles,
 ) -> RejectionConfig:
-    """Return the rejection score of ``--reject``, and the sets of unknown images.
-
-    Raises:
-        ConfigurationError: There is no such score, an option is malformed, or a detector or unknown images belong to
-            embeddings of another model.
-        InputError: A file is missing or malformed.
-    """
+    """Return the rejection score of ``--reject``, and the sets of unknown images."""
     from hgld.cli.reject import named_files, named_values
     from hgld.rejection import DETECTORS, load_detector
     from hgld.rejection.rejected_queries import RejectionConfig
@@ -346,22 +323,19 @@ def format_evaluation(
 ) -> str:
     """Format tables of means and of counts, and what the numbers depend on in sentences.
 
-    Args:
-        results: Results of the parts of a protocol, one or more; they need not have the same metrics.
-        intervals: 95 % intervals of each result, shown below the means.
-        mean: Mean over the results, shown in a row of its own.
-        width: Width of a line; metrics that do not fit continue in a further table.
+    Results are the parts of a protocol, which need not have the same metrics. Their 95 % intervals are shown below
+    the means, and the mean over them in a row of its own.
     """
     from hgld.evaluation.results import WITHOUT_POSITIVES, metric_names, setting_notes
 
     rows: list[tuple[str, Mapping[str, str]]] = []
     for index, result in enumerate(results):
-        rows.append((result.name, value_cells(result.means)))
+        rows.append((result.name, _value_cells(result.means)))
         if intervals is not None:
             for end, name in enumerate(("  95 % from", "  to")):
-                rows.append((name, value_cells({metric: ends[end] for metric, ends in intervals[index].items()})))
+                rows.append((name, _value_cells({metric: ends[end] for metric, ends in intervals[index].items()})))
     if mean is not None:
-        rows.append(("mean", value_cells(mean)))
+        rows.append(("mean", _value_cells(mean)))
     means = wrapped_table("mean in %", metric_names(results), rows, width=width)
     has_levels = any(name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts)
     excluded = [_EXCLUDED_QUERIES] if has_levels else []
@@ -371,8 +345,7 @@ def format_evaluation(
     return "\n".join([means, _counts_table(results, width), *notes])
 
 
-def format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> str:
-    """Format how far R@1 is from the ceiling of label noise, a line for each result that has it."""
+def _format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> str:
     from hgld.evaluation.results import WITHOUT_POSITIVES
 
     texts = []
@@ -389,23 +362,13 @@ def format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> str
 
 
 def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
-    """Format means in percent as a table.
-
-    Args:
-        means: Means by metric, by name of the row; the columns are the metrics of the first row.
-        width: Width of a line; metrics that do not fit continue in a further table.
-    """
-    rows = [(name, value_cells(row)) for name, row in means.items()]
+    """Format means in percent by metric in named rows; the columns are the metrics of the first row."""
+    rows = [(name, _value_cells(row)) for name, row in means.items()]
     return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
 
 
 def format_label_table(table: pd.DataFrame, *, n: int = 5) -> str:
-    """Format the number of labels of each level, their mean AP, and the labels with the lowest.
-
-    Args:
-        table: Table of :func:`hgld.inspection.label_table.average_precision_per_label`.
-        n: Number of labels shown of each level.
-    """
+    """Format the number of labels of each level, their mean AP, and the n labels with the lowest."""
     parts = []
     for (_, level_name), labels in table.groupby(["level", "level_name"], sort=False):
         known = labels.dropna(subset="ap")
@@ -432,20 +395,15 @@ def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
     return wrapped_table("count", list(titles.values()), rows, width=width)
 
 
-def value_cells(values: Mapping[str, float]) -> dict[str, str]:
+def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
     """Format values in percent, distances in levels; a dash where no query has the metric."""
     from hgld.evaluation.results import shown_value
 
     return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}
 
 
-def format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> str:
-    """Format figures of rejected queries: by level, over coverages, at the threshold, and for each unknown set.
-
-    Args:
-        reports: Figures of each result.
-        width: Width of a line; columns that do not fit continue in a further table.
-    """
+def _format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> str:
+    """Format figures of rejected queries: by level, over coverages, at the threshold, and for each unknown set."""
     return "\n\n".join(_format_report(report, width) for report in reports)
 
 
@@ -456,13 +414,13 @@ def _format_report(report: RejectionReport, width: int) -> str:
     lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
     metrics = list(report.means_at_threshold)
     coverages = [
-        (f"{figures.wanted:.0%}", {"risk": percent(figures.risk), **value_cells(figures.means)})
+        (f"{figures.wanted:.0%}", {"risk": percent(figures.risk), **_value_cells(figures.means)})
         for figures in report.coverages
     ]
     lines.append(wrapped_table("accepted", ["risk", *metrics], coverages, width=width))
     lines.append(_threshold_sentence(report.threshold))
     if report.threshold.value is not None:
-        means = value_cells(report.means_at_threshold)
+        means = _value_cells(report.means_at_threshold)
         lines.append(f"Of these: {', '.join(f'{name} {value}' for name, value in means.items())}.")
     if report.unknown:
         lines += ["", _unknown_table(report, width)]

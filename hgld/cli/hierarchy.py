@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ from hgld.cli.base import (
     TaxonomyOfHierarchy,
     app,
     flag,
+    option,
     out_figure,
     out_file,
     parse_images,
@@ -31,7 +32,7 @@ from hgld.cli.base import (
     writable_folder,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned, format_sets
+from hgld.cli.render import aligned, format_sets, lines
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from hgld.hierarchy.changes import Explanation, LandmarkChange
     from hgld.hierarchy.compare import Comparison
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
-    from hgld.hierarchy.why import Trace
+    from hgld.hierarchy.why import Trace, TraceSources
 
 #: Roots that are columns of a table; more are rows.
 _MOST_ROOT_COLUMNS = 6
@@ -69,6 +70,7 @@ def parse_extra_levels(text: str) -> int:
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.hierarchy.build:build_file", "build_file", csv={"metavar": "FOLDER", "callback": writable_folder})
 @options_of(
     "hgld.hierarchy.build:BuildConfig",
     extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
@@ -76,49 +78,11 @@ def parse_extra_levels(text: str) -> int:
 )
 def build(
     *,
-    clean: Annotated[Path, typer.Argument(help="Table from hgld clean.")],
     out: Annotated[Path, out_file("Hierarchy to write.", ".parquet")],
     decisions: Decided = None,
     taxonomy: TaxonomyOfDecisions = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            callback=writable_folder,
-            help="Also write the official CSV files of H-GLDv2 to this folder.",
-        ),
-    ] = None,
     config: BuildConfig,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Tables of classes, for --extra-levels and --levels-from.",
-            show_default="*.classes.parquet beside CLEAN",
-        ),
-    ] = None,
-    scraped: Annotated[
-        list[Path] | None,
-        typer.Option(help="Scraped tables, for --multi.", show_default="scraped*.parquet beside CLEAN"),
-    ] = None,
-    irrelevant: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV file of labels to exclude, for --multi.", show_default="annotations/irrelevant_labels.csv"
-        ),
-    ] = None,
-    completed: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table from hgld complete: groups from photographs, for landmarks without a label.",
-            show_default="none",
-        ),
-    ] = None,
-    corrections: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV file of decisions that replace others, on labels and on single landmarks.", show_default="none"
-        ),
-    ] = None,
+    build_file: Callable[..., BuildSummary | None],
     force: Force = False,
 ) -> None:
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
@@ -129,45 +93,19 @@ def build(
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
-    from hgld.hierarchy.build import build_file
-
-    summary = build_file(
-        clean,
-        out,
-        config,
-        decisions=decisions,
-        taxonomy=taxonomy,
-        csv=csv,
-        classes=classes,
-        scraped=scraped,
-        irrelevant=irrelevant,
-        completed=completed,
-        corrections=corrections,
-        force=force,
-    )
-    print_summary(out, summary, format_build)
+    print_summary(out, build_file(config=config), format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.hierarchy.why:find_trace_sources", "find_sources")
 def why(
+    *,
     landmark_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the landmark.")],
-    split: Annotated[str | None, typer.Option(help="Split of the landmark.", show_default="all")] = None,
-    hierarchy: Annotated[Path, typer.Option(help="Hierarchy; other tables are searched for beside it.")] = Path(
+    split: Annotated[str | None, option("Split of the landmark.", default="all")] = None,
+    hierarchy: Annotated[Path, option("Hierarchy; other tables are searched for beside it.")] = Path(
         "hierarchy.parquet"
     ),
-    scraped: Annotated[
-        list[Path] | None, typer.Option(help="Tables from hgld scrape.", show_default="scraped*.parquet")
-    ] = None,
-    clean: Annotated[Path | None, typer.Option(help="Table from hgld clean.", show_default="clean.parquet")] = None,
-    removed: Annotated[
-        Path | None, typer.Option(help="Landmarks that hgld clean removed.", show_default="removed.parquet")
-    ] = None,
-    clusters: Annotated[
-        Path | None, typer.Option(help="Table from hgld cluster.", show_default="clusters.parquet")
-    ] = None,
-    completed: Annotated[
-        Path | None, typer.Option(help="Table from hgld complete.", show_default="completed.parquet")
-    ] = None,
+    find_sources: Callable[[], TraceSources],
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -176,20 +114,9 @@ def why(
 
     Example: hgld why 161 --hierarchy hierarchy.parquet
     """
-    from hgld.hierarchy.why import find_trace_sources, trace_landmark
+    from hgld.hierarchy.why import trace_landmark
 
-    sources = find_trace_sources(
-        hierarchy,
-        scraped=scraped,
-        clean=clean,
-        removed=removed,
-        clusters=clusters,
-        completed=completed,
-        decisions=decisions,
-        taxonomy=taxonomy,
-        corrections=corrections,
-    )
-    typer.echo(format_traces(trace_landmark(sources, landmark_id, split)))
+    typer.echo(_format_traces(trace_landmark(find_sources(), landmark_id, split)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -204,21 +131,19 @@ def compare(
     out: Annotated[Path | None, out_figure("Image file to write, of the flows between groups.")] = None,
     changes: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "CSV file to write, of the landmarks added, lost or moved, with cause and revisions.",
             metavar="CSV",
             callback=writable_file(".csv"),
-            help="CSV file to write, of the landmarks added, lost or moved, with cause and revisions.",
         ),
     ] = None,
     before_tables: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the tables that A was made from.", show_default="that of A"),
+        Path | None, option("Folder of the tables that A was made from.", metavar="FOLDER", default="that of A")
     ] = None,
     after_tables: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the tables that B was made from.", show_default="that of B"),
+        Path | None, option("Folder of the tables that B was made from.", metavar="FOLDER", default="that of B")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables, with all flows.")] = False,
+    json: Annotated[bool, flag("--json", "Print JSON instead of tables, with all flows.")] = False,
 ) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
@@ -231,12 +156,7 @@ def compare(
     from hgld.hierarchy.compare import compare_files
 
     comparison = compare_files(
-        before,
-        after,
-        before_tables=before_tables,
-        after_tables=after_tables,
-        picture=out,
-        changes=changes,
+        before, after, before_tables=before_tables, after_tables=after_tables, picture=out, changes=changes
     )
     typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
@@ -247,10 +167,11 @@ def stats(
         str, typer.Argument(help="Hierarchy: a Parquet file, an official CSV file, or a folder with these.")
     ],
     images: Annotated[
-        list[str] | None,
-        typer.Option(
+        list[Any] | None,
+        option(
+            "Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.",
             metavar="[SPLIT=]FILE",
-            help="Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.",
+            parser=parse_images,
         ),
     ] = None,
     out: Annotated[
@@ -268,7 +189,7 @@ def stats(
     from hgld.hierarchy.stats import stats_file
 
     tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
-    counts = stats_file(hierarchy, images=[parse_images(text) for text in images or ()], picture=out, tree=tree)
+    counts = stats_file(hierarchy, images=images or (), picture=out, tree=tree)
     typer.echo(counts.to_json() if json else format_stats(counts))
 
 
@@ -279,27 +200,24 @@ def complete(
     hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
     out: Annotated[Path, out_file("Table of proposals to write.", ".parquet")],
     embeddings: Annotated[
-        list[Path],
-        typer.Option(help="Embeddings of photographs, such as from hgld embed-images; may be repeated."),
+        list[Path], option("Embeddings of photographs, such as from hgld embed-images; may be repeated.")
     ],
     images: Annotated[
-        list[str] | None,
-        typer.Option(
+        list[Any] | None,
+        option(
+            "Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.",
             metavar="[SPLIT=]FILE",
-            help="Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.",
-            show_default="the landmark ids in EMBEDDINGS",
+            parser=parse_images,
+            default="the landmark ids in EMBEDDINGS",
         ),
     ] = None,
     config: CompleteConfig,
     removed: Annotated[
-        Path | None,
-        typer.Option(help="Landmarks that hgld clean removed.", show_default="removed.parquet beside HIERARCHY"),
+        Path | None, option("Landmarks that hgld clean removed.", default="removed.parquet beside HIERARCHY")
     ] = None,
     clean: Annotated[
         Path | None,
-        typer.Option(
-            help="Table from hgld clean, for --reason excluded.", show_default="clean.parquet beside HIERARCHY"
-        ),
+        option("Table from hgld clean, for --reason excluded.", default="clean.parquet beside HIERARCHY"),
     ] = None,
     evaluate: Annotated[
         bool,
@@ -324,43 +242,41 @@ def complete(
     from hgld.completion.inputs import find_completion_files
     from hgld.completion.quality import evaluate_completion
 
-    landmarks = [parse_images(text) for text in images or ()]
-    files = find_completion_files(hierarchy, embeddings, landmarks, config.reasons, removed=removed, clean=clean)
+    files = find_completion_files(hierarchy, embeddings, images or (), config.reasons, removed=removed, clean=clean)
     with TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")
-            typer.echo(format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
+            typer.echo(_format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
             print_figure(picture)
         else:
-            print_summary(out, complete_file(files, out, config, force=force, progress=progress), format_complete)
+            print_summary(out, complete_file(files, out, config, force=force, progress=progress), _format_complete)
 
 
 def format_build(summary: BuildSummary) -> str:
     """Return the landmarks read and kept, by root, and the labels of those excluded."""
     n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
-    lines = [f"{built:,} of {summary.landmarks:,} landmarks kept, in {n_groups} groups"]
-    lines += [
-        f"  {root}: {count:,} landmarks in {groups} groups" for root, (groups, count) in summary.per_root.items()
-    ]
-    if summary.level_sizes:
-        lines.append(f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}")
-    if summary.several:
-        lines.append(f"  {summary.several.restored:,} had been removed for having several labels")
-        lines.append(f"  {summary.several.with_several:,} are in several groups")
-        lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
-    if summary.completed:
-        lines += _completed_lines(summary.completed)
-    if summary.corrected:
-        corrected = summary.corrected
-        lines.append(
-            f"  corrections moved {counted(corrected.moved, 'landmark')} to another group, excluded "
-            f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
-        )
-        if corrected.unused:
-            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")
-    lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
-    lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
-    return "\n".join(lines)
+    several, corrected = summary.several, summary.corrected
+    return lines(
+        f"{built:,} of {summary.landmarks:,} landmarks kept, in {n_groups} groups",
+        [f"  {root}: {count:,} landmarks in {groups} groups" for root, (groups, count) in summary.per_root.items()],
+        bool(summary.level_sizes)
+        and f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}",
+        several is not None
+        and [
+            f"  {several.restored:,} had been removed for having several labels",
+            f"  {several.with_several:,} are in several groups",
+            *_landmarks_by_label("undecided further labels", several.undecided),
+        ],
+        summary.completed is not None and _completed_lines(summary.completed),
+        corrected is not None
+        and f"  corrections moved {counted(corrected.moved, 'landmark')} to another group, excluded "
+        f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again",
+        corrected is not None
+        and corrected.unused > 0
+        and f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks",
+        _landmarks_by_label("excluded, label dropped", summary.dropped),
+        _landmarks_by_label("excluded, label undecided", summary.undecided),
+    )
 
 
 def _completed_lines(counts: CompletedCounts) -> list[str]:
@@ -379,8 +295,7 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
     return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
 
 
-def format_traces(traces: Sequence[Trace]) -> str:
-    """Return the stages that landmarks went through, one per line."""
+def _format_traces(traces: Sequence[Trace]) -> str:
     return "\n\n".join(map(_format_trace, traces))
 
 
@@ -513,8 +428,7 @@ def _group_table(stats: HierarchyStats, root: str) -> list[str]:
     return aligned(columns, rows)
 
 
-def format_complete(summary: CompleteSummary) -> str:
-    """Return the numbers of landmarks and proposals, and the accuracy on labelled landmarks."""
+def _format_complete(summary: CompleteSummary) -> str:
     without = summary.landmarks - summary.proposed
     above = ", ".join(f"{count:,} of {score:g}" for score, count in summary.above.items())
     return "\n".join(
@@ -528,20 +442,16 @@ def format_complete(summary: CompleteSummary) -> str:
     )
 
 
-def format_completion_quality(quality: CompletionQuality) -> str:
-    """Return a table of coverage and accuracy by score, the calibration error and the most frequent mistakes."""
+def _format_completion_quality(quality: CompletionQuality) -> str:
     from hgld.completion.quality import N_FOLDS
 
-    n = len(quality.score)
-    lines = [
-        f"{n:,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
-        *format_accepted(quality),
-        *format_sets(quality.sets),
-    ]
-    if quality.misses:
-        misses = (f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES])
-        lines.append(f"most frequent mistakes: {', '.join(misses)}")
-    return "\n".join(lines)
+    misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
+    return lines(
+        f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
+        format_accepted(quality),
+        format_sets(quality.sets),
+        bool(misses) and f"most frequent mistakes: {', '.join(misses)}",
+    )
 
 
 def format_accepted(quality: CompletionQuality) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +12,6 @@ import typer
 from hgld.cli.base import (
     app,
     flag,
-    friendly_errors,
     option,
     out_figure,
     out_file,
@@ -137,7 +137,7 @@ def fetch(
             raise ConfigurationError("`split` is missing: name train, index or test, or photographs by `ids`")
         with TerminalProgress("fetch", "B") as progress:
             fetched = fetch_gldv2(out, files(), progress=progress)
-        print_summary(out, fetched, format_fetch)
+        print_summary(out, fetched, _format_fetch)
         require_none_failed(fetched.failed, "files could not be downloaded")
         return
     if any(files.keywords[name] for name in ("metadata", "images", "verify")):
@@ -163,13 +163,12 @@ def fetch(
             announce=lambda plan: typer.echo(format_plan(plan), err=True),
             progress=progress,
         )
-    print_summary(out, summary, format_photographs)
+    print_summary(out, summary, _format_photographs)
     if summary is not None:
         require_none_failed(summary.problems, "photographs could not be fetched")
 
 
-def format_fetch(summary: FetchSummary) -> str:
-    """Format the numbers of files by their outcome."""
+def _format_fetch(summary: FetchSummary) -> str:
     n_files = summary.fetched + summary.existing + len(summary.failed)
     return (
         f"{n_files:,} files: {summary.fetched:,} downloaded "
@@ -201,8 +200,7 @@ def format_plan(plan: FetchPlan) -> str:
     return f"{plan.wanted:,} photographs{f' ({known})' if known else ''}; {task}"
 
 
-def format_photographs(summary: PhotographsSummary) -> str:
-    """Format the numbers of photographs by status."""
+def _format_photographs(summary: PhotographsSummary) -> str:
     others = listed({name: count for name, count in sorted(summary.statuses.items()) if name != "ok"})
     return (
         f"{sum(summary.statuses.values()):,} photographs: {summary.statuses.get('ok', 0):,} in the folder"
@@ -223,11 +221,11 @@ def format_duration(seconds: float) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
+@options_of(
+    "hgld.gldv2.image_index:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
+)
 def index_images(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with tar files at any depth.")],
-    out: Annotated[Path, out_file("Index to write.", ".parquet")],
-    workers: Annotated[int, option("Number of tar files read in parallel.")] = 4,
-    force: Annotated[bool, flag("--force", "Read all tar files again.")] = False,
+    *, out: Annotated[Path, out_file("Index to write.", ".parquet")], index: Callable[..., IndexSummary | None]
 ) -> None:
     """Index the photographs in tar files, to read them without extraction.
 
@@ -236,10 +234,8 @@ def index_images(
 
     Example: hgld index-images data/gldv2 -o images.parquet
     """
-    from hgld.gldv2.image_index import index_images as index
-
     with TerminalProgress("index", "tar files") as progress:
-        print_summary(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)
+        print_summary(out, index(progress=progress), format_index)
 
 
 def format_index(summary: IndexSummary) -> str:
@@ -267,11 +263,10 @@ def extract_images(
     """
     from hgld.datasets.pixel_arrays import extract_images as extract
 
-    print_summary(out / "images.csv", extract(folder, out), format_extracted)
+    print_summary(out / "images.csv", extract(folder, out), _format_extracted)
 
 
-def format_extracted(summary: ExtractSummary) -> str:
-    """Format the number of images by split, and the names of the levels."""
+def _format_extracted(summary: ExtractSummary) -> str:
     n_images = sum(summary.images.values())
     return f"{n_images:,} images ({listed(summary.images)}) with labels: {', '.join(summary.levels)}"
 
@@ -311,7 +306,7 @@ def repack(
     from hgld.datasets.repack import plan_repack, repack_images
 
     if plan:
-        typer.echo(format_repack_plan(plan_repack(manifest, out, config, root=images, part=part)))
+        typer.echo(_format_repack_plan(plan_repack(manifest, out, config, root=images, part=part)))
         return
     with TerminalProgress("repack", "images") as progress:
         summary = repack_images(
@@ -322,14 +317,13 @@ def repack(
             part=part,
             verify=verify,
             force=force,
-            announce=lambda plan: typer.echo(format_repack_plan(plan), err=True),
+            announce=lambda plan: typer.echo(_format_repack_plan(plan), err=True),
             progress=progress,
         )
-    print_summary(out, summary, format_repacked)
+    print_summary(out, summary, _format_repacked)
 
 
-def format_repack_plan(plan: RepackPlan) -> str:
-    """Format what a run is going to write, and how long that takes."""
+def _format_repack_plan(plan: RepackPlan) -> str:
     done = f" ({plan.done:,} done before)" if plan.done else ""
     if plan.images == plan.done:
         return f"{plan.images:,} images{done}: nothing is left to do"
@@ -340,8 +334,7 @@ def format_repack_plan(plan: RepackPlan) -> str:
     )
 
 
-def format_repacked(summary: RepackSummary) -> str:
-    """Format the numbers of images and tar files, and the images that could not be read."""
+def _format_repacked(summary: RepackSummary) -> str:
     skipped = len(summary.skipped)
     verified = "" if summary.verified is None else f", {summary.verified:,} verified by SHA-256"
     return lines(
@@ -357,8 +350,10 @@ def examples(
     out: Annotated[Path, out_figure("Image file to write.")],
     root: Annotated[Path | None, relative_to("MANIFEST")] = None,
     level: Annotated[str | None, option("Level of the groups.", default="the one above the finest")] = None,
-    groups: Annotated[int, option("Largest number of groups for each class of the coarsest level.")] = 7,
-    photographs: Annotated[int, option("Largest number of photographs for each group.")] = 5,
+    n_groups: Annotated[
+        int, option("Largest number of groups for each class of the coarsest level.", "--groups")
+    ] = 7,
+    n_photographs: Annotated[int, option("Largest number of photographs for each group.", "--photographs")] = 5,
     seed: Annotated[int, option("Seed of the choice of photographs.", min=0)] = 0,
     sources: Annotated[
         Path | None,
@@ -375,7 +370,6 @@ def examples(
     """
     from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
 
-    with friendly_errors(n_groups="--groups", n_photographs="--photographs"):
-        config = ExamplesConfig(level, groups, photographs, seed)
-        for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
-            typer.echo(path)
+    config = ExamplesConfig(level, n_groups, n_photographs, seed)
+    for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
+        typer.echo(path)

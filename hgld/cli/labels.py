@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,14 +19,14 @@ from hgld.cli.base import (
     Taxonomy,
     app,
     flag,
+    option,
     out_file,
-    parse_images,
     print_figure,
     print_summary,
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import format_sets, lines
+from hgld.cli.render import aligned, format_sets, lines
 from hgld.errors import ConfigurationError, indented_list
 from hgld.progress import TerminalProgress
 
@@ -65,11 +66,10 @@ def labels(
     """
     from hgld.labels.plain_labels import label_file
 
-    print_summary(out, label_file(source, out, config, force=force), format_labels)
+    print_summary(out, label_file(source, out, config, force=force), _format_labels)
 
 
-def format_labels(summary: PlainSummary) -> str:
-    """Return the numbers of labels and spellings, the most frequent labels, and the first variants."""
+def _format_labels(summary: PlainSummary) -> str:
     width = max(len(f"{count:,}") for _, count in summary.labels)
     return lines(
         f"{summary.rows:,} rows for {summary.things:,} things: {summary.spellings:,} spellings of "
@@ -81,44 +81,20 @@ def format_labels(summary: PlainSummary) -> str:
 
 
 @app.command(rich_help_panel="Labels")
+@options_of("hgld.labels.clean:clean_file", "clean_file", removed={"callback": writable_file(".parquet")})
 @options_of("hgld.labels.clean:CleanConfig")
 def clean(
     *,
-    scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, such as one per split.")],
     out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
-    removed: Annotated[
-        Path | None,
-        typer.Option(
-            callback=writable_file(".parquet"),
-            help="Table of removed landmarks to write.",
-            show_default="removed.parquet beside the output",
-        ),
-    ] = None,
-    irrelevant: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV file (item,label,reason) of labels to exclude.",
-            show_default="annotations/irrelevant_labels.csv",
-        ),
-    ] = None,
     config: CleanConfig,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Tables of classes, for --keep-multiple most-specific.",
-            show_default="X.classes.parquet beside X.parquet",
-        ),
-    ] = None,
+    clean_file: Callable[..., CleanSummary | None],
     force: Force = False,
 ) -> None:
     """Keep one relevant label per landmark.
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
     """
-    from hgld.labels.clean import clean_file
-
-    summary = clean_file(scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force)
-    print_summary(out, summary, format_clean)
+    print_summary(out, clean_file(config=config), format_clean)
 
 
 @app.command(rich_help_panel="Labels")
@@ -201,58 +177,35 @@ def cluster(
     if images is not None or image_landmarks:
         from hgld.review.photographs import open_map_photographs
 
-        landmarks = [parse_images(text) for text in image_landmarks or ()]
-        photographs = open_map_photographs(images, clean or embeddings.with_name("clean.parquet"), landmarks)
+        clean = clean or embeddings.with_name("clean.parquet")
+        photographs = open_map_photographs(images, clean, image_landmarks or ())
     print_summary(out, cluster_file(embeddings, out, config, photographs=photographs, force=force), format_clusters)
 
 
 @app.command(rich_help_panel="Labels")
+@options_of(
+    "hgld.labels.suggest:suggest_file",
+    "suggest_file",
+    vocabulary={"metavar": "FILE"},
+    decisions={"metavar": "FILE"},
+    answers={"name": "--from", "metavar": "FILE"},
+    progress=None,
+    load=None,
+)
 def suggest(
+    *,
     clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
     out: Annotated[Path, out_file("Table to write; may be CLUSTERS itself.", ".parquet")],
-    embeddings: Annotated[
-        Path | None,
-        typer.Option(help="Label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
-    ] = None,
-    classes: ClassesBeside = None,
+    suggest_file: partial[SuggestSummary | None],
     taxonomy: Taxonomy = None,
-    vocabulary: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated.",
-            show_default="annotations/vocabulary.csv",
-        ),
-    ] = None,
+    classes: ClassesBeside = None,
     no_vocabulary: Annotated[bool, flag("--no-vocabulary", "Use no vocabulary.")] = False,
-    decisions: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="CSV file of decisions on other labels, as evidence; may be repeated."),
-    ] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            help="Add sets of groups, and of the names above them, that hold the right one with this probability, "
-            "such as 0.95; calibrated on --decisions.",
-            show_default="no sets",
-        ),
-    ] = None,
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too; "
-            "each model's are written to MODEL.machine.csv beside the output, for hgld agreement.",
-            show_default="none",
-        ),
-    ] = None,
     evaluate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
+        option(
+            "Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
             "decisions.",
+            metavar="FILE",
         ),
     ] = None,
     formats: FigureFormat = None,
@@ -265,38 +218,27 @@ def suggest(
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
     """
-    from hgld.labels.suggest import find_suggestion_files, suggest_file
+    from hgld.labels.suggest import find_suggestion_files
     from hgld.labels.suggestion_quality import evaluate_suggestions
 
+    given = suggest_file.keywords
+    vocabulary: Sequence[Path] | None = given.get("vocabulary")
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
-    if evaluate is not None and (decisions or answers):
+    if evaluate is not None and (given.get("decisions") or given.get("answers")):
         raise ConfigurationError(
             "--evaluate uses its own decisions as evidence, and no answers; omit --decisions and --from"
         )
-    vocabulary = [] if no_vocabulary else vocabulary
+    vocabulary = () if no_vocabulary else vocabulary
     with TerminalProgress("suggest", "texts") as progress:
         if evaluate is None:
-            summary = suggest_file(
-                clusters,
-                out,
-                embeddings=embeddings,
-                classes=classes,
-                taxonomy=taxonomy,
-                vocabulary=vocabulary,
-                decisions=decisions or (),
-                coverage=coverage,
-                answers=answers,
-                force=force,
-                progress=progress,
-            )
-            print_summary(out, summary, format_suggestions)
-        else:
-            picture = out.with_suffix(".reliability.png")
-            files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
-            runs = evaluate_suggestions(files, evaluate, picture, coverage=coverage, progress=progress)
-            typer.echo(format_suggestion_quality(runs))
-            print_figure(picture)
+            print_summary(out, suggest_file(vocabulary=vocabulary, progress=progress), format_suggestions)
+            return
+        picture = out.with_suffix(".reliability.png")
+        files = find_suggestion_files(clusters, given.get("embeddings"), classes, taxonomy, vocabulary)
+        runs = evaluate_suggestions(files, evaluate, picture, coverage=given.get("coverage"), progress=progress)
+    typer.echo(format_suggestion_quality(runs))
+    print_figure(picture)
 
 
 def format_clean(summary: CleanSummary) -> str:
@@ -309,13 +251,12 @@ def _format_split(summary: SplitSummary) -> str:
     def share(count: int) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
-    lines = [
+    return lines(
         f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label",
-        *(f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()),
+        [f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()],
         f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:",
-        *(f"  {count:>9,}  {label}" for label, count in summary.most_frequent),
-    ]
-    return "\n".join(lines)
+        [f"  {count:>9,}  {label}" for label, count in summary.most_frequent],
+    )
 
 
 def format_embed(summary: EmbedSummary) -> str:
@@ -330,24 +271,17 @@ def format_clusters(summary: ClusterSummary) -> str:
     """Return a table of the clusters."""
     labels = sum(row.labels for row in summary.rows)
     subclusters = sum(row.subclusters for row in summary.rows)
-    lines = [
-        f"{labels:,} labels in {len(summary.rows)} clusters and {subclusters} sub-clusters",
-        "cluster  sub-clusters  labels  landmarks  name",
-        *(
-            f"{row.cluster:>7}  {row.subclusters:>12}  {row.labels:>6,}  {row.landmarks:>9,}  {row.name}"
-            for row in summary.rows
-        ),
-    ]
-    return "\n".join(lines)
+    columns = ["cluster", "sub-clusters", "labels", "landmarks", "name"]
+    rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in summary.rows]
+    return lines(
+        f"{labels:,} labels in {len(summary.rows)} clusters and {subclusters} sub-clusters", aligned(columns, rows)
+    )
 
 
 def format_sweep(points: Sequence[SweepPoint]) -> str:
     """Return a table of inertia and silhouette by number of clusters."""
-    lines = [
-        "  k     inertia  silhouette",
-        *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in points),
-    ]
-    return "\n".join(lines)
+    rows = [[point.n_clusters, f"{point.inertia:.3f}", point.silhouette] for point in points]
+    return lines(aligned(["k", "inertia", "silhouette"], rows))
 
 
 def format_suggestions(summary: SuggestSummary) -> str:

@@ -52,7 +52,7 @@ def _add_reader(name: str, entry: ReaderEntry) -> None:
 
     write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if argument else _FOLDER]
     command = manifest.command(name, help=f"{entry.summary}\n\n{_example(name, entry)}")
-    command(options_of(entry.load, "reader", **argument)(write_manifest))
+    command(options_of(f"hgld.datasets.readers.{entry.target}", "reader", **argument)(write_manifest))
 
 
 def format_manifest(summary: ManifestSummary) -> str:

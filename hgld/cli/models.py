@@ -1,4 +1,4 @@
-"""Models: train, embed-images, embed-texts, push-model."""
+"""Models: train, embed-images, embed-texts, push-model, tune."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 from hgld.cli.base import (
     Force,
     Pretrained,
-    PrivateRepository,
     SharedCommand,
     app,
     flag,
@@ -19,14 +18,14 @@ from hgld.cli.base import (
     option,
     out_file,
     out_folder,
+    parse_numbers,
     part_option,
     print_summary,
     relative_to,
 )
 from hgld.cli.options import options_of
-from hgld.cli.planning import GpuCount, ImagesPerSecond, require_plan
-from hgld.cli.presets import Images, Manifest, complete_training, with_images
-from hgld.cli.render import lines
+from hgld.cli.presets import GpuCount, Images, ImagesPerSecond, Manifest, complete_training, require_plan, with_images
+from hgld.cli.render import aligned, lines
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import NoProgress, TerminalProgress, byte_size
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
+    from hgld.tuning import SearchSummary
 
 #: The options of settings that error messages name.
 _TRAINING_OPTIONS = {
@@ -171,26 +171,11 @@ def format_images(images: TrainingImages) -> str:
     )
 
 
-def parse_scales(text: str) -> tuple[float, ...]:
-    """Return the numbers in ``1,0.7071,1.4142``.
-
-    Raises:
-        ConfigurationError: The text is not numbers separated by commas.
-
-    >>> parse_scales("1,0.7071")
-    (1.0, 0.7071)
-    """
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError as error:
-        raise ConfigurationError(f'`scales` is "{text}"; expected numbers such as 1,0.7071,1.4142') from error
-
-
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of(
     "hgld.models.embed_images_config:EmbedImagesConfig",
     deferred=True,
-    scales={"parser": parse_scales, "metavar": "FACTORS", "show_default": "1"},
+    scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )
 def embed_images(
@@ -295,7 +280,7 @@ def embed_images(
                 images, out, embedder, settings, root=root, force=force, processes=processes, progress=progress
             )
     if processes.rank == 0 and part is not None:
-        typer.echo(f"{out}: up to date" if embedded is None else format_embed_part(embedded))
+        typer.echo(f"{out}: up to date" if embedded is None else _format_embed_part(embedded))
     elif processes.rank == 0:
         print_summary(out, summary, format_embed_images)
 
@@ -335,8 +320,7 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
     )
 
 
-def format_embed_part(summary: EmbedPartSummary) -> str:
-    """Format the counts and the throughput of a part."""
+def _format_embed_part(summary: EmbedPartSummary) -> str:
     return lines(
         f"part {summary.part}: {summary.images:,} images; {_throughput(summary, 'of them')}",
         summary.skipped > 0
@@ -379,7 +363,7 @@ def push_model(
     dataset: Annotated[
         list[str] | None, option("Name of a data set on the hub that the model was trained on; may be repeated.")
     ] = None,
-    private: PrivateRepository = False,
+    private: Annotated[bool, flag("--private", "Create a private repository.")] = False,
     force: Annotated[bool, flag("--force", "Replace files of something else than this model.")] = False,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
@@ -394,10 +378,88 @@ def push_model(
 
         config = PushConfig(license, tuple(dataset or ()), tuple(evaluation or ()), private, force)
         summary = push_model(model, repository, out=out, pretrained=pretrained, config=config)
-        typer.echo(lines(format_push(summary), out is not None and str(out), summary.url))
+        typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
 
 
-def format_push(summary: PushSummary) -> str:
-    """Format what was published."""
+def _format_push(summary: PushSummary) -> str:
     evaluations = counted(summary.evaluations, "evaluation")
     return f"{summary.model}, {byte_size(summary.n_bytes)}, with {evaluations} on its card"
+
+
+@app.command(rich_help_panel="Retrieval")
+def tune(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="Preset (hgld presets lists all) or file of settings (YAML) of a training.",
+            autocompletion=complete_training,
+        ),
+    ],
+    out: Annotated[Path, out_folder("Folder of the trials and of best.yaml.")],
+    space: Annotated[
+        list[str],
+        option(
+            "Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm, "
+            "optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable.",
+            metavar="KEY=VALUES",
+        ),
+    ],
+    trials: Annotated[int, option("Number of trials; the first has the settings as they are.")] = 20,
+    overrides: Annotated[
+        list[str] | None,
+        option("Override a setting in all trials, e.g. epochs=2; repeatable.", "--set", metavar="KEY=VALUE"),
+    ] = None,
+    manifest: Manifest = None,
+    images: Images = None,
+    devices: Annotated[
+        str | None,
+        option(
+            "Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.",
+            default="all GPUs, else cpu",
+        ),
+    ] = None,
+    force: Annotated[bool, flag("--force", "Retrain trials whose settings or data changed.")] = False,
+) -> None:
+    """Search learning rates, weights of the loss or any other settings of a training, by random trials.
+
+    Trials train with three quarters of the training classes, and are compared by H-AP (evaluation.best) on the
+    others; the test images are not used. An interrupted search continues.
+
+    Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
+    """
+    from hgld.tuning import parse_dimension, tune
+
+    with TerminalProgress("tune", "trials", interval_s=60) as progress:
+        summary = tune(
+            config,
+            [parse_dimension(each) for each in space],
+            out,
+            overrides=with_images(overrides, manifest, images),
+            trials=trials,
+            devices=devices,
+            force=force,
+            progress=progress,
+        )
+    typer.echo(_format_search(summary))
+
+
+def _format_search(summary: SearchSummary) -> str:
+    from hgld.evaluation.results import shown_value
+
+    metric, best = summary.metric, summary.trials[0]
+    rows = [
+        [
+            each.name,
+            "failed" if each.value != each.value else f"{shown_value(metric, each.value):.2f}",
+            ", ".join(each.changes) or "unchanged",
+        ]
+        for each in summary.trials
+    ]
+    gain = shown_value(metric, best.value) - shown_value(metric, summary.unchanged.value)
+    n_failed = sum(row[1] == "failed" for row in rows)
+    return lines(
+        aligned(["trial", metric, "settings"], rows),
+        f"{metric} {gain:+.2f} from the unchanged settings to {best.name}, on held-out training classes",
+        n_failed > 0 and f"{counted(n_failed, 'trial')} failed, see runs/TRIAL/seed*.log",
+        str(summary.best),
+    )

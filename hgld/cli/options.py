@@ -1,16 +1,18 @@
-"""Make options of a command from the fields of a settings class, their only description."""
+"""Make options of a command from the fields of a settings class or the parameters of a function, described once."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -19,29 +21,32 @@ _REFERENCE = re.compile(r"[;,]? \(?(?:see )?:\w+:`[^`]*`\)?")
 
 
 def options_of(
-    settings: str | type | Callable[[], type],
+    source: str | Callable[..., Any],
     parameter: str = "config",
+    /,
     *,
     deferred: bool = False,
     panel: str | None = None,
     **changes: Any,
 ) -> Callable[[F], F]:
-    """Give a command an option for each field of a settings dataclass, and its function the settings.
+    """Give a command an option for each field of a settings dataclass, or each parameter of a library function.
 
-    The option ``--batch-size`` has the type and the default of the field ``batch_size`` and, as help text, its entry
-    in ``Args:`` of the class's docstring, without backticks and references; ``Default: ...`` at the end of the entry
-    is shown as default. Flags have no ``--no-...``, fields that are sequences are repeated options, and fields that
-    are settings dataclasses themselves have no option. A field that is also a parameter of the function, or a field
-    of the settings of a decorator above, gets the value of that option. Error messages that name a field in backticks
-    name the option. The options stand in the help where the parameter does::
+    The function of the command gets the settings, or the function with the values of the options bound to it. The
+    option ``--batch-size`` has the type and the default of the field ``batch_size`` and, as help text, its entry in
+    ``Args:`` of the docstring, without references, and with options in place of the names of others in double
+    backticks; ``Default: ...`` at the end of the entry is shown as default. Flags have no ``--no-...``, fields that
+    are sequences are repeated options, fields that are settings dataclasses themselves have no option, and parameters
+    of functions without a default are arguments. A field that is also a parameter of the command, or a field of a
+    decorator above, gets the value of that option. Error messages that name a field in backticks name the option. The
+    options stand in the help where the parameter does::
 
         @app.command(rich_help_panel="Labels")
         @options_of("hgld.labels.clusters:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters", seed=None)
         def cluster(*, embeddings: Annotated[Path, ...], config: ClusterConfig, force: Force = False) -> None:
 
     Args:
-        settings: The class, or ``module:Class`` or a function that returns it, to import it when the command is used.
-            Its module should not import torch, lest the help of the command take seconds.
+        source: The class or function, or ``module:Name`` to import it when the command is used. Its module should not
+            import torch, lest the help of the command take seconds.
         parameter: Parameter of the decorated function that gets the settings; it needs no default, so the function
             takes keywords only.
         deferred: Pass a callable that returns the settings, and takes fields to change, instead of the settings:
@@ -55,52 +60,66 @@ def options_of(
     def decorate(function: F) -> F:
         stub: Any = function if hasattr(function, "settings") else _stub(function)
         stub.function.__annotations__.pop(parameter)  # may be a name that is imported for type checks only
-        stub.settings.insert(0, SettingsSource(settings, parameter, changes, deferred, panel))
+        stub.settings.insert(0, _Source(source, parameter, changes, deferred, panel))
         return stub  # type: ignore[no-any-return]
 
     return decorate
 
 
 @dataclass(frozen=True)
-class SettingsSource:
-    """A settings class whose fields are options of a command; see :func:`options_of`."""
+class _Source:
+    """A settings class or a function whose fields or parameters are options of a command."""
 
-    settings: str | type | Callable[[], type]
+    source: str | Callable[..., Any]
     parameter: str
     changes: Mapping[str, Any]
     deferred: bool
     panel: str | None
 
-    def load(self) -> type:
-        """Return the class."""
-        if isinstance(self.settings, str):
-            module, _, name = self.settings.partition(":")
+    def load(self) -> Callable[..., Any]:
+        """Return the class or function."""
+        if isinstance(self.source, str):
+            module, _, name = self.source.partition(":")
             return getattr(import_module(module), name)  # type: ignore[no-any-return]
-        return self.settings if inspect.isclass(self.settings) else self.settings()
+        return self.source
 
     def parameters(self, other_options: Container[str]) -> list[inspect.Parameter]:
-        """Return a parameter per field that is an option, described by the docstring of the class."""
+        """Return a parameter per field that is an option, described by the docstring."""
         from hgld.io.settings import settings_help
 
-        kind = self.load()
-        types, help_texts = get_type_hints(kind), settings_help(kind)
+        source = self.load()
+        fields = {
+            field.name: field
+            for field in inspect.signature(source).parameters.values()
+            if field.name not in other_options and self.changes.get(field.name, {}) is not None
+        }
+        types, help_texts = _types(source, fields), settings_help(source)
         parameters = []
-        for field in fields(kind):
-            hint, changes = types[field.name], self.changes.get(field.name, {})
-            if changes is not None and field.name not in other_options and not is_dataclass(_without_none(hint)):
+        for name, field in fields.items():
+            if not is_dataclass(_without_none(types[name])):
+                changes = self.changes.get(name, {})
                 changes = {"name": changes} if isinstance(changes, str) else changes
-                text = help_texts.get(field.name, "")
-                parameters.append(_parameter(field, hint, text, {"rich_help_panel": self.panel} | changes))
+                is_argument = not (inspect.isclass(source) or changes or field.default is not field.empty)
+                kind = {"kind": typer.Argument} if is_argument else {"rich_help_panel": self.panel}
+                parameters.append(_parameter(field, types[name], help_texts.get(name, ""), kind | changes))
         return parameters
 
     def build(self, values: Mapping[str, Any]) -> Any:
-        """Return the settings made of the values of all options by name."""
-        kind = self.load()
-        given = {field.name: values[field.name] for field in fields(kind) if values.get(field.name) is not None}
+        """Return the settings made of the values of all options by name, or the function bound to them."""
+        source = self.load()
+        given = {name: values[name] for name in inspect.signature(source).parameters if values.get(name) is not None}
         build = partial(
-            kind, **{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+            source, **{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         )
-        return build if self.deferred else build()
+        return build if self.deferred or not inspect.isclass(source) else build()
+
+
+def _types(source: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the types of parameters; others of a function may have types that are imported for type checks only."""
+    if inspect.isclass(source):
+        return get_type_hints(source)
+    annotations = {name: source.__annotations__[name] for name in names}
+    return get_type_hints(SimpleNamespace(__annotations__=annotations), vars(inspect.getmodule(source)))
 
 
 def _stub(function: Callable[..., None]) -> Any:
@@ -123,28 +142,45 @@ def with_settings(stub: Any) -> Callable[..., None]:
             sources[name].parameters({*own, *parameters}) if name in sources else [parameter.replace(kind=_KEYWORD)]
         )
         parameters |= {each.name: each for each in added}
+    _name_options(parameters)
 
     def run(**values: Any) -> None:
-        settings = {name: source.build(values) for name, source in sources.items()}
-        stub.function(**{name: value for name, value in values.items() if name in own}, **settings)
+        built = {name: source.build(values) for name, source in sources.items()}
+        stub.function(**{name: value for name, value in values.items() if name in own}, **built)
 
     run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
 
 
-def _parameter(field: Field[Any], hint: Any, text: str, changes: Mapping[str, Any]) -> inspect.Parameter:
-    """Return the parameter of a typer function that stands for a field of settings."""
+def _name_options(parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Replace names of parameters in double backticks by options and arguments as they are typed."""
+    annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+    described = {name: hint.__metadata__[0] for name, hint in annotations.items() if get_origin(hint) is Annotated}
+    typed = {name: _typed(name, info) for name, info in described.items()}
+    for info in described.values():
+        for field in ("help", "show_default"):
+            if isinstance(text := getattr(info, field), str):
+                setattr(info, field, re.sub(r"``(.*?)``", lambda match: typed.get(match[1], match[1]), text))
+
+
+def _typed(name: str, info: Any) -> str:
+    if isinstance(info, ArgumentInfo):
+        return info.metavar or name.upper()
+    names = [each for each in info.param_decls if each.startswith("--")] or info.param_decls
+    return next(iter(names), f"--{name.replace('_', '-')}")
+
+
+def _parameter(field: inspect.Parameter, hint: Any, text: str, changes: Mapping[str, Any]) -> inspect.Parameter:
+    """Return the parameter of a typer function that stands for a field of settings or a parameter of a function."""
     settings = dict(changes)
     kind, name = settings.pop("kind", typer.Option), settings.pop("name", f"--{field.name.replace('_', '-')}")
-    help_text, _, shown = _REFERENCE.sub("", text).replace("``", "").partition(" Default: ")
+    help_text, _, shown = _REFERENCE.sub("", text).partition(" Default: ")
     settings = {"help": help_text} | ({"show_default": shown.rstrip(".")} if shown else {}) | settings
-    default = inspect.Parameter.empty if field.default is field.default_factory is MISSING else field.default
-    if default in (MISSING, ()):
-        default = None
+    default = None if field.default == () else field.default
     if "parser" in settings:
         hint = str
-        if default not in (None, inspect.Parameter.empty):
+        if default not in (None, field.empty):
             settings, default = {"show_default": str(default)} | settings, None
     elif get_origin(_without_none(hint)) in (tuple, Sequence):
         hint = list[get_args(_without_none(hint))[0]]  # type: ignore[misc]

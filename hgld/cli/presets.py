@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors
+from hgld.cli.base import app, option
 from hgld.cli.render import aligned
+from hgld.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
@@ -27,17 +28,31 @@ Images = Annotated[
         show_default="the folder of --manifest",
     ),
 ]
+# Options of their --plan that describe GPUs.
+GpuCount = Annotated[
+    int | None,
+    option(
+        "With --images-per-second: number of GPUs to plan for.",
+        metavar="N",
+        default="1, or those of all jobs at the same time",
+    ),
+]
+ImagesPerSecond = Annotated[
+    float | None,
+    option(
+        "With --plan: images that a GPU trains on per second, as measured or published.",
+        metavar="N",
+        default="no hours are estimated",
+    ),
+]
 
 
 def complete_training(incomplete: str) -> list[str]:
     """Return the names of trainings that begin with a text."""
     from hgld.io.preset_files import OWN_IMAGES, training_presets
 
-    return [
-        name
-        for name in (known.removeprefix(f"{OWN_IMAGES}/") for known in training_presets())
-        if name.startswith(incomplete)
-    ]
+    names = (known.removeprefix(f"{OWN_IMAGES}/") for known in training_presets())
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_comparison(incomplete: str) -> list[str]:
@@ -63,6 +78,14 @@ def with_images(overrides: Sequence[str] | None, manifest: Path | None, images: 
     return [*data, *(overrides or ())]
 
 
+def require_plan(*, plan: bool, gpus: int | None, images_per_second: float | None) -> None:
+    """Raise a :class:`ConfigurationError` where GPUs are described, but not to plan for them."""
+    if images_per_second is not None and not plan:
+        raise ConfigurationError("--images-per-second is for --plan; training measures by itself")
+    if gpus is not None and images_per_second is None:
+        raise ConfigurationError("--gpus are those of an estimate; add --plan and --images-per-second")
+
+
 @app.command(rich_help_panel="Retrieval")
 def presets(
     name: Annotated[
@@ -78,14 +101,12 @@ def presets(
 
     Example: hgld presets h-gldv2/happier
     """
-    with friendly_errors():
-        from hgld.benchmark.presets import list_presets, resolve_preset
+    from hgld.benchmark.presets import list_presets, resolve_preset
 
-        typer.echo(format_resolved(*resolve_preset(name)) if name else format_presets(*list_presets()))
+    typer.echo(_format_resolved(*resolve_preset(name)) if name else _format_presets(*list_presets()))
 
 
-def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]) -> str:
-    """Return a table of the presets of each kind, and where the weights of their backbones come from."""
+def _format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]) -> str:
     rows = [(preset.name, preset.method, preset.tables, preset.backbone, preset.images) for preset in trainings]
     lines = [
         *aligned(["hgld train", "method", "table", "backbone", "images"], rows),
@@ -103,8 +124,7 @@ def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[Co
     return "\n".join(lines)
 
 
-def format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
-    """Return all settings of a preset, the origin of each, and its file."""
+def _format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
     rows = [(setting.key, setting.origin, _text(setting.value)) for setting in settings]
     return "\n".join([*aligned(["setting", "from", "value"], rows), "", str(path)])
 

@@ -32,6 +32,7 @@ from hgld.progress import TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.benchmark.rejection import RejectionComparison
     from hgld.benchmark.rejection.values import RejectionValues
+    from hgld.datasets.manifest_files import ManifestSummary
     from hgld.rejection import Detector
     from hgld.rejection.detector_files import Calibration, Figure
     from hgld.search.detectors import FitSummary, ScoredImages
@@ -60,8 +61,7 @@ def about() -> None:
 app.add_typer(reject, name="reject", rich_help_panel="Retrieval")
 
 
-def complete_score(incomplete: str) -> list[str]:
-    """Return the names of scores that begin with a text."""
+def _complete_score(incomplete: str) -> list[str]:
     from hgld.rejection import DETECTORS
 
     return [name for name in DETECTORS if name.startswith(incomplete)]
@@ -75,11 +75,10 @@ def scores() -> None:
     """
     from hgld.rejection import DETECTORS
 
-    typer.echo("\n".join(format_score(name, score) for name, score in DETECTORS.items()))
+    typer.echo("\n".join(_format_score(name, score) for name, score in DETECTORS.items()))
 
 
-def format_score(name: str, score: type[Detector]) -> str:
-    """Format what a score needs, its options with their defaults and choices, and its description."""
+def _format_score(name: str, score: type[Detector]) -> str:
     from hgld.rejection.detector_files import score_summary
 
     hints = get_type_hints(score.__init__)
@@ -105,12 +104,15 @@ def _other_choices(hint: Any, default: Any) -> str:
 
 
 @reject.command()
+@options_of(
+    "hgld.datasets.manifest_files:split_manifest",
+    "split_manifest",
+    path={"kind": typer.Argument, "metavar": "MANIFEST"},
+)
 def split(
-    manifest: Annotated[Path, typer.Argument(help="Manifest of images with labels, from hgld manifest.")],
+    *,
     out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
-    near_share: Annotated[float, option("Share of the finest classes that the index lacks.")] = 0.5,
-    query_share: Annotated[float, option("Share of the images of the other classes that are queries.")] = 0.4,
-    seed: Annotated[int, option("Seed of the random choice.")] = 0,
+    split_manifest: Callable[[], ManifestSummary | None],
     force: Force = False,
 ) -> None:
     """Divide images into an index, queries for calibration and a test, with classes that the index lacks.
@@ -120,10 +122,7 @@ def split(
 
     Example: hgld reject split manifest.parquet -o splits.parquet
     """
-    from hgld.datasets.manifest_files import split_manifest
-
-    summary = split_manifest(manifest, out, near_share, query_share, seed, force=force)
-    print_summary(out, summary, format_manifest)
+    print_summary(out, split_manifest(), format_manifest)
 
 
 @reject.command()
@@ -132,7 +131,7 @@ def split(
 def fit(
     *,
     score: Annotated[
-        str, typer.Argument(help="Rejection score; hgld reject scores lists them.", autocompletion=complete_score)
+        str, typer.Argument(help="Rejection score; hgld reject scores lists them.", autocompletion=_complete_score)
     ],
     index: IndexFiles,
     out: Annotated[Path, out_folder("Folder of the detector to write.")],
@@ -164,22 +163,20 @@ def fit(
                 "`unknown` and `query_labels` are for thresholds; add `queries`, or leave them out"
             )
         options = dict(named_values(option or (), "option"))
-        print_summary(out, fit_detector(score, options, index, out, calibration=files), format_fit)
+        print_summary(out, fit_detector(score, options, index, out, calibration=files), _format_fit)
 
 
-def format_fit(summary: FitSummary) -> str:
-    """Format what was fitted on how many images, and its size."""
+def _format_fit(summary: FitSummary) -> str:
     options = ", ".join(f"{name}={value}" for name, value in summary.options.items())
     calibration = summary.record.calibration
     return lines(
         f"{summary.score}{f' ({options})' if options else ''} fitted on {summary.record.n_images:,} images of "
         f"{summary.dim:,} dimensions in {summary.seconds:.1f} s, {byte_size(summary.n_bytes)}",
-        calibration is not None and format_calibration(calibration, summary.record.level_names),
+        calibration is not None and _format_calibration(calibration, summary.record.level_names),
     )
 
 
-def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> str:
-    """Format the threshold of each level, what it costs, and how well the score detects each kind of images."""
+def _format_calibration(calibration: Calibration, level_names: Sequence[str]) -> str:
     from hgld.rejection.detector_files import THRESHOLD_COLUMNS, figure_text, threshold_cells
 
     thresholds = calibration.thresholds
@@ -188,12 +185,11 @@ def format_calibration(calibration: Calibration, level_names: Sequence[str]) -> 
         f"calibration images: {listed(calibration.n_images)}; GAP {figure_text(calibration.gap)} %",
         f"thresholds for {thresholds[0].target:.0%} precision, and what they accept of these images:",
         aligned(THRESHOLD_COLUMNS, rows, indent="  "),
-        format_detection(calibration.detection),
+        _format_detection(calibration.detection),
     )
 
 
-def format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str]:
-    """Format the detection metrics of each kind of unknown images as the lines of a table."""
+def _format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str]:
     from hgld.rejection.detector_files import figure_text
 
     names = list(next(iter(detection.values())))
@@ -226,7 +222,7 @@ def score(
 
     files = images(unknown=named_files(unknown))
     scored = score_images(detector, files)
-    typer.echo(scores_to_json(scored) if json else format_scored(scored))
+    typer.echo(scores_to_json(scored) if json else _format_scored(scored))
     if out is not None:
         inputs = input_digests(
             detector=detector / DESCRIPTION,
@@ -239,8 +235,7 @@ def score(
         typer.echo(out, err=json)
 
 
-def format_scored(scored: ScoredImages) -> str:
-    """Format the quantiles of the scores of each kind of images, what is accepted of them, and detection metrics."""
+def _format_scored(scored: ScoredImages) -> str:
     from hgld.search.detectors import QUANTILES
     from hgld.search.settings import IMAGES
 
@@ -256,7 +251,7 @@ def format_scored(scored: ScoredImages) -> str:
         for kind, scores in scored.scores.items()
     ]
     detection = scored.detection()
-    return lines(aligned(header, rows), format_detection(detection) if detection else None)
+    return lines(aligned(header, rows), _format_detection(detection) if detection else None)
 
 
 def named_files(texts: Sequence[str] | None) -> dict[str, Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +13,6 @@ import typer
 from hgld.cli.base import (
     CorrectionsOfHierarchy,
     DecisionsOfHierarchy,
-    HubRepository,
-    PrivateRepository,
     TaxonomyOfHierarchy,
     app,
     flag,
@@ -20,15 +20,18 @@ from hgld.cli.base import (
     out_folder,
     print_summary,
 )
+from hgld.cli.options import options_of
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import byte_size
 
 if TYPE_CHECKING:
-    from hgld.release.publish import ReleaseSummary
+    from hgld.release.publish import PushDatasetSummary, ReleaseSummary
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.release.publish:write_release", "write_release", settings=None)
 def release(
+    *,
     hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
     out: Annotated[Path | None, out_folder("Folder to write.")] = None,
     facts: Annotated[
@@ -42,15 +45,7 @@ def release(
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
-    models: Annotated[
-        Path | None, option("results.parquet of hgld compare-models, to say how models do on it.", default="not said")
-    ] = None,
-    audit: Annotated[
-        Path | None, option("audit.md of hgld audit report, to say what it found.", default="not said")
-    ] = None,
-    force: Annotated[
-        bool, flag("--force", "Write the release again if it is up to date, and discard edits of its files.")
-    ] = False,
+    write_release: Callable[..., ReleaseSummary | None],
 ) -> None:
     """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
 
@@ -63,7 +58,6 @@ def release(
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
     """
     from hgld.io.settings import read_settings
-    from hgld.release.publish import write_release
     from hgld.release.settings import ReleaseSettings, suggested, write_questions
 
     facts = facts or hierarchy.with_name("release.yaml")
@@ -76,27 +70,12 @@ def release(
     if not facts.exists():
         raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
     settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
-    summary = write_release(
-        hierarchy,
-        out,
-        settings,
-        decisions=decisions,
-        taxonomy=taxonomy,
-        corrections=corrections,
-        models=models,
-        audit=audit,
-        force=force,
-    )
-    print_summary(out, summary, format_release)
+    print_summary(out, write_release(settings=settings), format_release)
 
 
 @app.command(rich_help_panel="Hierarchy")
-def push_dataset(
-    folder: Annotated[Path, typer.Argument(help="Folder from hgld release.")],
-    repository: HubRepository,
-    private: PrivateRepository = False,
-    force: Annotated[bool, flag("--force", "Replace files of something else than a release of hgld.")] = False,
-) -> None:
+@options_of("hgld.release.publish:push_dataset", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"})
+def push_dataset(*, push: partial[PushDatasetSummary | None]) -> None:
     """Publish a release on the Hugging Face hub, with a tag such as v1.0.0 for its version.
 
     datasets.load_dataset("OWNER/NAME", revision="v1.0.0") reads it. A tagged version never changes. The hub's own
@@ -104,11 +83,9 @@ def push_dataset(
 
     Example: hgld push-dataset release/ ada/birds
     """
-    from hgld.release.push import push_dataset
-
-    summary = push_dataset(folder, repository, private=private, force=force)
+    summary = push()
     if summary is None:
-        typer.echo(f"{repository}: up to date")
+        typer.echo(f"{push.keywords['repository']}: up to date")
         return
     counts = f"{counted(summary.files, 'file')}, {byte_size(summary.n_bytes)}"
     typer.echo(f"{summary.name}, {counts}, tagged {summary.tag}\n{summary.url}")

@@ -23,10 +23,7 @@ _WIDTH = 10_000
 
 
 def lines(*parts: str | Sequence[str] | bool | None) -> str:
-    """Join the lines of a summary.
-
-    Args:
-        parts: Lines, sequences of lines such as tables, and None or False for lines that are left out.
+    """Join the lines of a summary: texts, sequences of texts such as tables; None and False are left out.
 
     >>> print(lines("3 labels", False, ["  church", "  sea"]))
     3 labels
@@ -100,11 +97,7 @@ def wrapped_table(
 ) -> str:
     """Return a table with named rows; columns that do not fit the width continue in a further table below.
 
-    Args:
-        corner: Title above the names of the rows.
-        columns: Titles of the columns.
-        rows: Name of each row and its cells by column; tables in which a row has no cell omit it.
-        width: Width of a line in characters.
+    ``corner`` is the title above the names. Rows have cells by column; tables in which a row has no cell omit it.
     """
     console = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
     with console.capture() as captured:

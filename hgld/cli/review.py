@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,14 +21,14 @@ from hgld.cli.base import (
     friendly_errors,
     option,
     out_file,
-    parse_images,
+    parse_names,
     print_summary,
     writable_figure,
     writable_file,
     writable_folder,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned
+from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list
 
@@ -52,15 +53,12 @@ _MAX_DISAGREEMENTS = 30
 _Store = Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")]
 
 
-def _parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in a list with commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 @app.command(rich_help_panel="Review")
+@options_of("hgld.review.page.serve:serve_review", "serve", config=None, on_address=None)
 def review(
-    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster or hgld suggest.")],
+    *,
     annotator: Annotated[str, option("Name of the annotator.")],
+    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster or hgld suggest.")],
     store: Annotated[
         Path | None,
         option(
@@ -69,15 +67,10 @@ def review(
             default="review/ANNOTATOR.sqlite beside CLUSTERS",
         ),
     ] = None,
+    serve: Callable[..., None],
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    decisions: Annotated[
-        Path | None, option("CSV file of decisions to start from, for labels without one in --store.")
-    ] = None,
-    blind: Annotated[
-        bool, flag("--blind", "Hide suggestions, and record that decisions were made without them.")
-    ] = False,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
     host: Host = "127.0.0.1",
@@ -93,44 +86,28 @@ def review(
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
-    from hgld.review.page.serve import serve_review
     from hgld.taxonomy.decisions import check_annotator
 
     check_annotator(annotator)
     path = store or clusters.parent / "review" / f"{annotator}.sqlite"
     check_writable_file(path)
     with announced_page(open_browser, path.parent) as on_address:
-        serve_review(
-            clusters,
-            path,
-            annotator,
-            ServerConfig(host, port),
-            on_address=on_address,
-            clean=clean,
-            classes=classes,
-            taxonomy=taxonomy,
-            decisions=decisions,
-            blind=blind,
-            images=images,
-            image_landmarks=[parse_images(text) for text in image_landmarks or ()],
-        )
+        serve(store=path, config=ServerConfig(host, port), on_address=on_address)
     typer.echo(f"{path}: everything is saved")
 
 
 @app.command(rich_help_panel="Review")
+@options_of(
+    "hgld.review.decision_export:export_decisions",
+    "export_decisions",
+    clusters_out={"callback": writable_file(".parquet")},
+)
 def decisions(
+    *,
     store: _Store,
     out: Annotated[Path, out_file("CSV file to write.", ".csv")],
     taxonomy: Taxonomy = None,
-    clusters: Annotated[Path | None, option("Clusters that the page showed; for --clusters-out.")] = None,
-    clusters_out: Annotated[
-        Path | None,
-        option(
-            "Table to write: --clusters with the splits, merges and names made on the page.",
-            callback=writable_file(".parquet"),
-        ),
-    ] = None,
-    force: Annotated[bool, flag("--force", "Replace decisions in the output that never were in STORE.")] = False,
+    export_decisions: Callable[[], DecisionsSummary],
 ) -> None:
     """Write the decisions of the review page as CSV.
 
@@ -139,12 +116,7 @@ def decisions(
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
-    from hgld.review.decision_export import export_decisions
-
-    summary = export_decisions(
-        store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out, force=force
-    )
-    print_summary(out, summary, format_decisions)
+    print_summary(out, export_decisions(), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -164,43 +136,40 @@ def copy_store(
     from hgld.review.store import copy_store as run
 
     owner, state = run(store, out, force=force)
-    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), format_decisions)
+    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
+@options_of("hgld.review.sheets.export:export_sheets", "export_sheets")
 @options_of(
     "hgld.review.sheets.export:ExportConfig",
     annotators={
-        "parser": _parse_names,
+        "parser": parse_names,
         "metavar": "NAMES",
         "help": "Names of the annotators, separated by commas.",
     },
 )
 def export(
     *,
-    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
     out: Annotated[Path, option("Folder for the sheets.", "--out", "-o", callback=writable_folder)],
     config: ExportConfig,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    force: Annotated[bool, flag("--force", "Write new sheets and discard earlier entries.")] = False,
+    export_sheets: Callable[..., ExportSummary | None],
 ) -> None:
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
     """
-    from hgld.review.sheets.export import export_sheets
-
-    summary = export_sheets(clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force)
-    print_summary(out, summary, format_export)
+    print_summary(out, export_sheets(config=config), format_export)
 
 
 @app.command(rich_help_panel="Review")
+@options_of("hgld.review.sheets.import_sheet:import_sheet", "run", now=None)
 @options_of("hgld.review.sheets.import_sheet:ImportConfig")
 def import_sheet(
     *,
-    sheet: Annotated[Path, typer.Argument(help="Sheet that was filled in: .xlsx or .csv.")],
     config: ImportConfig,
     out: Annotated[
         Path | None,
@@ -212,12 +181,8 @@ def import_sheet(
             default="decisions/ANNOTATOR.csv beside the folder of SHEET",
         ),
     ] = None,
-    clusters: Annotated[
-        Path | None,
-        option("Clusters from which the sheet was made.", default="clusters.parquet beside the folder of SHEET"),
-    ] = None,
+    run: partial[ImportSummary | None],
     taxonomy: Taxonomy = None,
-    force: Annotated[bool, flag("--force", "Discard the decisions in the output.")] = False,
 ) -> None:
     """Check the entries in a review sheet and write them as decisions.
 
@@ -227,55 +192,44 @@ def import_sheet(
     """
     from hgld.io.files import check_writable_file
     from hgld.review.sheets.import_sheet import default_output
-    from hgld.review.sheets.import_sheet import import_sheet as run
 
-    out = default_output(sheet, config.annotator) if out is None else out
+    out = default_output(run.keywords["sheet"], config.annotator) if out is None else out
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
-        summary = run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+        summary = run(out=out, config=config)
     print_summary(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
+@options_of(
+    "hgld.review.agreement:agreement_files",
+    "agreement_files",
+    figure={"callback": writable_figure},
+)
 @options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
 def agreement(
     *,
-    decisions: Annotated[
-        list[Path], typer.Argument(help="A file for each annotator: CSV decisions, or a store (.sqlite).")
-    ],
-    clusters: Annotated[
-        Path | None,
-        option("Clusters from hgld cluster, to count landmarks as well as labels.", default="none"),
-    ] = None,
     taxonomy: Taxonomy = None,
     out: Annotated[
         Path | None,
         option("JSON file to write.", "--out", "-o", callback=writable_file(".json"), default="none"),
     ] = None,
-    figure: Annotated[
-        Path | None,
-        option(
-            "Image file to write, of the groups that two annotators confused.",
-            callback=writable_figure,
-            default="none",
-        ),
-    ] = None,
+    agreement_files: partial[Agreement],
     config: AgreementConfig,
 ) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
     """
-    from hgld.review.agreement import agreement_files
-
-    result = agreement_files(decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure)
-    typer.echo("\n".join([format_agreement(result), *(str(path) for path in (out, figure) if path is not None)]))
+    result = agreement_files(config=config)
+    written = (out, agreement_files.keywords.get("figure"))
+    typer.echo("\n".join([format_agreement(result), *(str(path) for path in written if path is not None)]))
 
 
 @app.command(rich_help_panel="Review")
+@options_of("hgld.review.adjudication:adjudicate_files", "adjudicate_files", config=None)
 def adjudicate(
-    first: Annotated[Path, typer.Argument(help="CSV file of decisions of one annotator.")],
-    second: Annotated[Path, typer.Argument(help="CSV file of decisions of the other annotator.")],
+    *,
     out: Annotated[Path, out_file("CSV file of final decisions to write.", ".csv")],
     rule: Annotated[
         str | None,
@@ -287,13 +241,7 @@ def adjudicate(
         str | None,
         option("Name of the person who settles disagreements on the review page; replaces --rule."),
     ] = None,
-    clusters: Annotated[
-        Path | None,
-        option(
-            "Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page.",
-            default="none",
-        ),
-    ] = None,
+    adjudicate_files: partial[AdjudicateSummary | None],
     store: Annotated[
         Path | None,
         option(
@@ -307,9 +255,6 @@ def adjudicate(
     port: Port = 0,
     open_browser: OpenBrowser = True,
     taxonomy: Taxonomy = None,
-    force: Annotated[
-        bool, flag("--force", "Replace decisions of other people in the output on the same labels.")
-    ] = False,
 ) -> None:
     """Combine the decisions of two annotators into one per label, by a rule or on the review page.
 
@@ -322,33 +267,28 @@ def adjudicate(
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
-    from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
+    from hgld.review.adjudication import AdjudicateConfig
     from hgld.review.page.serve import adjudicate_on_page
     from hgld.taxonomy.decisions import check_annotator
 
+    files = adjudicate_files.keywords
     if rule is not None and annotator is None:
-        config = AdjudicateConfig(rule)
-        summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+        summary = adjudicate_files(config=AdjudicateConfig(rule))
     elif annotator is not None and rule is None:
         check_annotator(annotator)
-        if clusters is None:
+        if "clusters" not in files:
             raise ConfigurationError("the page shows labels with their clusters; give their table with --clusters")
-        path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
+        path = store or files["clusters"].parent / "review" / f"{annotator}.final.sqlite"
         check_writable_file(path)
         with announced_page(open_browser, path.parent) as on_address:
             summary = adjudicate_on_page(
-                first,
-                second,
-                out,
-                clusters,
-                path,
-                annotator,
-                ServerConfig(port=port),
+                **files,
+                store=path,
+                annotator=annotator,
+                config=ServerConfig(port=port),
                 on_address=on_address,
-                taxonomy=taxonomy,
                 images=images,
-                image_landmarks=[parse_images(text) for text in image_landmarks or ()],
-                force=force,
+                image_landmarks=image_landmarks or (),
             )
     else:
         raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
@@ -360,59 +300,51 @@ def format_export(summary: ExportSummary) -> str:
     from hgld.review.sheets.worksheets import SET_ASIDE
 
     labels, landmarks = counted(summary.labels, "label"), counted(summary.landmarks, "landmark")
-    lines = [f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}"]
-    lines += [f"  {path} and {path.with_suffix('.csv').name}" for path in summary.workbooks]
-    if summary.kept:
-        lines.append(f"entries of {counted(summary.kept, 'label')} kept")
-    if summary.set_aside:
-        labels = counted(summary.set_aside, "label")
-        lines.append(f'entries of {labels} that no longer exist: see the sheet "{SET_ASIDE}"')
-    return "\n".join(lines)
+    return lines(
+        f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}",
+        [f"  {path} and {path.with_suffix('.csv').name}" for path in summary.workbooks],
+        summary.kept > 0 and f"entries of {counted(summary.kept, 'label')} kept",
+        summary.set_aside > 0
+        and f'entries of {counted(summary.set_aside, "label")} that no longer exist: see the sheet "{SET_ASIDE}"',
+    )
 
 
 def format_import(summary: ImportSummary) -> str:
     """Return counts of the decisions in a sheet, of changes to the output, and the problems of skipped rows."""
     decided = summary.decided
-    lines = [
+    n_problems = len(summary.problems)
+    return lines(
         f"{sum(decided.values()):,} of {counted(summary.labels, 'label')} decided "
         f"({summary.decided_landmarks:,} of {counted(summary.landmarks, 'landmark')}): {decided['group']:,} into "
         f"{counted(summary.groups, 'group')}, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
         f"  {summary.new:,} new, {summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
-    ]
-    if summary.kept:
-        lines.append(f"  {counted(summary.kept, 'earlier decision')} kept, whose rows are missing or were skipped")
-    if summary.problems:
-        lines.append(f"  rows skipped because of {counted(len(summary.problems), 'problem')}:")
-        lines.append(indented_list(summary.problems, limit=len(summary.problems)))
-    return "\n".join(lines)
+        summary.kept > 0
+        and f"  {counted(summary.kept, 'earlier decision')} kept, whose rows are missing or were skipped",
+        n_problems > 0 and f"  rows skipped because of {counted(n_problems, 'problem')}:",
+        n_problems > 0 and indented_list(summary.problems, limit=n_problems),
+    )
 
 
-def format_decisions(summary: DecisionsSummary) -> str:
-    """Return the number of decisions, and where changed groups and clusters were written."""
-    lines = [f"{counted(summary.decisions, 'label')} decided by {summary.annotator}"]
-    if summary.taxonomy:
-        lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")
-    if summary.clusters:
-        lines.append(f"clusters with these changes: {summary.clusters}")
-    return "\n".join(lines)
+def _format_decisions(summary: DecisionsSummary) -> str:
+    return lines(
+        f"{counted(summary.decisions, 'label')} decided by {summary.annotator}",
+        summary.taxonomy is not None and f"groups were proposed or renamed: see {summary.taxonomy}",
+        summary.clusters is not None and f"clusters with these changes: {summary.clusters}",
+    )
 
 
 def format_adjudicate(summary: AdjudicateSummary) -> str:
     """Return counts of agreed, settled and open labels, of changes to the output, and the open labels."""
-    agreed = counted(summary.agreed, "label")
-    lines = [f"{agreed} agreed, {summary.settled:,} settled, {len(summary.still_open):,} open"]
-    if summary.kept or summary.changed or summary.withdrawn:
-        lines.append(
-            f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
-            f"{summary.changed:,} changed, {summary.withdrawn:,} withdrawn"
-        )
-    if summary.taxonomy:
-        lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")
-    lines += _group_conflicts(summary.group_conflicts)
-    if summary.still_open:
-        labels = [_open_label(label, summary) for label in summary.still_open]
-        lines += ["open:", indented_list(labels, limit=len(labels))]
-    return "\n".join(lines)
+    still_open = [_open_label(label, summary) for label in summary.still_open]
+    return lines(
+        f"{counted(summary.agreed, 'label')} agreed, {summary.settled:,} settled, {len(still_open):,} open",
+        any((summary.kept, summary.changed, summary.withdrawn))
+        and f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
+        f"{summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
+        summary.taxonomy is not None and f"groups were proposed or renamed: see {summary.taxonomy}",
+        _group_conflicts(summary.group_conflicts),
+        bool(still_open) and ["open:", indented_list(still_open, limit=len(still_open))],
+    )
 
 
 def _group_conflicts(conflicts: Sequence[GroupConflict]) -> list[str]:

@@ -127,7 +127,7 @@ def scrape(
         if dump is not None:
             with TerminalProgress("dump", "B") as progress:
                 done = extract_dump(dump, extract, ExtractConfig(workers), part=part, progress=progress)
-            typer.echo(f"{extract}: {format_extract(done)}")
+            typer.echo(f"{extract}: {_format_extract(done)}")
         elif part is not None:
             raise ConfigurationError("`part` is one of a dump; name it with `dump`")
         if part is None:
@@ -175,8 +175,7 @@ def format_scrape(summary: ScrapeSummary) -> str:
     )
 
 
-def format_extract(extract: ExtractProgress) -> str:
-    """Format how much of the extract of a dump there is."""
+def _format_extract(extract: ExtractProgress) -> str:
     if extract.complete:
         return "the extract of the dump is complete"
     return f"{extract.parts_done:,} of {extract.parts:,} parts of the dump are read"

@@ -32,13 +32,10 @@ def announced_page(open_browser: bool, folder: Path) -> Iterator[Callable[[str],
     """Yield a function that announces an address of the page, each of which admits one browser.
 
     Every user of the machine can read the command line of a browser. The first address is therefore not there, but in
-    a file that only this user can read, which leads to the address; Jupyter does the same (``use_redirect_file`` of
-    its ``ServerApp``). The file is deleted as soon as the address was used, and at the end.
-
-    Args:
-        open_browser: Whether to open the first address in a browser, and not only to print it.
-        folder: Folder for the file. Unlike the system's folder for temporary files, one below the user's home is
-            visible to browsers in a sandbox, such as those that are Snap packages.
+    a file in ``folder`` that only this user can read, which leads to the address; Jupyter does the same
+    (``use_redirect_file`` of its ``ServerApp``). The file is deleted as soon as the address was used, and at the end.
+    Unlike the system's folder for temporary files, one below the user's home is visible to browsers in a sandbox,
+    such as those that are Snap packages.
     """
     with ExitStack() as used:
         n_announced = 0

@@ -85,7 +85,7 @@ def split_manifest(
     """Write a manifest with the splits of :func:`~hgld.datasets.splits.split_for_rejection`: index, queries, test.
 
     Args:
-        path: Manifest to read.
+        path: Manifest of images with labels, from hgld manifest.
         out: Manifest to write.
         near_share: Share of the finest classes that the index lacks.
         query_share: Share of the images of the other classes that are queries.

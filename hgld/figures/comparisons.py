@@ -1,4 +1,4 @@
-"""Figures of a comparison of methods: curves, distributions of scores, class means."""
+"""Figures of comparisons: curves, scores and class means of methods; intervals and pairs of metrics of models."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.threads import one_thread
-from hgld.figures.style import INK, LIGHT, level_colours, make_axes, open_axes, save
+from hgld.figures.style import INK, LIGHT, LINES, level_colours, make_axes, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -34,14 +34,10 @@ class LineStyle:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A curve of one or several runs.
+    """A curve of one or several runs: the mean over a band from the minimum to the maximum.
 
-    Args:
-        title: Title in the legend, the same in all panels.
-        style: Style, the same in all panels.
-        x: float64, shape (n,).
-        y: float64, shape (n_runs, n); NaN where a run has no value, but another has. The mean is drawn over a band
-            from the minimum to the maximum.
+    ``x`` is float64, shape (n,), and ``y`` float64, shape (n_runs, n), NaN where a run has no value, but another has.
+    Title and style are the same in all panels.
     """
 
     title: str
@@ -52,16 +48,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A plot of several curves.
-
-    Args:
-        title: Title above the plot.
-        lines: Curves in the order of the legend.
-        x_label: Label of the x axis.
-        y_label: Label of the y axis.
-        scale: Scale of the x axis.
-        ticks: Tick labels by position on the x axis; None for those of matplotlib.
-    """
+    """A plot of several curves, in the order of the legend; ``ticks`` are labels by position on the x axis."""
 
     title: str
     lines: Sequence[Line]
@@ -74,14 +61,7 @@ class Panel:
 def draw_panels(
     path: Path, panels: Sequence[Panel], *, title: str | None = None, n_columns: int | None = None
 ) -> None:
-    """Draw panels in rows, with one legend below.
-
-    Args:
-        path: Picture to write.
-        panels: Panels, row by row.
-        title: Title above all panels.
-        n_columns: Number of panels in a row; two or three by default.
-    """
+    """Draw panels in rows, of two or three by default, with one legend below."""
     figure, panel_axes = make_axes(len(panels), _ROW_HEIGHT, n_columns=n_columns)
     if title is not None:
         figure.suptitle(title, fontsize=11, color=INK)
@@ -159,13 +139,7 @@ class ScoreDensities:
 
 
 def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Sequence[str]) -> None:
-    """Draw densities, one panel per method.
-
-    Args:
-        path: Picture to write.
-        methods: Densities of the same levels.
-        level_titles: Titles of the L + 1 levels, level 0 first.
-    """
+    """Draw densities, one panel per method; titles are those of the L + 1 levels, level 0 first."""
     n_levels = len(level_titles) - 1
     colours = level_colours(n_levels)[::-1]
     figure, panels = make_axes(len(methods), 2.6)
@@ -210,14 +184,8 @@ def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
     """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008), which keeps neighbours together.
 
     The perplexity is 30, or a third of the number of other vectors if that is less; there are 1,000 iterations, or
-    500 for more than 2,000 vectors.
-
-    Args:
-        vectors: float64, shape (n, d).
-        seed: Seed of the optimisation.
-
-    Returns:
-        float64, shape (n, 2); fewer than four vectors are placed side by side.
+    500 for more than 2,000 vectors. Vectors and positions are float64, shapes (n, d) and (n, 2); fewer than four
+    vectors are placed side by side.
     """
     from sklearn.manifold import TSNE
 
@@ -236,14 +204,7 @@ _OTHERS = "#c9ced4"
 
 @dataclass(frozen=True, eq=False)
 class ClassMeans:
-    """Positions of n classes in the embedding space of one method.
-
-    Args:
-        title: Title of the panel.
-        positions: Positions of the classes, float64, shape (n, 2).
-        categories: Category of each class.
-        roots: Root of each class; at most four different ones.
-    """
+    """Positions of n classes in the embedding space of one method, float64, shape (n, 2), with four roots at most."""
 
     title: str
     positions: NDArray[np.float64]
@@ -252,12 +213,7 @@ class ClassMeans:
 
 
 def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
-    """Draw the classes of several methods side by side; the most frequent categories are coloured.
-
-    Args:
-        path: Picture to write.
-        methods: Positions of the same classes, one panel each.
-    """
+    """Draw the same classes of several methods side by side; the most frequent categories are coloured."""
     from matplotlib.lines import Line2D
 
     counts, roots = Counter(methods[0].categories), sorted(set(methods[0].roots))
@@ -306,3 +262,59 @@ def _rotate_to_width(positions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rotate positions so that their variance is largest from left to right: t-SNE has no preferred direction."""
     centred = positions - positions.mean(axis=0)
     return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)
+
+
+class Interval(NamedTuple):
+    """The value of a model, and the ends of its interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+class Scatter(NamedTuple):
+    """Two quantities of models: labels of the axes, and the name and position of each model."""
+
+    x_label: str
+    y_label: str
+    points: Sequence[tuple[str, float, float]]
+    log: bool = False
+
+
+def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None:
+    """Draw the value of each model as a dot on its interval, a panel per metric, models in the order of the first."""
+    n_models = max(map(len, panels.values()))
+    figure, all_axes = make_axes(len(panels), 1.1 + 0.24 * n_models)
+    for axes, (label, models) in zip(all_axes, panels.items(), strict=True):
+        places = range(len(models))
+        values = [model.value for model in models]
+        errors = [[model.value - model.low for model in models], [model.high - model.value for model in models]]
+        axes.errorbar(values, places, xerr=errors, fmt="o", color=LINES[0], markersize=4, linewidth=1.4)
+        place = axes.get_subplotspec()
+        assert place is not None
+        names = [model.name if place.is_first_col() else "" for model in models]
+        axes.set_yticks(places, names, fontsize=8, parse_math=False)
+        axes.invert_yaxis()
+        axes.set_xlabel(label, fontsize=9)
+        open_axes(axes)
+    save(figure, path)
+
+
+def draw_scatters(path: Path, scatters: Sequence[Scatter]) -> None:
+    """Draw models as points with their names, a panel for each pair of quantities."""
+    figure, all_axes = make_axes(len(scatters), 4.2)
+    for axes, scatter in zip(all_axes, scatters, strict=True):
+        for number, (name, x, y) in enumerate(scatter.points):
+            colour = LINES[number % len(LINES)]
+            axes.plot(x, y, "o", color=colour, markersize=5)
+            axes.annotate(
+                name, (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7, color=INK, parse_math=False
+            )
+        if scatter.log:
+            axes.set_xscale("log")
+        axes.margins(x=0.25)
+        axes.set_xlabel(scatter.x_label, fontsize=9)
+        axes.set_ylabel(scatter.y_label, fontsize=9)
+        open_axes(axes)
+    save(figure, path)

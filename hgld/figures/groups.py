@@ -24,14 +24,7 @@ _IMAGES = "#f08c00"
 
 @dataclass(frozen=True)
 class GroupSize:
-    """Size of a group.
-
-    Args:
-        name: Name of the group.
-        root: Root above the group.
-        landmarks: Number of landmarks in the group.
-        images: Number of images of these landmarks; None where images were not counted.
-    """
+    """Size of a group below a root; ``images`` is None where images were not counted."""
 
     name: str
     root: str
@@ -42,10 +35,7 @@ class GroupSize:
 def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns) -> None:
     """Draw the hundred largest groups by size, and below them the seven largest of each of the largest roots.
 
-    Args:
-        path: Picture to write.
-        groups: Groups in descending order of landmarks; all have image counts, or none has.
-        nouns: What is counted.
+    Groups are in descending order of landmarks; all have image counts, or none has.
     """
     from matplotlib.figure import Figure
 
@@ -167,12 +157,7 @@ _BAR, _TITLE, _MARGIN = 0.1, 0.75, 0.25
 def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: Nouns, max_bands: int = 30) -> None:
     """Draw the groups that landmarks moved between; the thickness of a band is its number of landmarks.
 
-    Args:
-        path: Picture to write.
-        bands: Bands, at most one per pair of groups.
-        n_landmarks: Number of all landmarks, moved or not, for the title.
-        nouns: What moved.
-        max_bands: Number of bands drawn, largest first; see :func:`fold_small`.
+    There is at most one band per pair of groups; small ones are merged by :func:`fold_small`.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import PathPatch, Rectangle
@@ -299,8 +284,8 @@ class Confusion:
     Args:
         first: Name of the annotator of the rows.
         second: Name of the annotator of the columns.
-        names: Groups that were confused with another one at least once.
-        counts: Confusion matrix, int64, shape (n, n).
+        names: Groups that were confused with another one at least once; there may be none.
+        counts: int64, shape (n, n).
         elsewhere: Number of units that both annotators put into groups other than ``names``.
         unit: Plural of what is counted, e.g. landmarks.
     """
@@ -314,12 +299,7 @@ class Confusion:
 
 
 def draw_confusion(path: Path, confusion: Confusion) -> None:
-    """Draw the confusion matrix of the confused groups; agreement is on the diagonal.
-
-    Args:
-        path: Picture to write.
-        confusion: Confusion matrix; may be empty.
-    """
+    """Draw the confusion matrix of the confused groups; agreement is on the diagonal."""
     from matplotlib.figure import Figure
 
     n = len(confusion.names)

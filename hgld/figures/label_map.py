@@ -31,12 +31,7 @@ _WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
 
 @dataclass(frozen=True)
 class MapPhotograph:
-    """A photograph on the page.
-
-    Args:
-        name: Name of the landmark that it shows.
-        url: The picture as a ``data:`` URL.
-    """
+    """A photograph on the page: the name of its landmark, and the picture as a ``data:`` URL."""
 
     name: str
     url: str
@@ -44,15 +39,9 @@ class MapPhotograph:
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Positions and clusters of n labels.
+    """Positions, numbers of landmarks and clusters of n labels; names are those of the clusters by number.
 
-    Args:
-        positions: Positions of the labels, float64, shape (n, 2).
-        labels: Texts of the labels.
-        landmarks: Number of landmarks with each label, int64, shape (n,).
-        cluster: Cluster numbers from 1, int32, shape (n,).
-        subcluster: Numbers of the subclusters from 1 within the cluster, int32, shape (n,).
-        names: Names of the clusters by number.
+    Positions are float64, shape (n, 2); clusters are numbered from 1, and sub-clusters from 1 within their cluster.
     """
 
     positions: NDArray[np.float64]
@@ -142,10 +131,7 @@ def write_label_page(
 ) -> None:
     """Write the labels as a self-contained page with tooltips, search, and light and dark colours.
 
-    Args:
-        path: HTML file to write or replace.
-        label_map: The labels.
-        photographs: Photographs of labels, by row; shown with a label, and with a cluster or a search.
+    Photographs of labels, by row, are shown with a label, and with a cluster or a search.
     """
     rows = label_map.largest_first()
     points = _on_page(label_map.positions)

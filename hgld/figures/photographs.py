@@ -22,15 +22,9 @@ MAX_PIXELS = 64_000_000
 
 
 def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80) -> bytes:
-    """Return a small JPEG of a photograph.
+    """Return a small JPEG of a photograph of a width and height in pixels at most; only crops are enlarged.
 
-    Args:
-        data: Content of the file.
-        width: Largest width in pixels.
-        height: Largest height in pixels.
-        crop: Whether to fill the whole area, where parts at the longer side are cut off; otherwise the photograph is
-            shown completely. A photograph is never enlarged unless it is cropped.
-        quality: JPEG quality, 1 to 95.
+    With ``crop`` it fills the whole area, and parts at the longer side are cut off.
 
     Raises:
         UnreadableImageError: The content is no image, damaged, or has more than ``MAX_PIXELS`` pixels.
@@ -47,11 +41,7 @@ def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, 
 
 
 def upright_copy(image: Image.Image, size: int) -> Image.Image:
-    """Return an upright RGB copy of an opened photograph, for a thumbnail of a size.
-
-    Args:
-        image: Opened photograph, whose pixels need not be decoded yet.
-        size: Size of the thumbnail in pixels; the copy may be larger.
+    """Return an upright RGB copy of an opened photograph, of at least the size in pixels that a thumbnail of it has.
 
     Raises:
         UnreadableImageError: The photograph is damaged, or has more than ``MAX_PIXELS`` pixels.
@@ -74,12 +64,7 @@ _FONT_SIZE = 7.5
 
 @dataclass(frozen=True, eq=False)
 class StripPhoto:
-    """A photograph.
-
-    Args:
-        id: Image id, drawn where there is no photograph.
-        image: Photograph, or None where it is not available.
-    """
+    """A photograph, or None where it is not available; the id is drawn in its place."""
 
     id: str
     image: Image.Image | None
@@ -87,13 +72,7 @@ class StripPhoto:
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """Top results of one method for one query.
-
-    Args:
-        method: Name of the method.
-        score: Score of the query, as text.
-        results: Photographs and their levels of relevance, rank 1 first.
-    """
+    """Top results of one method for one query: photographs and their levels of relevance, rank 1 first."""
 
     method: str
     score: str
@@ -102,14 +81,7 @@ class Strip:
 
 @dataclass(frozen=True, eq=False)
 class StripQuery:
-    """A query with one strip per method.
-
-    Args:
-        title: Names of what the query shows; shortened to one line.
-        note: Text after the title, e.g. the difference between the methods.
-        photo: Photograph of the query.
-        strips: Two strips, drawn one above the other.
-    """
+    """A query with two strips, drawn one above the other; its title, what it shows, is shortened to one line."""
 
     title: str
     note: str
@@ -118,13 +90,7 @@ class StripQuery:
 
 
 def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]) -> None:
-    """Draw queries, each beside its two strips of results.
-
-    Args:
-        path: Picture to write.
-        sections: Queries by the heading above them; sections without queries are omitted.
-        levels: Legend, in the order in which it is drawn; contains the level of every result.
-    """
+    """Draw queries below their headings, each beside its two strips of results, and a legend of all levels."""
     from matplotlib.figure import Figure
 
     sections = {heading: queries for heading, queries in sections.items() if queries}
@@ -224,13 +190,7 @@ _EXAMPLES_WIDTH_INCHES = 11.0
 
 @dataclass(frozen=True, eq=False)
 class ExampleGroup:
-    """A group with examples.
-
-    Args:
-        title: Name of the group.
-        note: Text after the title, such as the number of landmarks.
-        photographs: Square photographs.
-    """
+    """A group with square photographs, and a note such as its number of landmarks."""
 
     title: str
     note: str
@@ -240,10 +200,7 @@ class ExampleGroup:
 def draw_examples(path: Path, columns: Mapping[str, Sequence[ExampleGroup]]) -> None:
     """Draw groups below each other, each with a row of photographs.
 
-    Args:
-        path: Picture to write.
-        columns: Groups of each column by its heading, which is empty where there is only one; every column has one
-            or more.
+    Columns of one group or more are named by their heading, which is empty where there is only one.
     """
     from matplotlib.figure import Figure
 

@@ -36,8 +36,7 @@ class RiskCoverageCurve:
         coverage: Share of images accepted at each threshold, ascending, float64, shape (m,).
         risk: Share of wrong answers among these, float64, shape (m,).
         n_images: Number of images, accepted or not.
-        area: Area under the curve (AURC), 0 to 1.
-        interval: Confidence interval of the area; None if there is none.
+        area: Area under the curve (AURC), 0 to 1, with its confidence ``interval``, if there is one.
     """
 
     title: str
@@ -58,12 +57,9 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class MetricPanel:
-    """One metric of several scores, measured on one or several kinds of images.
+    """One metric, titled with its convention, of several scores on kinds of images such as ``near`` and ``far``.
 
-    Args:
-        title: Title of the metric, with its convention.
-        series: Estimates by kind of images, such as ``near`` and ``far``, one for each score in each.
-        lower_is_better: Whether a low value is a good one.
+    ``series`` holds an estimate for each score by kind of images.
     """
 
     title: str
@@ -75,11 +71,6 @@ def draw_risk_coverage(path: Path, curves: Sequence[RiskCoverageCurve], *, title
     """Draw risk over coverage, one curve per score, and the areas in the legend, the lowest first.
 
     If as many answers are right for all scores, the curve of the best possible order of them is drawn, too.
-
-    Args:
-        path: Picture to write.
-        curves: Curves of the same images.
-        title: Title above the plot.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
@@ -120,11 +111,6 @@ def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPan
     """Draw a row per score and a panel per metric, with a point and an interval for each kind of images.
 
     It shows what Table 5.5 of the thesis does: which scores detect near images, which far ones, and which both.
-
-    Args:
-        path: Picture to write.
-        scores: Titles of the scores, the first at the top.
-        panels: Metrics, from left to right.
     """
     from matplotlib.figure import Figure
 

@@ -72,9 +72,7 @@ def without_glyph_warnings() -> Iterator[None]:
 def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
     """Return a colour for each level that two images can share, finest first, and then one for nothing shared.
 
-    Args:
-        n_levels: Number of levels L.
-        background: Whether dark text is written on the colours; else they are those of lines on white.
+    They are for lines on white, or as backgrounds of dark text.
 
     >>> level_colours(2)
     ['#1b3fd6', '#f0c419', '#a61e4d']
@@ -95,13 +93,7 @@ def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
 
 @dataclass(frozen=True)
 class LevelStyle:
-    """Display style of a level.
-
-    Args:
-        level: Number of the level; 0 for nothing shared.
-        meaning: Name of the level.
-        colour: Colour of frames, or background of dark text, ``#rrggbb``.
-    """
+    """Number (0 for nothing shared), name, and colour ``#rrggbb`` of a level in frames or below dark text."""
 
     level: int
     meaning: str
@@ -110,10 +102,6 @@ class LevelStyle:
 
 def level_styles(n_levels: int, names: Sequence[str] | None) -> list[LevelStyle]:
     """Return the styles of all levels, finest first: blue to yellow, and red for nothing shared.
-
-    Args:
-        n_levels: Number of levels L.
-        names: Names of the L levels, finest first, such as :attr:`Hierarchy.level_names`.
 
     >>> [(style.level, style.meaning, style.colour) for style in level_styles(2, ["landmark", "root"])]
     [(2, 'landmark', '#5b9bff'), (1, 'root', '#f7e35a'), (0, 'nothing shared', '#ef6a5a')]
@@ -125,12 +113,9 @@ def level_styles(n_levels: int, names: Sequence[str] | None) -> list[LevelStyle]
 
 
 def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tuple[Figure, list[Axes]]:
-    """Return a figure with n plots in rows, and room for a legend below.
+    """Return a figure with n plots in rows, of two or three by default, and room for a legend below.
 
-    Args:
-        n: Number of plots.
-        row_height: Height of a row in inches.
-        n_columns: Number of plots in a row; two or three by default.
+    Rows have a height in inches.
     """
     from matplotlib.figure import Figure
 
@@ -153,11 +138,7 @@ def open_axes(axes: Axes) -> None:
 
 @contextmanager
 def also_written_as(formats: Iterable[str]) -> Iterator[None]:
-    """Write every PNG figure that is saved in this context in further formats too, beside it.
-
-    Args:
-        formats: Suffixes without the dot, such as ``("pdf", "svg")``.
-    """
+    """Write every PNG figure saved in this context beside it in formats such as ``("pdf", "svg")``, too."""
     token = _formats.set(tuple(dict.fromkeys(formats)))
     try:
         yield

@@ -53,10 +53,6 @@ def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
     """Draw reliability diagrams and histograms of scores side by side.
 
     Calibrated scores lie on the diagonal; bars are 95 % Wilson intervals.
-
-    Args:
-        path: Picture to write.
-        runs: Outcomes, one column each.
     """
     from matplotlib.figure import Figure
 
@@ -121,13 +117,9 @@ _MARKS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 @dataclass(frozen=True, eq=False)
 class CoverageCurve:
-    """Proposals for n landmarks.
+    """Proposals for n landmarks, of a title such as ``group``: float64 scores, and whether each is right.
 
-    Args:
-        title: What they are right about, such as ``group``.
-        score: float64, shape (n,); score of each proposal.
-        right: bool, shape (n,); whether it is right.
-        baseline: Share of landmarks for which the most frequent answer is right.
+    ``baseline`` is the share of landmarks for which the most frequent answer is right.
     """
 
     title: str
@@ -149,12 +141,7 @@ class CoverageCurve:
 
 
 def draw_coverage(path: Path, curves: Sequence[CoverageCurve]) -> None:
-    """Draw accuracy over coverage, side by side, with 95 % Wilson intervals and scores as marks.
-
-    Args:
-        path: Picture to write.
-        curves: One curve for each panel.
-    """
+    """Draw accuracy over coverage, side by side, with 95 % Wilson intervals and scores as marks."""
     figure, panels = make_axes(len(curves), 3.6)
     for axes, curve in zip(panels, curves, strict=True):
         _draw_curve(axes, curve)

@@ -38,10 +38,7 @@ class Node:
 
 
 def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
-    """Build trees, largest children first.
-
-    Args:
-        paths: One tuple per leaf: the names from the root to the leaf, and the number of its landmarks.
+    """Build trees, largest children first, of a tuple per leaf: names from the root on, and its number of landmarks.
 
     >>> build_nodes([("natural", "lake", 2), ("natural", "sea", 3)])[0].children[0]
     Node(name='sea', landmarks=3, children=())
@@ -59,10 +56,7 @@ def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
 def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     """Draw a few roots side by side, or many as a treemap; areas are counts, and names are drawn where they fit.
 
-    Args:
-        path: Picture to write.
-        roots: Roots, with groups as children and labels as children of these.
-        nouns: What is counted.
+    Roots have groups as children, and these labels.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -98,17 +92,11 @@ def _root_boxes(roots: Sequence[Node], width: float, height: float, gap: float) 
 
 
 def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box into nearly square boxes with areas proportional to sizes.
+    """Divide a box (left, top, width, height) into nearly square boxes, of areas like positive sizes in order.
 
     The squarified treemap of Bruls, Huizing and van Wijk (2000): boxes are laid out in rows along the shorter side of
-    the remaining area; a row ends where another box would make its worst aspect ratio worse.
-
-    Args:
-        sizes: Positive sizes, in descending order for good shapes.
-        box: Left, top, width and height of the box to divide.
-
-    Returns:
-        Boxes in the order of ``sizes``; they fill the box and do not overlap.
+    the remaining area; a row ends where another box would make its worst aspect ratio worse. Descending sizes have
+    good shapes.
     """
     left, top, width, height = box
     scale = width * height / sum(sizes) if sizes else 0.0
@@ -230,13 +218,7 @@ _FONT, _SMALL_FONT, _CHARACTER = 15.0, 7.0, 0.7
 
 
 def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
-    """Write the tree of :func:`~hgld.figures.tree.draw_tree` as a self-contained page with tooltips and a search.
-
-    Args:
-        path: HTML file to write or replace.
-        roots: Roots, with groups as children and labels as children of these.
-        nouns: What is counted.
-    """
+    """Write the tree of :func:`~hgld.figures.tree.draw_tree` as a self-contained page with tooltips and a search."""
     total = sum(root.landmarks for root in roots)
     colours = root_colours(root.name for root in roots)
     boxes = _root_boxes(roots, _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_GAP)

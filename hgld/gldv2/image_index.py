@@ -87,10 +87,10 @@ def index_images(
     Tar files whose size and time of modification are those in an existing table are not read again.
 
     Args:
-        folder: Folder with tar files at any depth; the table names them relative to it.
+        folder: Folder with tar files at any depth.
         out: Table to write.
         workers: Number of tar files read in parallel.
-        force: Read all tar files.
+        force: Read all tar files again.
         progress: Receives the number of tar files.
 
     Returns:

@@ -179,20 +179,20 @@ def build_file(
     repeats the group. The official CSV files have no column for this, and leave them out.
 
     Args:
-        clean: ``clean`` table.
+        clean: Table from hgld clean.
         out: Table to write.
         config: Settings of the hierarchy.
         decisions: Decisions on labels; ``annotations/decisions/final.csv`` by default, none with ``levels_from``.
         taxonomy: CSV file of groups; by default the one beside ``decisions`` (``final.taxonomy.csv`` beside
             ``final.csv``) if there is one, else ``annotations/taxonomy.csv``.
-        csv: Folder for the official CSV files, one per split that occurs; written even if ``out`` is up to date.
-        classes: ``classes`` tables for extra levels; ``*.classes.parquet`` beside ``clean`` by default.
-        scraped: ``scraped`` tables for several labels; ``scraped*.parquet`` beside ``clean`` by default.
-        irrelevant: Irrelevant labels, for several labels; ``annotations/irrelevant_labels.csv`` by default.
-        completed: Table from ``hgld complete``; landmarks without a decided label take the groups that it proposes
-            from ``config.completed_above`` on. None by default.
-        corrections: Decisions on labels that replace those in ``decisions``, and on single landmarks, whose label_id
-            is split/landmark_id, such as ``train/161``. Those that are unsure change nothing. None by default.
+        csv: Also write the official CSV files of H-GLDv2 to this folder, even if ``out`` is up to date.
+        classes: Tables of classes, for ``extra_levels`` and ``levels_from``. Default: *.classes.parquet beside
+            ``clean``.
+        scraped: Scraped tables, for ``multi``. Default: scraped*.parquet beside ``clean``.
+        irrelevant: CSV file of labels to exclude, for ``multi``. Default: annotations/irrelevant_labels.csv.
+        completed: Table from hgld complete: groups from photographs, for landmarks without a label. Default: none.
+        corrections: CSV file of decisions that replace others, on labels and on single landmarks, whose label_id is
+            split/landmark_id, such as train/161; those that are unsure change nothing. Default: none.
         force: Build even if ``out`` is up to date.
 
     Returns:

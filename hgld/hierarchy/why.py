@@ -69,6 +69,17 @@ def find_trace_sources(
     Decisions and groups are those that the hierarchy was built with, if they are found
     (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
 
+    Args:
+        hierarchy: Table from hgld build.
+        scraped: Tables from hgld scrape. Default: scraped*.parquet.
+        clean: Table from hgld clean. Default: clean.parquet.
+        removed: Landmarks that hgld clean removed. Default: removed.parquet.
+        clusters: Table from hgld cluster. Default: clusters.parquet.
+        completed: Table from hgld complete. Default: completed.parquet.
+        decisions: Decisions on labels.
+        taxonomy: Groups of these decisions.
+        corrections: Corrections of these decisions.
+
     Raises:
         InputError: A table that is given does not exist.
     """

@@ -64,15 +64,8 @@ def precision_recall(
     positive. So the curve of a query is a staircase; the area below it is AP, and that below the hierarchical one
     H-AP.
 
-    Args:
-        query_embeddings: float, shape (n_query, d).
-        gallery_embeddings: float, shape (n_gallery, d).
-        judgements: Levels of relevance of all pairs.
-        recall: Recalls at which to take the precision, shape (m,); above 0 and up to 1.
-        relevance: Relevance of the hierarchical curve.
-        excluded: Gallery items to exclude from the ranking of each query.
-        gallery_mask: bool, shape (n_gallery,); False for items to exclude from all rankings.
-        config: Ranking configuration.
+    Embeddings, exclusions and the mask are as in :func:`~hgld.evaluation.ranking.rank`; ``recall``, shape (m,), are
+    the recalls, above 0 and up to 1, at which to take the precision.
 
     Raises:
         ConfigurationError: A recall is not above 0 and up to 1.
@@ -107,12 +100,9 @@ def _precisions(
     relevances: Sequence[Relevance],
     recalls: torch.Tensor,
 ) -> torch.Tensor:
-    """Return H-P@k at the first k that reaches each H-R@k, for each relevance, from levels and lengths of rankings.
+    """Return H-P@k at the first k that reaches each H-R@k, float64, shape (n_relevance, n, m); NaN without positives.
 
-    With relevances of 0 and 1 these are precision and recall.
-
-    Returns:
-        float64, shape (n_relevance, n, m); NaN without positives.
+    With relevances of 0 and 1 these are precision and recall. Rankings are given by their levels and lengths.
     """
     levels, n_ranked = ranked
     each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
@@ -172,16 +162,9 @@ def count_scores(
     n_bins: int = 200,
     config: RankingConfig | None = None,
 ) -> ScoreCounts:
-    """Count the cosines of all queries with the gallery, in blocks of queries.
+    """Count the cosines of all queries with the gallery between -1 and 1, in blocks of queries.
 
-    Args:
-        query_embeddings: float, shape (n_query, d).
-        gallery_embeddings: float, shape (n_gallery, d).
-        judgements: Levels of relevance of all pairs.
-        excluded: Gallery items to exclude for each query.
-        gallery_mask: bool, shape (n_gallery,); False for items to exclude for all queries.
-        n_bins: Number of bins between -1 and 1.
-        config: Ranking configuration.
+    Embeddings, exclusions and the mask are as in :func:`~hgld.evaluation.ranking.rank`.
 
     Raises:
         InputError: The embeddings differ in dimension, or one is zero or not finite.
@@ -252,15 +235,11 @@ class MeanEmbeddings:
 def class_means(
     parts: Sequence[tuple[torch.Tensor, LabelMatrix]], *, max_classes: int | None = None, seed: int = 0
 ) -> MeanEmbeddings:
-    """Return the normalised mean of the normalised embeddings of each class of the finest level.
+    """Return the normalised mean of the normalised embeddings of each class of the finest level, or of a sample.
 
-    The embeddings are read in blocks, so that they may be memory-mapped; other memory is that of the means.
-
-    Args:
-        parts: Embeddings, float, shape (n, d), each with labels, int64, shape (n, L), finest first; rows whose finest
-            label is -1 are ignored. The labels of all parts number the same classes.
-        max_classes: Largest number of classes; of more, a random sample is taken.
-        seed: Seed of the sample.
+    The embeddings are read in blocks, so that they may be memory-mapped; other memory is that of the means. Parts are
+    embeddings, float, shape (n, d), with labels of the same classes, int64, shape (n, L), finest first; rows whose
+    finest label is -1 are ignored.
     """
     labels = np.concatenate([labels for _, labels in parts])
     classes, rows = np.unique(labels[:, 0], return_index=True)
@@ -278,14 +257,10 @@ def class_means(
 
 
 def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix) -> float:
-    """Return the mean share of the five nearest classes that are of the same category as a class.
+    """Return the mean share of the five nearest classes that are of the same category as a class, from 0 to 1.
 
-    Args:
-        means: float64, shape (n_classes, d); two classes or more.
-        categories: int64, shape (n_classes,).
-
-    Returns:
-        Mean over the classes that are not alone in their category, from 0 to 1; NaN if there are none.
+    Means are float64, shape (n_classes, d), of two classes or more. Classes that are alone in their category do not
+    count; NaN if all are.
 
     >>> neighbour_agreement(np.array([[1, 0.0], [0.9, 0.1], [0, 1]]), np.array([0, 0, 1]))  # two neighbours each
     0.5

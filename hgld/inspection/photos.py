@@ -55,11 +55,9 @@ def images_in_folder(folder: Path) -> FindImage:
 
 
 def find_images(path: Path) -> FindImage:
-    """Find photographs by id.
+    """Find photographs by id, in a folder of them or of tar files, or in such a tar file.
 
-    Args:
-        path: Folder of photographs or of tar files, such a tar file, or a manifest or the table from ``hgld
-            index-images`` in the folder of the images.
+    The path may also be a manifest or the table from ``hgld index-images`` in the folder of the images.
 
     Raises:
         InputError: ``path`` is none of these.
@@ -166,13 +164,9 @@ class Photo:
 
 @dataclass(frozen=True)
 class PhotoSource:
-    """Descriptions and photographs of the images of a retrieval task.
+    """Descriptions of queries and gallery items by position, and their photographs by id, None where there is none.
 
-    Args:
-        query: Return the description of the query at a position.
-        gallery: Return the description of the gallery item at a position.
-        image: Return the photograph of an id, or None where it is not available.
-        query_image: The same for queries whose ids are not those of the gallery. Default: ``image``.
+    ``query_image`` finds those of queries whose ids are not those of the gallery.
     """
 
     query: Callable[[int], Photo]
@@ -182,13 +176,10 @@ class PhotoSource:
 
 
 def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:
-    """Return the description of an image in a manifest.
+    """Return the description of an image in a row of a manifest; several labels are separated by semicolons.
 
-    Args:
-        manifest: The manifest.
-        row: Row of the image.
-        titles: Titles of classes of the finest level, by class name. Classes without a title whose name is only a
-            number are shown with their level, e.g. "landmark 17". Several labels are separated by semicolons.
+    ``titles`` are those of classes of the finest level, by class name. Classes without a title whose name is only a
+    number are shown with their level, e.g. "landmark 17".
     """
     labels = manifest.labels_of(row).reshape(-1, len(manifest.level_names))
     names = []

@@ -88,7 +88,7 @@ class WorstQueries:
     Args:
         metric: Name of the metric.
         n_levels: Number of levels L, which is the level of items that share everything with the query.
-        per_query: Rows of these queries in the table of the result, n of them.
+        per_query: Rows of these queries in the table of the result.
         queries: int64, shape (n,); positions of the queries.
         top_k: Their top-k gallery items.
     """
@@ -109,15 +109,7 @@ def find_worst_queries(
     k: int = 10,
     config: RankingConfig | None = None,
 ) -> WorstQueries:
-    """Return the queries with the lowest values of a metric; queries for which it is undefined are ignored.
-
-    Args:
-        result: Result of the evaluation, with all queries.
-        task: The evaluated task.
-        metric: One of the metrics of the result.
-        n: Maximum number of queries.
-        k: Number of items per query.
-        config: Ranking configuration of the evaluation.
+    """Return the n queries with the lowest values of a metric, with k items each; undefined values are ignored.
 
     Raises:
         ConfigurationError: The result lacks the metric or does not cover the queries of the task, or ``n`` or ``k``
@@ -157,9 +149,9 @@ class MethodDifferences:
         n_improved: Number of these queries that the method improves.
         baseline: Rankings of the baseline.
         method: Rankings of the method.
-        total_improved: Number of all queries with a higher value for the method.
-        total_degraded: Number of all queries with a lower value for the method.
-        total_equal: Number of all queries with the same value.
+        total_improved: Number of all queries with a higher value for the method; others have a lower or the same one.
+        total_degraded: Number of those with a lower value.
+        total_equal: Number of those with the same value.
         mean_difference: Mean over all queries of the method's value minus the baseline's.
     """
 
@@ -201,22 +193,14 @@ def find_method_differences(
     k: int = 10,
     config: RankingConfig | None = None,
 ) -> MethodDifferences | None:
-    """Return the queries that a method ranks most differently from a baseline, in both directions.
+    """Return the queries that a method ranks most differently from a baseline, in both directions; None without any.
 
     Half of the queries, rounded up, are those that gain most, the others those that lose most; there are fewer where
-    fewer gain or lose. Each class of the finest level, such as a landmark, is represented by its most different
-    query only, because photographs of one landmark look alike and could otherwise fill the whole selection.
+    fewer gain or lose. Each class of the finest level, such as a landmark, is represented by its most different query
+    only, because photographs of one landmark look alike and could otherwise fill the whole selection.
 
-    Args:
-        results: Results of the baseline and of the method, under their display names, with all queries.
-        tasks: Evaluated tasks: the same images with the embeddings of each.
-        metric: One of the metrics of the results; queries for which it is undefined are ignored.
-        n: Number of queries.
-        k: Number of items per query.
-        config: Ranking configuration of the evaluations.
-
-    Returns:
-        The differences, or None where no query differs.
+    Results and tasks are those of the baseline and of the method, with all queries of the same images; queries for
+    which the metric is undefined are ignored.
 
     Raises:
         ConfigurationError: A result lacks the metric or does not cover the queries of its task, the tasks are not of

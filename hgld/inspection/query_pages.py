@@ -58,14 +58,10 @@ class PageRanking:
 
 @dataclass(frozen=True, eq=False)
 class PageQuery:
-    """A query of the page.
+    """A query of the page, with its rankings, one above the other.
 
-    Args:
-        position: Position of the query.
-        level_counts: Levels, finest first, with the number of gallery items at each.
-        rankings: Rankings to show, one above the other.
-        note: Text below the names of the query.
-        votes: Labels that the nearest items vote for, with the share of the votes of each.
+    ``level_counts`` are levels, finest first, with the number of gallery items at each; ``votes`` the labels that the
+    nearest items vote for, with the share of the votes of each; the note is shown below the names.
     """
 
     position: int
@@ -88,15 +84,8 @@ def write_photo_page(
 ) -> None:
     """Write a page of ranked photographs: a single HTML file without scripts, thumbnails included.
 
-    Args:
-        out: HTML file to write or replace.
-        sections: Queries by the heading above them; "" for no heading.
-        photos: Descriptions and photographs; images without a photograph are shown by their ids.
-        title: Title of the page.
-        about: Paragraph below the title.
-        levels: Styles of all levels, in the order of the legend; without any, results show no level.
-        explanation: Paragraph that says what queries and results show.
-        thumbnail_size: Longer side of the thumbnails in pixels; at 128 a thumbnail takes up to about 6 kB.
+    Sections are queries by the heading above them, "" for none. Images without a photograph are shown by their ids,
+    and results without styles of levels show no level. At 128 pixels a thumbnail takes up to about 6 kB.
     """
     renderer = _PhotoRenderer(photos.image, thumbnail_size)
     query_renderer = renderer if photos.query_image is None else _PhotoRenderer(photos.query_image, thumbnail_size)
@@ -122,7 +111,7 @@ def write_photo_page(
         draft.write_text(html, encoding="utf-8")
 
 
-def query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list[tuple[str, float]]:
+def _query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list[tuple[str, float]]:
     """Return a metric and the AP at the finest level from a row of per-query values, where the row has them."""
     names = dict.fromkeys([metric, "AP", f"AP_l{n_levels}"])
     return [(name, float(values[name])) for name in names if name in values]
@@ -184,20 +173,12 @@ def write_worst_queries_page(
 ) -> None:
     """Write a page of the worst queries, each with its top-k items in frames coloured by level.
 
-    The page takes about 3.5 MB for 50 queries with 10 items each.
-
-    Args:
-        worst: The queries.
-        out: HTML file to write or replace.
-        photos: Descriptions and photographs of the images.
-        title: Title of the page.
-        level_names: Names of the L levels, finest first, such as :attr:`Hierarchy.level_names`.
-        thumbnail_size: Longer side of the thumbnails in pixels.
+    The page takes about 3.5 MB for 50 queries with 10 items each. The names of the L levels are finest first.
     """
     queries = []
     for row, position in enumerate(worst.queries.tolist()):
         values = worst.per_query.iloc[row]
-        ranking = PageRanking(worst.top_k, row, query_metrics(values, worst.metric, worst.n_levels))
+        ranking = PageRanking(worst.top_k, row, _query_metrics(values, worst.metric, worst.n_levels))
         queries.append(PageQuery(position, level_counts(values, worst.n_levels), [ranking]))
     write_photo_page(
         out,
@@ -216,13 +197,6 @@ def write_method_differences_page(
     """Write a page of the queries that two methods rank most differently, with the top-k items of both methods.
 
     The page takes about 1.5 MB for 12 queries with 10 items each.
-
-    Args:
-        differences: The queries.
-        out: HTML file to write or replace.
-        photos: Descriptions and photographs of the images.
-        title: Title of the page.
-        thumbnail_size: Longer side of the thumbnails in pixels.
     """
     levels = level_styles(differences.n_levels, differences.level_names)
     write_photo_page(
@@ -245,7 +219,7 @@ def write_method_differences_page(
 def _page_query(differences: MethodDifferences, row: int) -> PageQuery:
     rankings = []
     for side in (differences.baseline, differences.method):
-        metrics = query_metrics(side.per_query.iloc[row], differences.metric, differences.n_levels)
+        metrics = _query_metrics(side.per_query.iloc[row], differences.metric, differences.n_levels)
         rankings.append(PageRanking(side.top_k, row, metrics, method=side.name))
     return PageQuery(
         position=int(differences.queries[row]),
@@ -298,21 +272,13 @@ def draw_method_differences(
 def write_evaluation_page(
     evaluation: Evaluation, out: Path, n: int, *, images: Path | None, sources: Path | None, config: RankingConfig
 ) -> None:
-    """Write a page of the n queries with the lowest H-AP and their top-k items.
+    """Write a page of the n queries with the lowest H-AP and their top-k items, with photographs from ``images``.
 
-    Args:
-        evaluation: The evaluation.
-        out: HTML file to write or replace.
-        n: Number of queries.
-        images: Folder of photographs or of tar files, such a tar file, or a manifest or the table from ``hgld
-            index-images`` in the folder of the images; without it the page shows ids.
-        sources: Table with the columns id and url, such as GLDv2's ``train.csv``, whose URLs the photographs link
-            to; there are no links if it lacks these columns.
-        config: Ranking configuration of the evaluation.
+    Photographs link to the URLs of ``sources``, a table with the columns id and url, such as GLDv2's ``train.csv``.
 
     Raises:
         ConfigurationError: The evaluation does not rank by labels, or lacks H-AP.
-        InputError: ``images`` is none of these.
+        InputError: ``images`` is none of what :func:`~hgld.inspection.photos.find_images` takes.
     """
     task, hierarchy = evaluation.tasks[0], evaluation.hierarchy
     if task.query_labels is None:

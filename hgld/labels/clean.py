@@ -88,13 +88,12 @@ def clean_file(
     """Write one relevant label per landmark, and the landmarks that were removed.
 
     Args:
-        scraped: ``scraped`` tables, such as one per split; the order of landmarks is kept.
+        scraped: Scraped tables, such as one per split.
         out: ``clean`` table to write.
         config: Which landmarks are kept.
-        removed: ``removed`` table to write; ``removed.parquet`` beside ``out`` by default.
-        irrelevant: CSV file item,label,reason; ``annotations/irrelevant_labels.csv`` by default.
-        classes: ``classes`` tables for ``most-specific``; ``X.classes.parquet`` beside each ``X.parquet`` in
-            ``scraped`` by default.
+        removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
+        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: annotations/irrelevant_labels.csv.
+        classes: Tables of classes, for ``keep_multiple`` most-specific. Default: X.classes.parquet beside X.parquet.
         force: Clean even if ``out`` is up to date.
 
     Returns:

@@ -95,10 +95,10 @@ def propose_taxonomy(
     Takes O(labels^2) memory.
 
     Args:
-        clusters: ``clusters`` table.
+        clusters: Clusters from hgld cluster.
         out: Taxonomy to write.
         config: Numbers of groups and roots.
-        embeddings: ``label_embeddings`` table; that beside ``clusters`` by default, if it exists.
+        embeddings: Label embeddings. Default: label_embeddings.parquet beside ``clusters``, if it exists.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
 
     Raises:

@@ -177,16 +177,16 @@ def suggest_file(
     Args:
         clusters: ``clusters`` table; existing suggestions are replaced.
         out: Table to write, in the same order; may be ``clusters`` itself.
-        embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
+        embeddings: Label embeddings. Default: label_embeddings.parquet beside ``clusters``.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
         taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
-        vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default, if the taxonomy
-            is H-GLDv2's (:func:`has_vocabulary`).
-        decisions: Files of decisions; for a label in several of them the last decision counts.
-        coverage: Probability that a set of groups holds the one that is decided, see :func:`suggest_sets`; None for
-            no sets.
-        answers: Table of answers of models (:func:`hgld.labels.machine_answers.read_answers`), which are suggested,
-            too; those of each model are written to a file beside ``out`` for ``hgld agreement``.
+        vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
+            annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
+        decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
+        coverage: Add sets of groups, and of the names above them, that hold the right one with this probability,
+            such as 0.95; calibrated on ``decisions``. Default: no sets.
+        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too;
+            each model's are written to MODEL.machine.csv beside the output, for hgld agreement. Default: none.
         force: Make suggestions even if ``out`` is up to date.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.

@@ -47,10 +47,10 @@ def check_taxonomy(
     """Check a taxonomy.
 
     Args:
-        taxonomy: Taxonomy to check.
-        classes: ``classes`` tables, to find classes below the items of several groups.
-        clusters: ``clusters`` table with suggestions, to find groups without labels.
-        decisions: Files of decisions, to find groups without labels.
+        taxonomy: CSV file of groups and the levels above them.
+        classes: Table of classes from hgld scrape, to find classes below two groups; may be repeated.
+        clusters: Clusters from hgld suggest, to find groups without labels.
+        decisions: CSV file of decisions, to find groups without labels; may be repeated.
 
     Raises:
         InputError: A file is invalid.

@@ -48,14 +48,7 @@ NOBODY = "No annotator has reviewed the labels."
 
 
 def write_documents(folder: Path, facts: ReleaseFacts, models: Path | None = None, audit: Path | None = None) -> None:
-    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder.
-
-    Args:
-        folder: Folder to write to.
-        facts: What they say.
-        models: Comparison of models that the card ends with; see :func:`hgld.release.publish.write_release`.
-        audit: Summary of an audit that the datasheet quotes, likewise.
-    """
+    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder; those of models and audits are quoted."""
     values = _placeholders(facts) | {
         "models": "" if models is None else _models_section(models),
         "audit": "" if audit is None else _audit_section(audit),
@@ -152,11 +145,7 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
 
 
 def _audit_section(audit: Path) -> str:
-    """Return what an audit found, for the datasheet.
-
-    Raises:
-        InputError: The file is not ``audit.md`` of ``hgld audit report``.
-    """
+    """Return what an audit found, from ``audit.md`` of ``hgld audit report``, for the datasheet."""
     text = audit.read_text(encoding="utf-8", errors="replace")
     if not text.startswith("# Audit of "):
         raise InputError(f"{audit}: not the summary of an audit; name audit.md of hgld audit report")
@@ -165,11 +154,7 @@ def _audit_section(audit: Path) -> str:
 
 
 def _models_section(models: Path) -> str:
-    """Return the section of the card on the models that ``hgld compare-models`` has compared.
-
-    Raises:
-        InputError: The file is not ``results.parquet`` of that command, or has no metric to show.
-    """
+    """Return the section of the card on the models in ``results.parquet`` of ``hgld compare-models``."""
     table = read_columns(models, [*_COMPARED], _COMPARED)
     if table.column_names != [*_COMPARED]:
         raise InputError(

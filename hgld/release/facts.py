@@ -46,13 +46,10 @@ EXPERT, MACHINE, FOUND = "expert-generated", "machine-generated", "found"
 
 @dataclass(frozen=True)
 class Origin:
-    """One origin of groups.
+    """One origin of groups: its name in a few words, and a sentence for documents, which fill in ``{entity}``.
 
-    Args:
-        name: Name in a few words.
-        description: Explanation in a sentence, for the documents of a release, which fill in ``{entity}``.
-        creator: Term for ``annotations_creators`` in dataset cards of the Hugging Face hub; its vocabulary is
-            ``utils/resources/creators.json`` in the package ``datasets``.
+    ``creator`` is its term for ``annotations_creators`` in dataset cards of the Hugging Face hub; the vocabulary is
+    ``utils/resources/creators.json`` in the package ``datasets``.
     """
 
     name: str
@@ -75,13 +72,8 @@ _SEVERAL, _ONE, _DRAFT, CLASSES, _PHOTOGRAPHS = ORIGINS
 class ReleaseFacts:
     """The data that the documents of a release describe.
 
-    Args:
-        settings: What the publisher says of the dataset.
-        hierarchy: The table ``hierarchy``, all splits.
-        decisions: Decisions that the hierarchy was built with, with the names of their groups; none
-            if it was built without.
-        provenance: Provenance of the hierarchy.
-        sources: Tables that it was made from, as far as they were found.
+    Decisions are those that the hierarchy was built with, with the names of their groups, or none; sources are the
+    tables that it was made from, as far as they were found.
     """
 
     settings: ReleaseSettings
@@ -197,7 +189,7 @@ def safe_names(names: Iterable[str]) -> dict[str, str]:
     return safe
 
 
-def decision_origin(decision: Decision) -> Origin:
+def _decision_origin(decision: Decision) -> Origin:
     """Return the origin of the group that a decision gives to its label."""
     n_people = len(decision.people)
     return _SEVERAL if n_people > 1 else _ONE if n_people else _DRAFT
@@ -209,20 +201,16 @@ def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Or
     The table does not hold the ids of labels. Where decisions of different origins fit a landmark's label and group,
     the least reliable one counts; where none fits, because the label was renamed since, that of all decisions for the
     group.
-
-    Args:
-        hierarchy: The table ``hierarchy``.
-        decisions: Decisions that it was built with, with the names of their groups.
     """
     by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
     by_group: defaultdict[str, list[Origin]] = defaultdict(list)
     of_landmarks: defaultdict[str, list[Origin]] = defaultdict(list)
     for row in decisions:
         if row.group is not None and row.of_landmark:
-            of_landmarks[row.group].append(decision_origin(row))
+            of_landmarks[row.group].append(_decision_origin(row))
         elif row.decision == "group" and row.group is not None:
-            by_label[normalise_label(row.label), row.group].append(decision_origin(row))
-            by_group[row.group].append(decision_origin(row))
+            by_label[normalise_label(row.label), row.group].append(_decision_origin(row))
+            by_group[row.group].append(_decision_origin(row))
     group_level = tables.level_columns(hierarchy.column_names)[0]
     names = ["supercategory", group_level, *({"label_source"} & {*hierarchy.column_names})]
     counts: Counter[Origin] = Counter()

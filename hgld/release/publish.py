@@ -1,4 +1,4 @@
-"""The release folder: the hierarchy as Parquet and CSV, the decisions behind it, and its documentation.
+"""The release folder: the hierarchy as Parquet and CSV, the decisions behind it, and its documentation; its upload.
 
 The same hierarchy and the same settings give the same bytes with the same version of pyarrow: nothing in the folder
 depends on when, where or by whom it was written.
@@ -6,6 +6,7 @@ depends on when, where or by whom it was written.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
 from hgld.hierarchy.official import write_official
 from hgld.io.files import folder_draft, replace_folder, sha256_of
+from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
 from hgld.io.locks import exclusive_lock
 from hgld.release.croissant import files_in, write_croissant
 from hgld.release.documents import write_documents
-from hgld.release.facts import SUPRANK_FILE, ReleaseFacts
+from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts
 from hgld.release.settings import ReleaseSettings
 from hgld.taxonomy.decisions import corrected_decisions, read_corrections, read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
@@ -37,14 +39,9 @@ _SUPRANK_COLUMNS = {
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """Counts of a release.
+    """Counts of a release: landmarks by split, groups, and files; what the landmarks are called.
 
-    Args:
-        landmarks: Number of landmarks, by split.
-        groups: Number of groups.
-        files: Number of files in the folder.
-        validated: Whether mlcroissant is installed and accepted the Croissant file.
-        entities: What the landmarks are called.
+    ``validated`` says whether mlcroissant is installed and accepted the Croissant file.
     """
 
     landmarks: Mapping[str, int]
@@ -79,9 +76,9 @@ def write_release(
             (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         corrections: Corrections that the hierarchy was built with. Default: found in the same way.
-        models: ``results.parquet`` of ``hgld compare-models``, for the section "How models do on it" of the card.
-        audit: ``audit.md`` of ``hgld audit report``, for the section on errors of the datasheet.
-        force: Whether to write although nothing changed, and to discard edits of an existing release.
+        models: results.parquet of hgld compare-models, to say how models do on it. Default: not said.
+        audit: audit.md of hgld audit report, to say what it found. Default: not said.
+        force: Write the release again if it is up to date, and discard edits of its files.
 
     Returns:
         Counts of the release, or None if ``out`` already is this release.
@@ -201,10 +198,7 @@ def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, Path]:
 
 
 def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
-    """Compare the files of a release with its checksums.
-
-    Returns:
-        The files without a checksum, and the files with one that are changed or missing.
+    """Return the files of a release without a checksum, and those with one that are changed or missing.
 
     Raises:
         InputError: The folder has no checksums, or they cannot be parsed.
@@ -232,3 +226,67 @@ def read_checksums(path: Path) -> dict[str, str]:
             raise InputError(f'{path}: line {number}: expected "<SHA-256>  <file>", found "{line}"')
         listed[name] = digest
     return listed
+
+
+@dataclass(frozen=True)
+class PushDatasetSummary:
+    """Result of publishing a release: its tag, such as ``v1.0.0``, its files, and the URL of the commit."""
+
+    name: str
+    tag: str
+    files: int
+    n_bytes: int
+    url: str
+
+
+def push_dataset(
+    folder: Path, repository: str, *, private: bool = False, force: bool = False
+) -> PushDatasetSummary | None:
+    """Upload a release to the Hugging Face hub in one commit, and tag it with its version.
+
+    A version that is tagged never changes. Files of an earlier release that this one lacks are removed.
+
+    Args:
+        folder: Folder from hgld release.
+        repository: Repository of the Hugging Face hub to upload to; it is created if there is none.
+        private: Create a private repository.
+        force: Replace files of something else than a release of hgld.
+
+    Returns:
+        Counts of the release, or None if it is published already.
+
+    Raises:
+        ConfigurationError: The repository holds something else, or other files of this version; or a public one was
+            to be private.
+        InputError: The folder is no release, or was changed since.
+        SourceError: The hub cannot be reached or refuses the upload.
+    """
+    if different := [name for names in verify_checksums(folder) for name in names]:
+        raise InputError(
+            f"{folder}: files are not those of hgld release; run it again, with `force` to discard edits:\n"
+            f"{indented_list(different)}"
+        )
+    metadata = json.loads((folder / CROISSANT).read_text(encoding="utf-8"))
+    tag = f"v{metadata['version']}"
+    existing = require_replaceable_repository(
+        repository,
+        "a release of hgld",
+        lambda names: {CHECKSUMS, CROISSANT} <= {*names},
+        kind="dataset",
+        private=private,
+        force=force,
+    )
+    if existing and tag in repository_tags(repository, "dataset"):
+        published = hub_snapshot(repository, [CHECKSUMS], tag, kind="dataset") / CHECKSUMS
+        if published.is_file() and published.read_bytes() == (folder / CHECKSUMS).read_bytes():
+            return None
+        raise ConfigurationError(
+            f"{repository}: {tag} is published with other files; raise the version in release.yaml and release again"
+        )
+    earlier = []
+    if CHECKSUMS in existing:
+        earlier = [*read_checksums(hub_snapshot(repository, [CHECKSUMS], kind="dataset") / CHECKSUMS)]
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    name = f"{metadata['name']} {metadata['version']}"
+    url = upload_folder(folder, repository, kind="dataset", private=private, message=name, replaces=earlier, tag=tag)
+    return PushDatasetSummary(name, tag, len(sizes), sum(sizes), url)

@@ -122,11 +122,6 @@ def suggested(_: str, suggestion: str) -> str:
 def write_questions(hierarchy: Path, path: Path, ask: Ask = suggested) -> None:
     """Write the questions of ``release.yaml``, with answers that follow from a hierarchy or are given.
 
-    Args:
-        hierarchy: Table from ``hgld build``.
-        path: File to write.
-        ask: Asks the questions that every release has to answer. Default: the answers that follow are taken.
-
     Raises:
         InputError: The file exists, or the hierarchy cannot be read.
     """

@@ -139,16 +139,15 @@ def adjudicate_files(
     """Write one decision per label from those of two annotators, by a rule.
 
     Args:
-        first: Decisions of one annotator, in a file named after the annotator, with the taxonomy beside it if the
-            annotator renamed or proposed groups.
-        second: Decisions of the other annotator, likewise.
+        first: CSV file of decisions of one annotator, with the taxonomy beside it if groups were renamed or proposed.
+        second: CSV file of decisions of the other annotator.
         out: File of decisions to write. Its decisions on labels that neither annotator decided are kept, and so are
             the names of groups in the taxonomy beside it. If groups were changed, their taxonomy is written there.
         config: Rule for labels on which the annotators differ.
-        clusters: ``clusters`` table, for the number of landmarks: required by the rule ``most-landmarks``, and
-            used to list open labels with many landmarks first.
+        clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page. Default:
+            none.
         taxonomy: Groups; by default those that come with hgld.
-        force: Replace decisions of other annotators in ``out`` on labels that these two decided.
+        force: Replace decisions of other people in the output on the same labels.
 
     Returns:
         None if ``out`` holds these decisions and groups already, and nothing is open.

@@ -215,13 +215,12 @@ def agreement_files(
     """Measure inter-annotator agreement on files of decisions.
 
     Args:
-        decisions: One file per annotator, named after the annotator, with the taxonomy beside it if the annotator
-            renamed or proposed groups.
+        decisions: A file for each annotator: CSV decisions, or a store (.sqlite).
         config: Settings of the intervals.
-        clusters: ``clusters`` table, for the number of landmarks; without it only labels are counted.
+        clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: none.
         taxonomy: Groups; by default those that come with hgld.
         out: JSON file to write the agreement to.
-        figure: Picture to write of the groups that two annotators confused.
+        figure: Image file to write, of the groups that two annotators confused. Default: none.
 
     Raises:
         ConfigurationError: There are fewer than two files, two have the same name, or a figure is asked for with

@@ -52,9 +52,9 @@ def export_decisions(
         out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
             beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
         taxonomy: Groups that the page offered; by default those that come with hgld.
-        clusters: ``clusters`` table that the page showed, for ``clusters_out``.
-        clusters_out: Where to write that table with clusters as they were split, merged and renamed.
-        force: Replace decisions and groups that never were in the store.
+        clusters: Clusters that the page showed; for ``clusters_out``.
+        clusters_out: Table to write: ``clusters`` with the splits, merges and names made on the page.
+        force: Replace decisions in the output that never were in ``store``.
 
     Raises:
         ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given, ``out`` is an input, or it holds

@@ -284,10 +284,7 @@ def _labels_like_index(own: ImageLabels | None, labels: ImageLabels, files: Cali
 
 
 def _require_not_of_index(images: ScoreInputs, index: ScoreInputs) -> None:
-    """Refuse images of the index, which find themselves: thresholds fitted on them do not hold for others.
-
-    Equal ids may be chance, such as numbers that count the images of two folders; equal embeddings with them are not.
-    """
+    """Refuse images of the index, which find themselves, known by equal embeddings, as equal ids may be chance."""
     ids, rows, of_index = np.intersect1d(images.ids(), index.ids(), return_indices=True)
     ours, theirs = images.embeddings.vectors, index.embeddings.vectors
     if not len(ids) or ours.shape[1] != theirs.shape[1]:
@@ -336,17 +333,11 @@ def fit_detector(
 ) -> FitSummary:
     """Fit a score on the files of an index, and its thresholds if there are calibration images; write its folder.
 
-    Args:
-        score: Name of the score; see :data:`hgld.rejection.DETECTORS`.
-        options: Its options; texts are converted.
-        index: Files of the index.
-        out: Folder to write; see :func:`hgld.rejection.save_detector`.
-        calibration: Files of the images that thresholds are fitted on. Default: there are no thresholds.
+    Scores are those of :data:`hgld.rejection.DETECTORS`, and the texts of their options are converted.
 
     Raises:
-        ConfigurationError: There is no such score or option, or an input is missing that the score needs or given
-            that it does not use, or the folder holds something else; or see
-            :func:`hgld.search.detectors.calibrate`.
+        ConfigurationError: There is no such score or option, an input is missing that the score needs or given that
+            it does not use, the folder holds something else, or see :func:`calibrate`.
         InputError: A file is malformed or does not fit the others, or the score cannot be fitted on it.
         BusyError: Another run is writing the folder.
     """

@@ -26,10 +26,10 @@ def export_taxonomy(taxonomy: Path, out: Path, kind: str, namespace: str = NAMES
     """Write a taxonomy in another form.
 
     Args:
-        taxonomy: Taxonomy to read.
+        taxonomy: CSV file of groups and the levels above them.
         out: File to write.
-        kind: One of ``EXPORTS``: ``skos`` (Turtle), ``csv`` (paths) or ``sssom`` (mappings to Wikidata, TSV).
-        namespace: Beginning of the addresses of concepts.
+        kind: Form: skos (Turtle), csv (paths), or sssom (mappings of groups to Wikidata, TSV).
+        namespace: Beginning of the addresses of groups in SKOS and SSSOM.
 
     Returns:
         The number of groups.

@@ -60,8 +60,8 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
     """Write the leaves of a tree as the groups of a taxonomy, see :func:`hgld.taxonomy.trees.tree_groups`.
 
     Args:
-        source: CSV file with the column ``path``, such as ``Food > Bread > Rye``, and possibly ``items`` and
-            ``guideline``; CSV file with a column for each level; SKOS (.ttl, .rdf, .jsonld); or a ``classes`` table.
+        source: Tree: a CSV file with the column path (A > B > C), and possibly items and guideline, or a column for
+            each level; SKOS (.ttl, .rdf, .jsonld); or a table of classes from hgld scrape.
         out: Taxonomy to write.
         config: Settings of the import.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from tests.child_processes import run_script
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_setting_of_a_reader_is_a_documented_option(name: str) -> None:
-    reader = READERS[name].load()
+    module, _, class_name = READERS[name].target.partition(":")
+    reader = getattr(import_module(f"hgld.datasets.readers.{module}"), class_name)
     assert is_dataclass(reader)
     names = [field.name for field in fields(reader)]
     assert sorted(settings_help(reader)) == sorted(names)

@@ -16,7 +16,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.models import format_embed_images, parse_scales
+from hgld.cli.base import parse_numbers
+from hgld.cli.models import format_embed_images
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
@@ -250,6 +251,7 @@ def test_concurrent_runs_on_the_same_output_are_refused(loaded: ImageEmbedder, f
 
 
 def test_scales_are_numbers_separated_by_commas() -> None:
+    parse_scales = parse_numbers("scales", "1,0.7071,1.4142")
     for text, scales in (("1", (1.0,)), ("1,0.7071, 1.4142", (1.0, 0.7071, 1.4142)), ("2e0", (2.0,))):
         assert parse_scales(text) == scales
     for text in ("", "1,", "1;2", "1,x"):

@@ -22,7 +22,7 @@ from hgld.io.settings import to_dict
 from hgld.training import read_training_settings, train
 from hgld.training.training_images import TrainingImages
 from hgld.tuning import Dimension, SearchSummary, parse_dimension, tune
-from hgld.tuning.space import sample
+from hgld.tuning.search import sample
 from tests.training import test_heads
 
 SPACE = [parse_dimension("optimiser.head.lr=log:1e-4..1e-1"), parse_dimension("loss.lambda=0..0.9")]

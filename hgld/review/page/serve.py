@@ -122,9 +122,9 @@ def serve_review(
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
         taxonomy: Groups; by default those that come with hgld.
-        decisions: Decisions to start from, for labels that were never touched in the store, with the taxonomy beside
+        decisions: CSV file of decisions to start from, for labels without one in ``store``; with the taxonomy beside
             it if groups were renamed or proposed.
-        blind: Whether to hide suggestions and to record decisions as blind.
+        blind: Hide suggestions, and record that decisions were made without them.
         images: Table of ``hgld index-images``, to show photographs.
         image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
 

@@ -97,7 +97,7 @@ def export_sheets(
     entered since; ``merge`` also makes its two files agree.
 
     Args:
-        clusters: ``clusters`` table.
+        clusters: Clusters from hgld cluster.
         out: Folder for the sheets.
         config: Annotators, and whether to keep their entries.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.

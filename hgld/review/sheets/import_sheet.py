@@ -214,14 +214,13 @@ def import_sheet(
     changed one gets that of the import. Decisions in ``out`` on labels whose rows are missing or invalid are kept.
 
     Args:
-        sheet: Sheet, .xlsx or .csv.
+        sheet: Sheet that was filled in: .xlsx or .csv.
         out: File of decisions to write.
         config: Annotator, and what to do with invalid rows.
-        clusters: ``clusters`` table from which the sheet was made; by default ``clusters.parquet`` beside the folder
-            of the sheet.
+        clusters: Clusters from which the sheet was made. Default: clusters.parquet beside the folder of ``sheet``.
         taxonomy: Groups; by default those that come with hgld.
         now: Time of the import; by default the present.
-        force: Discard the decisions in ``out``.
+        force: Discard the decisions in the output.
 
     Returns:
         None if ``out`` holds these decisions already and no row was skipped.
