@@ -15,10 +15,6 @@ class Picture:
     Args:
         image: Picture that is upright and in RGB already, or a JPEG file that was opened by Pillow.
         jpeg: Content of the JPEG file.
-
-    Attributes:
-        width: Its width in pixels.
-        height: Its height in pixels.
     """
 
     def __init__(self, image: Image.Image, jpeg: bytes | None = None) -> None:
@@ -32,9 +28,6 @@ class Picture:
 
         Args:
             reduction: 1, 2, 4 or 8, by which width and height may be divided (rounded up) if that is faster.
-
-        Raises:
-            UnreadableImageError: The picture is damaged.
         """
         if self._jpeg is None:
             return self._image
@@ -45,11 +38,7 @@ class Picture:
 
 
 def open_picture(data: bytes) -> Picture:
-    """Open an image file, whose pixels are decoded at once unless it is of JPEG.
-
-    Raises:
-        UnreadableImageError: The content is no image or damaged, or too large.
-    """
+    """Open an image file, whose pixels are decoded at once unless it is of JPEG."""
     image = open_image(data)
     return Picture(image, data) if image.format == "JPEG" else Picture(upright_rgb(image))
 

@@ -136,9 +136,7 @@ class Transform:
     With ``longest``, it is reduced by the factor by which the whole picture would be.
 
     Args:
-        settings: Settings of images.
         crop_scale: Smallest and largest area of a random crop; None for the evaluation transform.
-        flips: Whether to mirror each image with probability 1/2.
     """
 
     settings: ImageSettings
@@ -155,11 +153,7 @@ class Transform:
         return self.normalisation(self.pixels(Picture(image), box)).contiguous()
 
     def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
-        """Return the pixels before normalisation: uint8, shape (3, h, w).
-
-        Raises:
-            UnreadableImageError: The picture is damaged.
-        """
+        """Return the pixels before normalisation: uint8, shape (3, h, w)."""
         region = 0, 0, picture.width, picture.height
         if box is not None:
             left, top, right, bottom = map(round, box)

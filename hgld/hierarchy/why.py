@@ -68,9 +68,6 @@ def find_trace_sources(
 
     Decisions and groups are those that the hierarchy was built with, if they are found
     (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
-
-    Raises:
-        InputError: A table that is given does not exist.
     """
 
     def beside(name: str) -> Path | None:
@@ -112,9 +109,6 @@ def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | N
 
     Returns:
         A trace for each split with such a landmark.
-
-    Raises:
-        InputError: The landmark is in no table, or a table cannot be read.
     """
     rows = {
         "hierarchy": _rows(sources.hierarchy, tables.HIERARCHY, landmark_id),

@@ -88,22 +88,10 @@ def clean_file(
     """Write one relevant label per landmark, and the landmarks that were removed.
 
     Args:
-        scraped: ``scraped`` tables, such as one per split; the order of landmarks is kept.
         out: ``clean`` table to write.
-        config: Which landmarks are kept.
         removed: ``removed`` table to write; ``removed.parquet`` beside ``out`` by default.
-        irrelevant: CSV file item,label,reason; ``annotations/irrelevant_labels.csv`` by default.
         classes: ``classes`` tables for ``most-specific``; ``X.classes.parquet`` beside each ``X.parquet`` in
             ``scraped`` by default.
-        force: Clean even if ``out`` is up to date.
-
-    Returns:
-        The numbers of landmarks kept and removed, or None if ``out`` was up to date.
-
-    Raises:
-        InputError: A file is missing or invalid, a landmark occurs in two tables, or landmarks have the status
-            ``error``.
-        ConfigurationError: ``most-specific`` without a table of classes, or classes without ``most-specific``.
     """
     config = config or CleanConfig()
     removed = removed or out.with_name("removed.parquet")
@@ -175,11 +163,7 @@ def instance_of_values(scraped: pa.Table) -> Iterator[list[InstanceOf]]:
 
 
 def read_scraped(paths: Sequence[Path]) -> pa.Table:
-    """Read and concatenate ``scraped`` tables.
-
-    Raises:
-        InputError: A table is invalid, or a landmark occurs in two of them.
-    """
+    """Read and concatenate ``scraped`` tables."""
     parts = [tables.read_table(path, tables.SCRAPED) for path in paths]
     table = pa.concat_tables([part.replace_schema_metadata() for part in parts])
     repeated = tables.repeated_keys(table, tables.SCRAPED)
@@ -276,11 +260,7 @@ class IrrelevantLabels:
 
 
 def read_irrelevant_labels(path: Path) -> IrrelevantLabels:
-    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty.
-
-    Raises:
-        InputError: The columns are others, or a row has no label, no reason or an invalid item.
-    """
+    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty."""
 
     def parse(_: int, row: Mapping[str, str]) -> InstanceOf:
         item = row["item"].strip()

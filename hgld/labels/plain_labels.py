@@ -90,16 +90,7 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
     """Write the ``clean`` table of a list of labels, and the spellings that became another label as a CSV file.
 
     Args:
-        source: CSV or Parquet file.
         out: ``clean`` table to write; beside it is ``X.variants.csv`` with the columns variant, label and why.
-        config: Columns of the list.
-        force: Write the table even if it is up to date.
-
-    Returns:
-        What was found, or None if both files were up to date.
-
-    Raises:
-        InputError: The file cannot be read or lacks a column, or a label, id, count or item is missing or invalid.
     """
     variants_file = out.with_suffix(".variants.csv")
     words = frozenset[str]() if config.keep_mistakes else word_list()
@@ -126,8 +117,6 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
     """Return the ``clean`` table of a list and what was found; see :func:`label_file`.
 
     Args:
-        source: CSV or Parquet file.
-        config: Columns of the list.
         words: Words that are no typing mistakes.
     """
     id_column = config.id or ("id" if "id" in text_column_names(source) else None)
@@ -184,7 +173,6 @@ def unify_spellings(
         spellings: Label of each row.
         counts: For how many things each row stands.
         words: Words that are no typing mistakes, in lower case.
-        with_mistakes: Unify labels that differ by one typing mistake, too.
 
     Returns:
         The label of each row, and by spelling why it has another label.

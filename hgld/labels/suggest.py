@@ -179,7 +179,6 @@ def suggest_file(
         out: Table to write, in the same order; may be ``clusters`` itself.
         embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
-        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
         vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default, if the taxonomy
             is H-GLDv2's (:func:`has_vocabulary`).
         decisions: Files of decisions; for a label in several of them the last decision counts.
@@ -187,9 +186,6 @@ def suggest_file(
             no sets.
         answers: Table of answers of models (:func:`hgld.labels.machine_answers.read_answers`), which are suggested,
             too; those of each model are written to a file beside ``out`` for ``hgld agreement``.
-        force: Make suggestions even if ``out`` is up to date.
-        progress: Reports the texts that are embedded.
-        load: Returns the encoder for a name and a device.
 
     Returns:
         The numbers of labels and suggestions, or None if ``out`` was up to date.
@@ -198,7 +194,6 @@ def suggest_file(
         InputError: A file is missing or invalid, a label has no embedding, or too few labels are decided for sets.
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed, or the coverage
             is not between 0 and 1 or given without decisions.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     check_coverage(coverage)
     if coverage is not None and not decisions:
@@ -261,11 +256,7 @@ def find_suggestion_files(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
-    """Return the files, with defaults in place of None.
-
-    Raises:
-        InputError: The taxonomy is missing or invalid.
-    """
+    """Return the files, with defaults in place of None."""
     if vocabulary is None:
         is_own = taxonomy is None or has_vocabulary(read_taxonomy(taxonomy))
         vocabulary = [annotation_file("vocabulary.csv")] if is_own else []
@@ -287,11 +278,7 @@ def has_vocabulary(groups: Sequence[Group]) -> bool:
 def read_suggestion_inputs(
     files: SuggestionFiles, *, progress: Progress | None = None, load: LoadEncoder = load_cached_encoder
 ) -> SuggestionInputs:
-    """Read the files.
-
-    Raises:
-        InputError: A file is invalid, or a label has no embedding.
-    """
+    """Read the files."""
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
     embeddings = tables.read_table(files.embeddings, tables.LABEL_EMBEDDINGS)
     ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
@@ -396,12 +383,8 @@ def suggest_sets(
     undecided labels come from the decisions on all others. A dropped label is in the group ``(drop)``.
 
     Args:
-        inputs: Labels and groups.
         decisions: Decisions, which should be on labels that are as likely to be difficult as the others.
         coverage: Probability that a set holds the group or name that is decided.
-
-    Raises:
-        InputError: Too few labels are decided.
     """
     scores = scores_with_drop(score_groups(inputs.evidence(decisions)))
     index = DecisionIndex(row for row in decisions if row.decision != "unsure")

@@ -23,8 +23,6 @@ class Finding:
     """What is wrong with a taxonomy.
 
     Args:
-        problem: Its kind, such as ``cycle``.
-        what: The groups, and why.
         is_error: Whether the taxonomy should not be used like this.
     """
 
@@ -47,13 +45,9 @@ def check_taxonomy(
     """Check a taxonomy.
 
     Args:
-        taxonomy: Taxonomy to check.
         classes: ``classes`` tables, to find classes below the items of several groups.
         clusters: ``clusters`` table with suggestions, to find groups without labels.
         decisions: Files of decisions, to find groups without labels.
-
-    Raises:
-        InputError: A file is invalid.
     """
     groups = read_taxonomy(taxonomy)
     findings = [*_cycles(groups), *_doubled_names(groups)]

@@ -26,17 +26,7 @@ def export_taxonomy(taxonomy: Path, out: Path, kind: str, namespace: str = NAMES
     """Write a taxonomy in another form.
 
     Args:
-        taxonomy: Taxonomy to read.
-        out: File to write.
         kind: One of ``EXPORTS``: ``skos`` (Turtle), ``csv`` (paths) or ``sssom`` (mappings to Wikidata, TSV).
-        namespace: Beginning of the addresses of concepts.
-
-    Returns:
-        The number of groups.
-
-    Raises:
-        InputError: The taxonomy is invalid or, for SSSOM, no group has an item.
-        ConfigurationError: There is no such form, or ``out`` is ``taxonomy``.
     """
     if kind not in EXPORTS:
         raise ConfigurationError(f'`to` is "{kind}"; expected one of {", ".join(EXPORTS)}')

@@ -62,12 +62,6 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
     Args:
         source: CSV file with the column ``path``, such as ``Food > Bread > Rye``, and possibly ``items`` and
             ``guideline``; CSV file with a column for each level; SKOS (.ttl, .rdf, .jsonld); or a ``classes`` table.
-        out: Taxonomy to write.
-        config: Settings of the import.
-
-    Raises:
-        InputError: The source is missing, has another format, or is no tree.
-        ConfigurationError: The settings do not fit the source, or SKOS needs a package that is not installed.
     """
     config = config or ImportConfig()
     if out.resolve() == source.resolve():

@@ -21,12 +21,7 @@ def read_skos(source: Path, languages: Sequence[str]) -> Tree:
     """Read concepts, in the order of their notations or else of their addresses.
 
     Args:
-        source: File in one of ``SKOS_FORMATS``.
         languages: Languages of names, best first; texts without a language come after these.
-
-    Raises:
-        InputError: The file cannot be read, or its concepts are no tree or have no names.
-        ConfigurationError: rdflib is not installed.
     """
     try:
         from rdflib import Graph, Literal

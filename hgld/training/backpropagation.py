@@ -48,8 +48,6 @@ def backpropagate(
         model: Model that embeds images; a ``DistributedDataParallel`` where there are several processes.
         images: Images of this process, float, shape (b, 3, h, w); or a list of b images of shape (3, h, w).
         loss_function: Returns the loss given the embeddings of this process, shape (b, d).
-        chunk_size: Number of images embedded at once; None for all.
-        autocast: Context of the model's forward pass.
         scale: Applied to the loss before the backward pass, such as ``GradScaler.scale``.
 
     Returns:

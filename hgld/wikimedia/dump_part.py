@@ -48,10 +48,6 @@ class PartRecord:
     """What was read in a range of a file, from byte ``start`` to the byte before ``end``.
 
     Args:
-        opened: Number of lines that begin a JSON array.
-        closed: Number of lines that end one.
-        began: Where the first text, member or block of the range begins; None without one.
-        reached: Where the next one after the range begins; None at the end of the file.
         modified: When the entity that changed last did so, in ISO 8601; empty if there is none.
     """
 

@@ -50,10 +50,6 @@ class LabelTable:
         open_set: Level whose classes are divided between the splits train and test, which then share none.
         seed: Seed of the random split.
         skip_missing: Leave out rows whose image is not there.
-
-    Raises:
-        ConfigurationError: ``levels`` is malformed, a separator is empty, ``test_share`` is out of range, or there
-            are two kinds of splits.
     """
 
     table: Path
@@ -90,12 +86,7 @@ class LabelTable:
         return {"table": self.table, "images": root, **_hierarchy_files(self.hierarchy)}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the table, and find the images.
-
-        Raises:
-            InputError: Images are not there or named twice; also see :func:`hgld.io.columns.read_text_columns`
-                and :meth:`hgld.datasets.manifest.Manifest.from_arrow`.
-        """
+        """Read the table, and find the images."""
         sources = [self.code] if self.code is not None else _parse_levels(self.levels)
         facts = [self.path, *filter(None, (self.id, self.split))]
         table = read_text_columns(self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources)
@@ -171,10 +162,6 @@ class NestedFolders:
             default 0.5).
         open_set: Level whose classes are divided between the splits train and test, which then share none.
         seed: Seed of the random split.
-
-    Raises:
-        ConfigurationError: ``depth`` or ``test_share`` is out of range, ``levels`` has another number of names, or
-            there are two kinds of splits.
     """
 
     depth: int
@@ -200,11 +187,7 @@ class NestedFolders:
         return {"images": root, **_hierarchy_files(self.hierarchy)}
 
     def read(self, root: Path) -> ReaderResult:
-        """Find the images.
-
-        Raises:
-            InputError: There are no images, or some are in fewer folders than levels.
-        """
+        """Find the images."""
         found = find_images(root)
         folders = [name.split("/")[:-1] for name in found.names]
         self._check_depth(root, found.names, folders)
@@ -252,9 +235,6 @@ def _join_hierarchy(
 
     Returns:
         The columns and the levels of the images whose entity is in the hierarchy, and the number of the others.
-
-    Raises:
-        InputError: The hierarchy cannot be read or has none of the entities, or one of them in two splits.
     """
     hierarchy = load_hierarchy(path)
     ((finest, column),) = levels.items()
@@ -288,9 +268,6 @@ def _hierarchy_files(hierarchy: Path | None) -> Mapping[str, Path]:
 
 def _parse_levels(text: str) -> list[str]:
     """Return the names in ``product,group,kind``.
-
-    Raises:
-        ConfigurationError: There is none, one is repeated, or one is the name of another column of manifests.
 
     >>> _parse_levels("product, group")
     ['product', 'group']

@@ -27,9 +27,6 @@ class ExportConfig:
     Args:
         annotators: Names of the annotators, after which their files are named.
         merge: Keep the entries in existing sheets.
-
-    Raises:
-        ConfigurationError: There is no annotator, a name cannot be a file name everywhere, or two are the same.
     """
 
     annotators: tuple[str, ...]
@@ -51,8 +48,6 @@ class ExportSummary:
 
     Args:
         labels: Number of rows in every sheet.
-        landmarks: Number of landmarks with one of the labels.
-        clusters: Number of clusters.
         workbooks: Workbooks written; beside each is a CSV file of the same name.
         kept: Number of labels whose entries were kept, in all sheets together.
         set_aside: Number of entries for labels that no longer exist, kept on a sheet of their own.
@@ -97,19 +92,12 @@ def export_sheets(
     entered since; ``merge`` also makes its two files agree.
 
     Args:
-        clusters: ``clusters`` table.
-        out: Folder for the sheets.
-        config: Annotators, and whether to keep their entries.
-        clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
-        classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
-        taxonomy: Groups; by default those that come with hgld.
         force: Write new sheets and discard earlier entries.
 
     Returns:
         None if every sheet is up to date.
 
     Raises:
-        BusyError: A sheet is open in a spreadsheet program, or another run is writing to ``out``.
         ConfigurationError: Both ``merge`` and ``force`` are set, or neither is and a sheet to replace has entries.
         ConflictError: A sheet was saved while the new one was written, or after an export that was killed.
         InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict

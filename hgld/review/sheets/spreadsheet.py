@@ -53,7 +53,6 @@ class SheetCells:
         rows: Texts from column A to the last cell that is not blank, by row number from 1; blank rows are omitted.
         formulas: Ranges of cells that are calculated, and their formulas. The texts of these cells are what a program
             calculated last, or empty.
-        merged: Ranges of merged cells.
     """
 
     rows: dict[int, list[str]] = field(default_factory=dict)
@@ -90,7 +89,6 @@ def _unpack(path: Path) -> dict[str, bytes]:
 
     Raises:
         BadZipFile: A part has a wrong checksum, as it has if it is larger than the directory states.
-        InputError: The file is missing, empty, cut off, encrypted or too large, or has another format.
         ValueError: A part has too many elements, or a document type. Workbooks have none, and its entities could grow
             without limit.
     """

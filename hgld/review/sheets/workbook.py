@@ -41,9 +41,7 @@ class SavedWorkbook:
     """A workbook read back.
 
     Args:
-        rows: Rows of the sheet ``LABELS``.
         set_aside: Entries for labels that the sheet no longer has.
-        provenance: Provenance of the file, if it is still there.
         exported: Digest of the entries with which the file was written, if it is still there.
     """
 
