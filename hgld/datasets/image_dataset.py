@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -83,7 +82,9 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         try:
             picture = open_picture(self._encoded.read(row))
             box = box_inside(self.manifest.box(row), picture)
-            with _torch_seed(seed):
+            with torch.random.fork_rng([], enabled=seed is not None):
+                if seed is not None:
+                    torch.default_generator.manual_seed(seed)
                 pixels = self._transform.pixels(picture, box)
         except UnreadableImageError as error:
             return SkippedImage(row, f"{self.manifest.ids[row]}: {error.description}")
@@ -101,20 +102,6 @@ class ImageDataset(Dataset[Example | SkippedImage]):
             f"{self.root}: none of the {len(self):,} images can be read; is this the folder that the paths of the "
             f"manifest are relative to?\n{indented_list(reasons, limit=5)}"
         )
-
-
-@contextmanager
-def _torch_seed(seed: int | None) -> Iterator[None]:
-    """Seed torch's CPU generator within the block, and restore its state afterwards."""
-    if seed is None:
-        yield
-        return
-    state = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(state)
 
 
 class FeatureDataset(Dataset[Example | SkippedImage]):

@@ -12,11 +12,10 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -211,7 +210,7 @@ class _Run:
     def take_from(self, source: PhotographSource) -> None:
         """Take all photographs that are neither there nor known to be absent."""
         recorded, ids = {name for name, row in self.rows.items() if row["status"] == "ok"}, self.photographs.ids
-        with PhotographStore(self.out, self.split, recorded) as store:
+        with closing(PhotographStore(self.out, self.split, recorded)) as store:
             for image_id in recorded - store.ids:  # somebody deleted a tar file
                 del self.rows[image_id]
             left = [image_id for image_id in ids if image_id not in self.rows]
@@ -389,12 +388,8 @@ class PhotographStore:
             if not any(self._part.parent.iterdir()):
                 self._part.parent.rmdir()
 
-    def __enter__(self) -> PhotographStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the unfinished file, which a later store continues."""
         self._stream.close()
 
     @property

@@ -105,14 +105,7 @@ class LabelTable:
             "that the table does not list": len(found) - len(kept),
         }
         labels: Mapping[str, LabelColumn] = {name: column.take(kept) for name, column in levels.items()}
-        if self.hierarchy is not None:
-            columns, labels, n_excluded = _join_hierarchy(
-                self.hierarchy, columns, labels, own_splits=bool(self.split)
-            )
-            excluded["missing from the hierarchy"] = n_excluded
-        manifest = build_manifest(self.table, columns, labels)
-        manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
-        return ReaderResult(manifest, excluded, found.other_files)
+        return _finish(self, self.table, columns, labels, bool(self.split), excluded, found.other_files)
 
     def _levels(self, levels: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Return the column of each level: texts, or lists of texts where images may have several labels."""
@@ -200,16 +193,8 @@ class NestedFolders:
         }
         columns: dict[str, LabelColumn] = {"id": [image_id(name) for name in found.names], "split": splits}
         columns |= found.places()
-        labels: dict[str, LabelColumn] = {**disambiguate(levels)}
-        excluded = {}
-        if self.hierarchy is not None:
-            columns, labels, n_excluded = _join_hierarchy(
-                self.hierarchy, columns, labels, own_splits=self.split_folders
-            )
-            excluded["missing from the hierarchy"] = n_excluded
-        manifest = build_manifest(root, columns, labels)
-        manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
-        return ReaderResult(manifest, excluded, found.other_files)
+        labels = disambiguate(levels)
+        return _finish(self, root, columns, labels, self.split_folders, {}, found.other_files)
 
     def _level_names(self) -> list[str]:
         if self.levels is not None:
@@ -226,6 +211,25 @@ class NestedFolders:
                 f"{root}: {len(shallow):,} of {len(names):,} images are in fewer than {needed} nested folders; "
                 f"{advice}, and hgld manifest table takes any\n{indented_list(shallow, limit=5)}"
             )
+
+
+def _finish(
+    reader: LabelTable | NestedFolders,
+    source: Path,
+    columns: Mapping[str, LabelColumn],
+    labels: Mapping[str, LabelColumn],
+    own_splits: bool,
+    excluded: Mapping[str, int],
+    other_files: Mapping[str, int],
+) -> ReaderResult:
+    """Add the levels of the hierarchy, if there is one, and split the images at random, if that is asked for."""
+    if reader.hierarchy is not None:
+        columns, labels, n_excluded = _join_hierarchy(reader.hierarchy, columns, labels, own_splits=own_splits)
+        excluded = {**excluded, "missing from the hierarchy": n_excluded}
+    manifest = split_at_random(
+        build_manifest(source, columns, labels), reader.test_share, reader.open_set, reader.seed
+    )
+    return ReaderResult(manifest, excluded, other_files)
 
 
 def _join_hierarchy(
