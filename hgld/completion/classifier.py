@@ -31,10 +31,8 @@ class References:
     """Vectors of known group: photographs of labelled landmarks, or texts.
 
     Args:
-        vectors: Embeddings, M rows.
         item: int64, shape (M,); number of the landmark of a photograph, or of a text.
         groups: int64, shape (n_items,); group of each item.
-        names: Name of each item.
         are_landmarks: Whether items are landmarks, with the numbers that photographs to be classified use, too; a
             photograph is then not compared with those of its own landmark.
     """
@@ -94,13 +92,7 @@ class GroupVotes:
 
 
 class LandmarkClassifier:
-    """Nearest-neighbour classifier of landmarks by their photographs, with references from labelled landmarks.
-
-    Raises:
-        InputError: Texts and photographs have vectors of different dimension.
-        ConfigurationError: The encoder cannot be used.
-        SourceError: Its weights cannot be downloaded.
-    """
+    """Nearest-neighbour classifier of landmarks by their photographs, with references from labelled landmarks."""
 
     def __init__(
         self,
@@ -203,14 +195,9 @@ def vote(
     the cosine s and the temperature t. References of equal similarity are taken in their order.
 
     Args:
-        photographs: Photographs of the landmarks to classify.
-        references: References to compare them with.
-        n_groups: Number of groups.
         k: Number of references that count; all if there are fewer.
         temperature: Difference of cosines that changes a weight by the factor e.
-        device: Torch device that compares.
         n_nearest: Number of references returned for each landmark.
-        progress: Reports compared photographs, once started.
     """
     similarity, item = _nearest_items(photographs, references, k, device, progress or NoProgress())
     landmark, row, counts = np.unique(photographs.landmark, return_inverse=True, return_counts=True)

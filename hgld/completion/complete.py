@@ -43,7 +43,6 @@ class CompleteSummary:
 
     Args:
         above: Number of proposals by the score that they reach, highest first.
-        labelled: Number of labelled landmarks with photographs.
         calibrated_on: Number of those that the scores are calibrated on.
         accuracy: Share of those whose group the photographs of the others find.
     """
@@ -70,23 +69,6 @@ def complete_file(
 
     Besides the embeddings, memory is that of blocks (see :mod:`hgld.completion.classifier`) and 12 bytes for each
     photograph and reference that it is compared with.
-
-    Args:
-        files: Files to read.
-        out: Table to write.
-        config: Settings.
-        force: Propose again although ``out`` is up to date.
-        progress: Reports compared photographs.
-        load: Returns the encoder for a name and a device.
-
-    Returns:
-        The counts, or None if ``out`` was up to date.
-
-    Raises:
-        InputError: A file is invalid, no landmark lacks a group, or too few labelled landmarks have photographs; see
-            also :func:`~hgld.completion.inputs.read_photographs`.
-        ConfigurationError: The encoder does not exist, or the split of images is unknown.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or CompleteConfig()
     checkpoint = local_checkpoint(config.encoder) if config.method == "zero-shot" else None
@@ -117,11 +99,7 @@ def propose(
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
 ) -> tuple[pa.Table, CompleteSummary]:
-    """Propose a group for each landmark without one; see :func:`complete_file`.
-
-    Returns:
-        The table ``completed`` and the counts.
-    """
+    """Propose a group for each landmark without one; see :func:`complete_file`."""
     labelled = inputs.labelled_with_photographs()
     sample = config.sample(labelled)
     unknown = np.arange(inputs.n_labelled, len(inputs.landmarks))

@@ -35,9 +35,6 @@ class CompleteConfig:
         device: Torch device: cpu, cuda or cuda:N.
         coverage: Add, or measure, sets of groups and of roots that hold the right one with this probability, such as
             0.95; calibrated like the scores. Default: no sets.
-
-    Raises:
-        ConfigurationError: A value is out of range, or the device is not available.
     """
 
     method: Method = "neighbours"

@@ -29,10 +29,6 @@ class CompletionFiles:
 
     Args:
         hierarchy: Table from ``hgld build``; landmarks labelled from photographs are not used.
-        embeddings: Embeddings of photographs.
-        images: Files with the landmark of each photograph; see :func:`read_photographs`.
-        removed: Landmarks that ``hgld clean`` removed; None if not needed.
-        clean: Table from ``hgld clean``; None if not needed.
     """
 
     hierarchy: Path
@@ -68,11 +64,7 @@ def find_completion_files(
     removed: Path | None = None,
     clean: Path | None = None,
 ) -> CompletionFiles:
-    """Return the files, with ``removed.parquet`` and ``clean.parquet`` beside the hierarchy where they are needed.
-
-    Raises:
-        ConfigurationError: There are no embeddings.
-    """
+    """Return the files, with ``removed.parquet`` and ``clean.parquet`` beside the hierarchy where they are needed."""
     if not embeddings:
         raise ConfigurationError("`embeddings` is empty; hgld embed-images writes them")
     return CompletionFiles(
@@ -139,7 +131,6 @@ class Photographs:
     """N photographs of landmarks.
 
     Args:
-        vectors: Embeddings, N rows.
         landmark: int64, shape (N,); number of the landmark of each.
     """
 
@@ -161,11 +152,7 @@ class CompletionInputs:
 
     Args:
         landmarks: Columns split, landmark_id, category and reason, null for labelled landmarks, which come first.
-        group_names: Names of the groups.
-        roots: Root of each group.
         groups: int64, shape (n_labelled,); group of each labelled landmark.
-        labels: Label (super-category) of each labelled landmark.
-        photographs: Photographs of all of them.
     """
 
     landmarks: pa.Table
@@ -196,11 +183,7 @@ class CompletionInputs:
         return int(np.isin(self.photographs.landmark, landmarks).sum())
 
     def labelled_with_photographs(self) -> NDArray[np.int64]:
-        """Return the numbers of the labelled landmarks with photographs, ascending.
-
-        Raises:
-            InputError: They are too few to calibrate scores.
-        """
+        """Return the numbers of the labelled landmarks with photographs, ascending."""
         numbers = np.unique(self.photographs.landmark[self.photographs.landmark < self.n_labelled])
         if len(numbers) < MIN_LABELLED:
             raise InputError(
@@ -211,12 +194,7 @@ class CompletionInputs:
 
 
 def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> CompletionInputs:
-    """Read the labelled landmarks, those without a group and the photographs of both.
-
-    Raises:
-        InputError: A file is invalid; see also :func:`read_photographs`.
-        ConfigurationError: The split of images is unknown.
-    """
+    """Read the labelled landmarks, those without a group and the photographs of both."""
     hierarchy = tables.without_completed(tables.read_table(files.hierarchy, tables.HIERARCHY))
     labelled = hierarchy.select(["split", "landmark_id", "category"])
     candidates = []
@@ -254,7 +232,6 @@ def read_photographs(
     """Read the photographs of some landmarks; those of others are ignored.
 
     Args:
-        embeddings: Files of embeddings, see :mod:`hgld.tables.embeddings`.
         images: Files with the landmark of each image, such as ``train.csv``, each with its split unless its name
             begins with one; if there are none, the embeddings must have landmark ids.
         landmarks: Columns split and landmark_id; the number of a landmark is its row.
@@ -263,7 +240,6 @@ def read_photographs(
         InputError: A file cannot be read, embeddings have no ids or no landmark ids, their dimensions differ, an
             image is listed for two landmarks or embedded twice, no landmark has a photograph, or a vector has no
             direction.
-        ConfigurationError: The split of images is unknown or not among the landmarks.
     """
     splits = tables.in_order(pc.unique(landmarks["split"]).to_pylist())
     files = [read_embeddings(path) for path in embeddings]

@@ -30,8 +30,6 @@ class AcceptedProposals:
     """Proposals of at least a score.
 
     Args:
-        threshold: The score.
-        landmarks: Number of such proposals.
         coverage: Their share in all landmarks; 0 to 1, as all of the following.
         score: Mean of their scores; NaN if there are none, as are accuracies.
         group: Share whose group is right, with the ends of its 95 % interval.
@@ -51,13 +49,11 @@ class CompletionQuality:
     """Proposals for n landmarks whose groups were hidden.
 
     Args:
-        score: float64, shape (n,); score of each proposal.
         group_right: bool, shape (n,); whether it is the group that was hidden.
         root_right: bool, shape (n,); whether its root is that of the hidden group.
         baseline: Shares of landmarks whose group and whose root are the most frequent one among the landmarks that
             were not hidden.
         misses: Pairs of a hidden group and the wrong one proposed, with their number, most frequent first.
-        sets: Sets of groups and of roots, if measured.
     """
 
     score: NDArray[np.float64]
@@ -98,18 +94,6 @@ def evaluate_completion(
 
     The labelled landmarks are hidden a tenth at a time, or a sample of them, if there are more than
     ``config.calibration_landmarks``.
-
-    Args:
-        files: Files as for ``complete_file``.
-        picture: Image file to write.
-        config: Settings.
-        progress: Reports compared photographs.
-        load: Returns the encoder for a name and a device.
-
-    Raises:
-        InputError: A file is invalid, or too few labelled landmarks have photographs.
-        ConfigurationError: The encoder does not exist, or the split of images is unknown.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or CompleteConfig()
     inputs = read_completion_inputs(files, config.reasons)

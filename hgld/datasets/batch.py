@@ -38,7 +38,6 @@ class Normalisation:
         """Normalise pixels.
 
         Args:
-            pixels: uint8, shape (..., 3, h, w), on any device.
             dtype: Type of the result, to which values computed in float32 are rounded.
 
         Returns:
@@ -64,7 +63,6 @@ class Example(NamedTuple):
             backbone.
         labels: int64, shape (L,), finest first, or (K, L) for images with several labels; see
             :meth:`~hgld.datasets.manifest.Manifest.labels_of`.
-        row: Row of the image in the manifest.
     """
 
     image: torch.Tensor
@@ -77,7 +75,6 @@ class SkippedImage:
     """An image that could not be read.
 
     Args:
-        row: Row of the image in the manifest.
         reason: Why it could not be read, beginning with the id of the image.
     """
 
@@ -92,9 +89,6 @@ class Batch:
     Args:
         pixels: uint8, shape (b, 3, h, w); or float32, shape (b, C) for features; or, where heights or widths differ,
             a list of b tensors of shape (3, h, w).
-        labels: int64, shape (b, L) or (b, K, L), as those of the examples.
-        rows: int64, shape (b,): rows in the manifest.
-        skipped: The images that could not be read.
         normalisation: Function from pixels to the input of the model; None for features, which are input as they are.
     """
 
@@ -116,7 +110,6 @@ class Batch:
         """Return the input of a model, normalised on its device.
 
         Args:
-            device: Device of the model.
             dtype: Type of normalised images; features remain float32.
         """
 
@@ -138,7 +131,6 @@ class ExampleDataset(Protocol):
     An index is a row, or a pair of a row and the seed of its random augmentation.
 
     Attributes:
-        manifest: The images.
         normalisation: Function from the pixels of an example to the input of a model; None if examples are features.
     """
 

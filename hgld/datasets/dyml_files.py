@@ -38,10 +38,7 @@ class DymlLevel:
     """The test set of a level; relevant are the gallery images with the query's label, except the query itself.
 
     Args:
-        query_ids: Paths of the query images, relative to the folder of the dataset.
-        query_labels: int64, shape (n_query,).
         gallery_ids: Paths of the gallery images, relative to the folder of the dataset.
-        gallery_labels: int64, shape (n_gallery,).
         self_positions: int64, shape (n_query,): position of each query in the gallery; -1 if it is not there.
     """
 
@@ -119,15 +116,8 @@ def _ids(folder: str, images: Sequence[str]) -> tuple[str, ...]:
 def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integers]:
     """Read a file such as ``label.csv``.
 
-    Args:
-        path: The file.
-        columns: Names of the label columns.
-
     Returns:
         The images, and their labels: int64, shape (n_images, n_columns).
-
-    Raises:
-        InputError: The file is malformed; see :func:`read_test_set`.
     """
     lines: dict[str, int] = {}
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,11 +29,7 @@ class EncodedImages:
     """Reads the bytes of a manifest's images from image files and tar files, in worker processes, too.
 
     Args:
-        manifest: The images.
         root: Folder that the paths of the manifest are relative to.
-
-    Raises:
-        InputError: The folder does not exist, or tar files are missing from it.
     """
 
     def __init__(self, manifest: Manifest, root: Path) -> None:
@@ -53,7 +48,6 @@ class EncodedImages:
         """Return the bytes of the image in a row.
 
         Raises:
-            UnreadableImageError: The image file cannot be read.
             InputError: The tar file of the image cannot be read, or is not the one that was indexed.
         """
         path: str = self.manifest.paths[row]
@@ -72,17 +66,6 @@ class ImageDataset(Dataset[Example | SkippedImage]):
     An index is a row, or a pair of a row and a seed. With a seed, the random numbers of the transform depend on the
     seed alone, so an image has the same pixels in whichever process it is read. Without one, the transform draws from
     torch's global generator. An unreadable image is reported, never replaced by another one.
-
-    Args:
-        manifest: The images.
-        root: Folder that the paths of the manifest are relative to.
-        transform: Transform of the pixels.
-
-    Attributes:
-        normalisation: Function from the pixels of an example to the input of a model.
-
-    Raises:
-        InputError: The folder does not exist, or tar files are missing from it.
     """
 
     def __init__(self, manifest: Manifest, root: Path, transform: Transform) -> None:
@@ -94,27 +77,21 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         return len(self.manifest)
 
     def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage:
-        """Return the image of a row, or why it could not be read.
-
-        Raises:
-            InputError: The tar file of the image cannot be read, or is not the one that was indexed.
-        """
+        """Return the image of a row, or why it could not be read."""
         row, seed = index if isinstance(index, tuple) else (index, None)
         try:
             picture = open_picture(self._encoded.read(row))
             box = box_inside(self.manifest.box(row), picture)
-            with _torch_seed(seed):
+            with torch.random.fork_rng([], enabled=seed is not None):
+                if seed is not None:
+                    torch.default_generator.manual_seed(seed)
                 pixels = self._transform.pixels(picture, box)
         except UnreadableImageError as error:
             return SkippedImage(row, f"{self.manifest.ids[row]}: {error.description}")
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:
-        """Check, before any work, that images can be read; images are tried until the first that is readable.
-
-        Raises:
-            InputError: No image can be read; or see :meth:`__getitem__`.
-        """
+        """Check, before any work, that images can be read; images are tried until the first that is readable."""
         reasons = []
         for row in range(len(self)):
             example = self[row]
@@ -127,20 +104,6 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         )
 
 
-@contextmanager
-def _torch_seed(seed: int | None) -> Iterator[None]:
-    """Seed torch's CPU generator within the block, and restore its state afterwards."""
-    if seed is None:
-        yield
-        return
-    state = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(state)
-
-
 class FeatureDataset(Dataset[Example | SkippedImage]):
     """The features of a manifest's images, as written by ``hgld embed-images``, to train a head on a frozen backbone.
 
@@ -148,12 +111,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
     ``image`` of an example is float32, shape (C,).
 
     Args:
-        manifest: The images.
         path: File of features with the ids of the images.
-        n_features: Expected number of features per image, C.
-
-    Raises:
-        InputError: The file is unusable, holds none of the images, or its features have another size.
     """
 
     def __init__(self, manifest: Manifest, path: Path, n_features: int) -> None:
@@ -189,12 +147,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
 
 
 class ImageList(Dataset[Example | SkippedImage]):
-    """Images in the order of a list, without labels; unlike in a manifest, none of them may be unreadable.
-
-    Args:
-        images: The images.
-        transform: Transform of the pixels.
-    """
+    """Images in the order of a list, without labels; unlike in a manifest, none of them may be unreadable."""
 
     def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
         self._images, self._transform = images, transform
@@ -206,11 +159,7 @@ class ImageList(Dataset[Example | SkippedImage]):
         return len(self._images)
 
     def __getitem__(self, index: int | tuple[int, int]) -> Example:
-        """Return an image.
-
-        Raises:
-            InputError: It cannot be read, or is none of the types above.
-        """
+        """Return an image."""
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
         try:

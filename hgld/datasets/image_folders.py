@@ -34,7 +34,6 @@ class FoundImages:
         names: Path of each image, relative to the folder or as in its tar file.
         files: The image file, or the tar file that holds the image; relative to the folder.
         offsets: Position of the image's bytes in the tar file; None for image files.
-        sizes: Number of these bytes; None for image files.
         other_files: Number of files that are no images, by suffix in lower case.
     """
 
@@ -84,11 +83,7 @@ def find_images(root: Path) -> FoundImages:
 
 
 def find_in_tars(root: Path) -> FoundImages:
-    """Find the images in the tar files below a folder, whatever else is there.
-
-    Raises:
-        InputError: A tar file is damaged, or two images have the same path.
-    """
+    """Find the images in the tar files below a folder, whatever else is there."""
     return _read_tars(root, [file for file in files_below(root) if _has_tar_suffix(file)])
 
 
@@ -112,10 +107,6 @@ def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]
 
     A path is that of an image, or the end of one that no other image shares, with or without suffix; or all of them
     begin with the same folders, which the paths of the images lack. Backslashes count as slashes.
-
-    Args:
-        wanted: Paths to find.
-        names: Path of each image.
 
     Returns:
         The position among ``names`` of each wanted path; None where there is none, or several.

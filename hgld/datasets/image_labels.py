@@ -34,7 +34,6 @@ class ImageLabels:
     Args:
         labelling: int64, shape (N, L), finest first and nested, -1 in the rows of unlabelled images; or label sets,
             where images may have several labels, which are empty for unlabelled images.
-        level_names: Names of the L levels, finest first.
         labelled: bool, shape (N,): whether each image has labels; at least one has.
         names: Names of the labels at each level, where a file states them as texts; otherwise empty.
     """
@@ -46,11 +45,7 @@ class ImageLabels:
 
     @property
     def labels(self) -> LabelMatrix:
-        """Labels of images with one label each: int64, shape (N, L), -1 in the rows of unlabelled images.
-
-        Raises:
-            InputError: Images have several labels.
-        """
+        """Labels of images with one label each: int64, shape (N, L), -1 in the rows of unlabelled images."""
         return single_labels(self.labelling)
 
 
@@ -79,7 +74,6 @@ def read_labels(
     are unlabelled.
 
     Args:
-        path: The file.
         embeddings: The images; they must have ids unless the file is ``.npy``.
         hierarchy: Levels above landmarks. Default: landmarks are the only level.
         split: Split of the landmark ids; may be omitted if the hierarchy has a single split. Or the split of a
@@ -141,7 +135,6 @@ def labels_from_landmarks(
         split: Split of the landmark ids; may be omitted if the hierarchy has a single split.
 
     Raises:
-        InputError: No image has labels, or a label is below -1.
         ConfigurationError: The hierarchy has several splits and ``split`` is None, or it has no such split, or there
             is no hierarchy.
 

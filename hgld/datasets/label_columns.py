@@ -30,7 +30,6 @@ def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
     Args:
         levels: Column of each level, finest first, without nulls: texts, or lists of texts in any of them for images
             with several labels.
-        describe_row: Returns the name of a row for messages.
 
     Returns:
         A label matrix if all columns are texts, else label sets; and the class names of each level.
@@ -157,11 +156,6 @@ def split_codes(
     Args:
         codes: Texts, or lists of texts, such as 05.03.13, with a part per level.
         separator: Separator of the parts, such as a dot.
-        levels: Names of the levels, finest first.
-        describe_row: Returns the name of a row for messages.
-
-    Raises:
-        InputError: A code is missing in a list, has another number of parts, or an empty one.
 
     >>> codes = pa.chunked_array([["05.03.13", "26.01.01"]])
     >>> {name: column.to_pylist() for name, column in split_codes(codes, ".", ["a", "b", "c"], str).items()}

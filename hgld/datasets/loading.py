@@ -19,7 +19,6 @@ from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.compute.stop_signals import ignore_stop_signals
 from hgld.datasets.batch import Batch, ExampleDataset, collate
-from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 
@@ -38,14 +37,10 @@ class BatchReader:
     There is one iteration at a time: one that is begun ends the one before.
 
     Args:
-        dataset: The images.
         workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
 
     Attributes:
         waited_s: Seconds that all iterations together have waited for a batch; without workers, the time of reading.
-
-    Raises:
-        ConfigurationError: ``workers`` is negative.
     """
 
     def __init__(self, dataset: ExampleDataset, workers: int) -> None:
@@ -91,7 +86,6 @@ class BatchReader:
 
         Args:
             row_ranges: int64, shape (n,) each: rows of the manifest. No batch has rows of two of them.
-            batch_size: Number of images per batch; the last batch of each may be smaller.
         """
         if batch_size < 1:
             raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
@@ -142,13 +136,9 @@ def training_batches(
     so an epoch that is resumed in the middle continues as if uninterrupted.
 
     Args:
-        dataset: The images, with a training transform.
-        sampler: Sampler over the labels of the same manifest.
-        epoch: Number of the epoch, from 0.
         start: Number of the first batch to return, from 0.
         processes: Processes that share each batch in contiguous pieces, of equal size unless the sampler made a
             smaller batch. Default: this one alone.
-        seed: Seed of the augmentation.
         workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
 
     Raises:
@@ -165,14 +155,8 @@ def evaluation_batches(
     """Iterate over images in the given order; a batch without readable images is empty.
 
     Args:
-        dataset: The images, with an evaluation transform.
         rows: int64, shape (n,): rows of the manifest.
-        batch_size: Number of images per batch; the last batch may be smaller.
         workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
-
-    Raises:
-        ConfigurationError: ``batch_size`` is below 1, or ``workers`` is negative.
-        InputError: A tar file cannot be read.
     """
     return BatchReader(dataset, workers).evaluation([rows], batch_size=batch_size)
 
@@ -211,14 +195,11 @@ def worker_loader(
     Args:
         function: Function that workers can receive; a :class:`HgldError` that it raises is a result.
         arguments: An argument for each result; they are read again for each iteration.
-        workers: Number of processes, no more than there are cores; 0 calls the function in this one.
         stays_open: Whether the processes stay for further iterations, whatever signals they get, and batches go to
             pinned memory.
     """
     # Decoding is bound by the processor; torch warns users of more workers than cores.
     workers = min(workers, usable_cores())
-    if workers:
-        prepare_resizing()  # before workers are forked
     return DataLoader(
         _Results(function),
         batch_size=None,

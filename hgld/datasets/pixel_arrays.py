@@ -50,12 +50,7 @@ class _PixelArrays:
 
 @dataclass(frozen=True)
 class ExtractSummary:
-    """Counts of what was written.
-
-    Args:
-        images: Number of images by split.
-        levels: Names of the levels, finest first.
-    """
+    """Counts of what was written."""
 
     images: Mapping[str, int]
     levels: tuple[str, ...]
@@ -66,10 +61,6 @@ def extract_images(folder: Path, out: Path) -> ExtractSummary:
 
     Args:
         folder: Folder of CIFAR-10 or CIFAR-100 ("python version") or of SVHN ("cropped digits"), as published.
-        out: Folder for ``images.tar`` and ``images.csv``.
-
-    Raises:
-        InputError: The folder is none of these, or a file is missing, damaged, or not in the published layout.
     """
     images: Counter[str] = Counter()
     levels: tuple[str, ...] = ()

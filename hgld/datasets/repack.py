@@ -72,23 +72,19 @@ def repack_images(
     Args:
         path: Manifest, or a CSV or Parquet file with its columns.
         out: Folder to write: ``manifest.parquet``, and the tar files that its paths name.
-        config: Settings.
         root: Folder that the paths of the manifest are relative to. Default: its own folder.
         part: Part of the tar files to write; other parts may be written at the same time, also on other computers. A
             call without it then writes the manifest, and what is missing. Default: all of them, and the manifest.
         verify: Whether to compare the SHA-256 of existing tar files, and write damaged ones again.
         force: Whether to write everything again, whatever the settings of the tar files in the folder.
         announce: Called with the plan before the first tar file is written.
-        progress: Receives the number of images.
 
     Returns:
         Contents of the folder, or of a part of it; None if it is up to date and ``verify`` is False.
 
     Raises:
-        InputError: The manifest is malformed, its files are missing, or no image can be read.
         ConfigurationError: There is no such split, the folder holds something else or has other settings, or the
             disk is too small; or ``force`` is set for a part.
-        BusyError: Another run is writing to ``out``, or to this part of it.
     """
     start = time.monotonic()
     if part is not None and force:
@@ -208,11 +204,7 @@ class _Job:
         return [written[number] for number in self.numbers]
 
     def write_tables(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:
-        """Write the manifest, the list of images that could not be read, and digests; returns the ids of the former.
-
-        Raises:
-            InputError: No image could be read.
-        """
+        """Write the manifest, the list of images that could not be read, and digests; returns the former's ids."""
         skipped = {row: reason for record in records for row, reason in record.skipped}
         if len(skipped) == len(self._manifest):
             raise InputError(

@@ -19,9 +19,6 @@ class RepackConfig:
         split: Split of the manifest. Default: all images.
         shard_size: Number of images per tar file.
         workers: Number of processes that reduce images; 0 reduces them in this one.
-
-    Raises:
-        ConfigurationError: A value is out of range.
     """
 
     size: int | None = None
@@ -50,13 +47,9 @@ class RepackPlan:
     """What a run is going to do; sizes and time are estimates from a sample of the images.
 
     Args:
-        images: Number of images.
         done: Number of them that earlier runs have dealt with.
         shards: Number of tar files for all images.
         source_bytes: Size of the files of the images that are left.
-        n_bytes: Size of what is going to be written.
-        cpu_seconds: Processor time.
-        free_bytes: What the disk has left.
     """
 
     images: int
@@ -73,14 +66,8 @@ class RepackSummary:
     """Contents of the folder, and cost of the run.
 
     Args:
-        images: Number of images in the tar files.
         copies: Number of them that are the original files.
-        skipped: Ids of the images that could not be read.
-        n_bytes: Size of the tar files.
-        shards: Number of tar files.
-        written: Number of tar files that this run wrote.
         verified: Number of tar files of earlier runs whose SHA-256 is right; None if that was not asked for.
-        seconds: Duration of the run.
     """
 
     images: int

@@ -33,8 +33,6 @@ class RevisitedGroundTruth:
     """Relevant and ignored gallery images of each query.
 
     Args:
-        gallery_names: Names of the gallery's images.
-        query_names: Names of the queries.
         boxes: float64, shape (n_query, 4); the part of its image that is the query, in pixels.
         easy: Positions of the gallery images that show the landmark clearly, for each query.
         hard: Positions of those that show it under hard conditions.
@@ -49,19 +47,11 @@ class RevisitedGroundTruth:
     junk: RaggedIndices
 
     def positives(self, setting: str) -> RaggedIndices:
-        """Return the positives of each query in a setting: ``easy``, ``medium`` or ``hard``.
-
-        Raises:
-            ConfigurationError: There is no such setting.
-        """
+        """Return the positives of each query in a setting: ``easy``, ``medium`` or ``hard``."""
         return self._union(_POSITIVES, setting)
 
     def ignored(self, setting: str) -> RaggedIndices:
-        """Return the gallery images that are excluded from each query's ranking in a setting.
-
-        Raises:
-            ConfigurationError: There is no such setting.
-        """
+        """Return the gallery images that are excluded from each query's ranking in a setting."""
         return self._union(_IGNORED, setting)
 
     def _union(self, kinds_by_setting: dict[str, tuple[str, ...]], setting: str) -> RaggedIndices:

@@ -87,11 +87,7 @@ def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallCla
 
 
 def _images_per_class(labels: Labelling) -> IntArray:
-    """Return the number of images of each class of column 0: int64, shape (C,).
-
-    Raises:
-        InputError: Images are unlabelled.
-    """
+    """Return the number of images of each class of column 0: int64, shape (C,)."""
     require_labelled(labels)
     if not isinstance(labels, LabelSets):
         return np.bincount(labels[:, 0])
@@ -117,18 +113,11 @@ class ClassBalancedSampler:
 
     Args:
         labels: int64, shape (N, L), finest first.
-        batch_size: Number of images per batch.
         per_class: Number of images of each class in a batch, m.
-        packing: How an epoch is divided into batches.
         max_per_class: Largest number of images of a class per epoch; not for ``independent``. Default: no limit.
         small_classes: What happens to classes with fewer than ``per_class`` images, see :data:`SmallClasses`; if they
             repeat images, each has one group per epoch.
         n_batches: Number of batches per epoch, only for ``independent``. Default: N / ``batch_size``, rounded down.
-        seed: Seed of all random choices.
-
-    Raises:
-        ConfigurationError: The sizes are inconsistent, or there are too few classes to fill a batch.
-        InputError: Images are unlabelled.
 
     >>> labels = np.repeat([[0], [1], [2]], 4, axis=0)
     >>> [len(batch) for batch in ClassBalancedSampler(labels, batch_size=4, per_class=2, seed=0).batches(epoch=0)]
@@ -240,17 +229,9 @@ class HierarchicalSampler:
 
     Args:
         labels: int64, shape (N, L), finest first, L at least 2.
-        batch_size: Number of images per batch.
         per_class: Number of images of each class in a batch.
         super_classes: Number of super-classes in a batch.
         batches_per_tuple: Number of batches per combination of super-classes and epoch.
-        small_classes: What happens to classes with fewer than ``per_class`` images, see above.
-        seed: Seed of all random choices.
-
-    Raises:
-        ConfigurationError: The sizes are inconsistent, there is one level only, or there are too few super-classes
-            that can be used.
-        InputError: Images are unlabelled.
     """
 
     def __init__(
@@ -326,12 +307,7 @@ class LabelSetSampler:
     Epochs differ in length as the classes drawn for differ in size.
 
     Args:
-        labels: Labels of the images, at least one for each.
         make_sampler: Function that makes the sampler of an epoch from one label per image, int64 (N, L).
-        seed: Seed of the drawn labels.
-
-    Raises:
-        InputError: Images are unlabelled.
 
     >>> sets = LabelSets.from_lists([[[0], [1]]] * 4 + [[[2]]] * 4)
     >>> sampler = LabelSetSampler(sets, lambda labels: ClassBalancedSampler(labels, 2, 2, seed=0), seed=0)

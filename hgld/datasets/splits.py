@@ -34,11 +34,9 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
     """Return the manifest with the splits train and test, or unchanged if there is neither share nor level.
 
     Args:
-        manifest: The images.
         test_share: Share of the images of each class in the test set, where an image with several labels counts for
             the one that the fewest images have; with ``open_set``, share of the classes, by default half of them.
         open_set: Level whose classes are either in the training or in the test set, never in both.
-        seed: Seed of the random choice.
 
     Raises:
         ConfigurationError: There is no such level, images have several labels at this level, or one of the two sets
@@ -78,11 +76,6 @@ def split_for_rejection(manifest: Manifest, near_share: float, query_share: floa
         manifest: The images, with one label each.
         near_share: Share of the finest classes that the index lacks; the classes of each parent are divided alike.
         query_share: Share of the images of the other classes that are queries.
-        seed: Seed of the random choice.
-
-    Raises:
-        ConfigurationError: A share is not between 0 and 1, or a set is empty.
-        InputError: Images have several labels.
     """
     for name, share in (("near_share", near_share), ("query_share", query_share)):
         if not 0 < share < 1:

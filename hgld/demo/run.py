@@ -30,13 +30,7 @@ _SUBCLUSTERS = 40
 
 @dataclass(frozen=True)
 class DemoSummary:
-    """Result of the demo.
-
-    Args:
-        out: Folder of all outputs.
-        groups: Number of landmarks by root and group.
-        seconds: Duration.
-    """
+    """Result of the demo."""
 
     out: Path
     groups: Mapping[str, Mapping[str, int]]
@@ -65,7 +59,6 @@ def run_demo(
     sheets.
 
     Args:
-        out: Folder for all outputs.
         encoder: Text encoder of the labels; None for :func:`default_encoder`.
         force: Run every stage, and replace the review sheets, which discards their entries.
         on_stage: Called after each stage with its name and its result, None if everything was up to date.

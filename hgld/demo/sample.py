@@ -16,7 +16,6 @@ class SamplePage:
     """A category page of Commons; at most one of the fields is set.
 
     Args:
-        item: Id of the linked Wikidata item.
         redirect: Title of the target of a hard redirect, with ``Category:``.
         soft_redirect: Title of the target of a soft redirect, with ``Category:``.
     """
@@ -31,8 +30,6 @@ class SampleItem:
     """A Wikidata item of a landmark (with ``instance_of``) or of a class (with ``label``).
 
     Args:
-        label: English label.
-        category: Title of the linked category.
         instance_of: Ids of the values of P31.
         preferred: Those of them with the preferred rank.
         main_topic: Id of the value of P301.

@@ -29,11 +29,7 @@ _WIKIMEDIA_CATEGORY = "Q4167836"
 
 @contextmanager
 def serve_sample(sample: Sample) -> Iterator[str]:
-    """Serve a sample on a free local port, from a thread, until the block ends.
-
-    Yields:
-        The base URL without a trailing slash.
-    """
+    """Serve a sample on a free local port, from a thread, until the block ends."""
     server = _Server(sample)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

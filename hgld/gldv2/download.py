@@ -78,11 +78,7 @@ class ChecksumError(SourceError):
 
 
 class Downloader:
-    """Downloads files; safe to use from several threads, one file each.
-
-    Args:
-        config: Time limits and retries.
-    """
+    """Downloads files; safe to use from several threads, one file each."""
 
     def __init__(self, config: DownloadConfig | None = None) -> None:
         self._config = config or DownloadConfig()
@@ -91,13 +87,7 @@ class Downloader:
         self._http = RetryingSession(headers, max_retries=self._config.max_retries, backoff_s=self._config.backoff_s)
 
     def size(self, url: str) -> int | None:
-        """Return the size in bytes of the file at ``url``, or None where the server does not say.
-
-        Raises:
-            NotFoundError: The server has no such file.
-            SourceError: The server kept failing, or its response is not a file.
-            ConfigurationError: There is no connection to the server, or it asks for a pause of more than an hour.
-        """
+        """Return the size in bytes of the file at ``url``, or None where the server does not say."""
         return self._request(url, partial(self._head, url))
 
     def download(
@@ -116,10 +106,7 @@ class Downloader:
         Of several calls for one path, also in other processes, one downloads and the others wait.
 
         Args:
-            url: Address of the file.
             path: Destination; missing folders are created.
-            md5: Expected MD5 in hex.
-            sha256: Expected SHA-256 in hex.
             replace: Replace an existing file in any case.
             progress: Receives the number of bytes received, negative where bytes are discarded.
 
@@ -127,7 +114,6 @@ class Downloader:
             Number of bytes transferred; 0 if the existing file was kept.
 
         Raises:
-            NotFoundError: The server has no such file.
             ChecksumError: The file had a wrong checksum twice.
             SourceError: The server kept failing; received bytes are kept for the next call.
             ConfigurationError: There is no connection to the server, it asks for a pause of more than an hour, or the
@@ -227,8 +213,6 @@ class Origin:
     """The remote file that the received bytes belong to.
 
     Args:
-        url: Address of the file.
-        size: Size in bytes; None where the server does not say.
         validator: Value for the header If-Range; None where the server sends none.
     """
 
@@ -253,7 +237,6 @@ class PartialDownload:
         transferred: Number of bytes received by this object, discarded ones included.
 
     Args:
-        path: Destination of the complete file.
         url: Address of the file; bytes from another address are discarded.
         progress: Receives the number of bytes received, and a negative number for bytes discarded.
     """

@@ -85,12 +85,9 @@ class FetchSummary:
     """Outcome of each download, in numbers.
 
     Args:
-        fetched: Number of files downloaded.
-        n_bytes: Number of bytes transferred.
         existing: Number of files that were in the folder already.
         verified: Number of files, of both kinds, that were compared with an MD5.
         failed: A message for each other file.
-        seconds: Duration of the run.
     """
 
     fetched: int
@@ -106,8 +103,6 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
 
     Args:
         out: Folder, laid out as :mod:`hgld.gldv2.files` describes.
-        config: Which files to download, and from where.
-        progress: Receives the number of bytes.
 
     Returns:
         Outcome of each download. A file that failed does not keep the others from being downloaded.
@@ -115,8 +110,6 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
     Raises:
         ConfigurationError: The disk is full, or has too little space for the missing files, there is no connection to
             the server, or it asks for a pause of more than an hour.
-        InputError: The record of finished files is damaged.
-        BusyError: Another run is writing to ``out``.
     """
     out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
@@ -278,14 +271,7 @@ class _FileProgress:
 
 
 class FetchRecord:
-    """Size, time of modification and MD5 of every finished file, kept in ``.hgld-fetched.json``; thread-safe.
-
-    Args:
-        folder: Folder of the files.
-
-    Raises:
-        InputError: The record is damaged.
-    """
+    """Size, time of modification and MD5 of every finished file, kept in ``.hgld-fetched.json``; thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._path = folder, folder / ".hgld-fetched.json"

@@ -56,7 +56,6 @@ class DatasetFile:
     """A file of the dataset.
 
     Args:
-        path: Path relative to a local folder.
         remote_paths: Possible paths relative to the host's URL; the first that exists is used.
         md5_path: Path of the file with its MD5, at the host and in a folder; None for a file without one.
     """
@@ -77,13 +76,6 @@ def metadata_files(split: str) -> list[DatasetFile]:
 def shard_files(split: str, shards: Collection[int] | None = None) -> list[DatasetFile]:
     """Return the tar files of a split's photographs.
 
-    Args:
-        split: Name of the split.
-        shards: Numbers of the tar files; None for all.
-
-    Raises:
-        ConfigurationError: The split has no tar file of such a number.
-
     >>> shard_files("train", [3])[0].path
     'train/images_003.tar'
     """
@@ -101,9 +93,6 @@ def shard_files(split: str, shards: Collection[int] | None = None) -> list[Datas
 def parse_shards(text: str) -> Sequence[int]:
     """Parse shard numbers and ranges, separated by commas; both ends of a range are included.
 
-    Raises:
-        ConfigurationError: The text has another form.
-
     >>> parse_shards("0:4,7")
     [0, 1, 2, 3, 4, 7]
     """
@@ -118,11 +107,7 @@ def parse_shards(text: str) -> Sequence[int]:
 
 
 def read_md5(path: Path) -> str:
-    """Return the MD5, in lower-case hex, from a file in the format of ``md5sum``.
-
-    Raises:
-        SourceError: The file does not begin with an MD5.
-    """
+    """Return the MD5, in lower-case hex, from a file in the format of ``md5sum``."""
     text = path.read_text(encoding="utf-8", errors="replace")
     match = re.match(r"[0-9a-fA-F]{32}(?=\s|$)", text)
     if match is None:

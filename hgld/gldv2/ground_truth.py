@@ -47,11 +47,8 @@ class RetrievalSolution:
     """The scored test images, in the order of the file.
 
     Args:
-        query_ids: Ids of the test images.
-        usages: Public or Private, for each test image.
         positives: Ids of the index images that are correct answers, for each test image; in the order of the file,
             each as often as it is listed. An empty list reads as one empty id, as in the published scorer.
-        ignored_ids: Ids of the test images that are not scored.
     """
 
     query_ids: tuple[str, ...]
@@ -67,12 +64,7 @@ class RetrievalSolution:
 
 @dataclass(frozen=True)
 class ImageLandmarks:
-    """The landmark of each image, in the order of the file.
-
-    Args:
-        ids: str, shape (n_images,); unique.
-        landmark_ids: int64, shape (n_images,).
-    """
+    """The landmark of each image, in the order of the file."""
 
     ids: Texts
     landmark_ids: Integers
@@ -83,7 +75,6 @@ class QueryLandmarks:
     """The landmark of each query.
 
     Args:
-        landmark_ids: int64, shape (n_query,).
         n_mixed: Number of queries whose positives belong to more than one landmark.
     """
 
@@ -97,7 +88,6 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
     Index images count as often as a list names them, as in the published scorer; a warning is logged.
 
     Args:
-        path: CSV file.
         may_lack_positives: Accept empty lists of scored test images, as the scorer of the challenges does.
 
     Raises:
@@ -160,21 +150,13 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
 
 
 def positive_positions(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
-    """Return the positions of each query's positives in the gallery: a row per query.
-
-    Raises:
-        InputError: Positives are not in the gallery, or ids are repeated there.
-    """
+    """Return the positions of each query's positives in the gallery: a row per query."""
     rows, positions = _find_positives(solution, gallery_ids, "the gallery")
     return RaggedIndices.from_pairs(rows, positions, len(solution.query_ids))
 
 
 def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks) -> QueryLandmarks:
-    """Return the landmark of each query: that of the first index image listed, as the authors of H-GLDv2 chose it.
-
-    Raises:
-        InputError: Positives have no landmark, or ids are repeated in ``image_landmarks``.
-    """
+    """Return the landmark of each query: that of the first index image listed, as the authors of H-GLDv2 chose it."""
     rows, positions = _find_positives(solution, image_landmarks.ids, "the images with a landmark")
     landmarks = image_landmarks.landmark_ids[positions]
     first = landmarks[np.searchsorted(rows, np.arange(len(solution.query_ids)))]
@@ -210,7 +192,6 @@ def read_retrieval_predictions(path: Path, query_ids: Iterable[str]) -> Retrieva
     unknown test image is an error even where it has no predictions.
 
     Args:
-        path: CSV file.
         query_ids: Ids of all test images, those that are not scored included.
 
     Raises:
@@ -238,8 +219,6 @@ def write_retrieval_predictions(path: Path, query_ids: Sequence[str], rankings: 
     """Write predictions of test images, atomically.
 
     Args:
-        path: CSV file to write or replace.
-        query_ids: Ids of the test images.
         rankings: Ids of the index images of each, best first.
 
     Raises:

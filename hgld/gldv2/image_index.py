@@ -41,11 +41,8 @@ class IndexSummary:
     """Contents of the table and cost of the run.
 
     Args:
-        images: Number of photographs in the table.
-        shards: Number of tar files in the table.
         read: Number of tar files that were new or changed, and therefore read.
         skipped: Number of members of these that are not photographs, such as folders and texts.
-        seconds: Duration of the run.
     """
 
     images: int
@@ -61,9 +58,6 @@ class ShardIndex:
 
     Args:
         names: Names of the photographs with their folders, in the order of the file.
-        offsets: Offset of the first byte of each.
-        sizes: Size of each in bytes.
-        skipped: Number of other members.
         other_files: Number of those among them that are plain files, by suffix in lower case.
     """
 
@@ -95,10 +89,6 @@ def index_images(
 
     Returns:
         Contents of the table; None if no tar file is new, changed or gone.
-
-    Raises:
-        InputError: There are no tar files, some are damaged or cut short, or two photographs have the same id.
-        ConfigurationError: ``workers`` is below 1.
     """
     start = time.monotonic()
     if workers < 1:
@@ -202,11 +192,7 @@ def _shard_stats(folder: Path) -> dict[str, list[int]]:
 
 
 def read_shards(folder: Path) -> pa.Table:
-    """Return the table ``images`` of all tar files below a folder, in their order.
-
-    Raises:
-        InputError: There are no tar files, or some are damaged or cut short.
-    """
+    """Return the table ``images`` of all tar files below a folder, in their order."""
     return pa.concat_tables(_read_shards(folder, list(_shard_stats(folder)), 1, NoProgress())[0])
 
 

@@ -30,7 +30,6 @@ class PhotographList:
     """Ids of photographs, each once, with what lists say about them.
 
     Args:
-        ids: The ids, in the order of the list.
         facts: Values of the columns ``url``, ``author`` and ``license`` of GLDv2's files by id, where there are any.
     """
 
@@ -55,9 +54,6 @@ def read_photograph_list(path: Path, urls: Path | None = None) -> PhotographList
             ``url``, ``author`` and ``license``, such as a part of GLDv2's train.csv.
         urls: CSV or Parquet file with these columns for the same and any other photographs, such as train.csv or
             train_attribution.csv; its values come first.
-
-    Raises:
-        InputError: A file does not exist or cannot be read, has no column ``id``, no ids, or something else for ids.
     """
     facts: dict[str, dict[str, str]] = {}
     if _is_plain(path):

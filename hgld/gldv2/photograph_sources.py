@@ -56,17 +56,12 @@ class Photograph:
     """A photograph, or why there is none.
 
     Args:
-        id: Its id.
         status: ``ok``, or the reason: :data:`~hgld.tables.column_values.PHOTOGRAPH_STATUS_MEANINGS`.
         file: Its file; None unless the status is ``ok``.
         url: Address in GLDv2's lists.
         source: Where the content is from: an address, or a tar file.
         page: Page of the file on Commons.
-        author: Author, as text.
-        licence: Name of the licence.
-        licence_url: Address of the licence.
         uploaded_at: When the version of the file on Commons was uploaded, in ISO 8601.
-        problem: For the status ``error``, what went wrong.
     """
 
     id: str
@@ -87,10 +82,6 @@ class SourcePlan:
     """What a source is going to do; estimates where it cannot be known before.
 
     Args:
-        kind: ``commons``, ``mirror`` or ``folder``.
-        place: Address or folder.
-        absent: Number of photographs that are known to be absent.
-        n_bytes: Bytes to be downloaded or copied.
         requests: Number of requests; 0 for a folder.
         seconds: Time at the allowed rate of requests; None where that is not the limit.
         width: Width of thumbnails in pixels; None for whole photographs.
@@ -118,7 +109,6 @@ class PhotographSource(Protocol):
 
         Raises:
             SourceError: The server seems to be down; what was yielded before holds.
-            ConfigurationError: The server refuses this client or has never answered, or a file cannot be written.
         """
 
     def close(self) -> None:
@@ -126,11 +116,7 @@ class PhotographSource(Protocol):
 
 
 def read_image_file(data: bytes) -> ImageFile:
-    """Decode the content of an image file completely.
-
-    Raises:
-        UnreadableImageError: It cannot be decoded.
-    """
+    """Decode the content of an image file completely."""
     opened = open_image(data)
     kind = str(opened.format)
     width, height = upright_rgb(opened).size
@@ -163,14 +149,6 @@ class CommonsSource:
     Requests follow one another on one connection at the rate of a scrape: fewer than Wikimedia's robot policy allows
     (https://wikitech.wikimedia.org/wiki/Robot_policy: two at a time, 25 Mbit/s). Facts about fifty files come first,
     then these files.
-
-    Args:
-        config: Address of Commons, and limits on requests to it.
-        photographs: Wanted photographs.
-        width: Width of the thumbnails in pixels.
-
-    Raises:
-        ConfigurationError: Wikimedia makes no thumbnails of this width.
     """
 
     def __init__(self, config: ClientConfig, photographs: PhotographList, width: int) -> None:
@@ -278,10 +256,6 @@ class FolderSource:
     Args:
         place: Folder with tar files at any depth; or the table of ``hgld index-images`` in such a folder, with which
             the tar files need not be searched.
-        photographs: Wanted photographs.
-
-    Raises:
-        InputError: There are no tar files, or they are damaged.
     """
 
     def __init__(self, place: Path, photographs: PhotographList) -> None:
@@ -317,16 +291,8 @@ class MirrorSource:
     verified, searched, and deleted. The search ends early when all photographs are found.
 
     Args:
-        base_url: Address of the host.
-        split: Split of the photographs.
-        shards: Numbers of the tar files to search.
         folder: Folder for the tar file that is being searched.
-        photographs: Wanted photographs.
         journal: Journal that knows which tar files were searched for these photographs; None to only plan.
-        config: Time limits and retries.
-
-    Raises:
-        ConfigurationError: The split has no such tar file, or none are named.
     """
 
     def __init__(

@@ -12,11 +12,10 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -71,9 +70,6 @@ class PhotographsConfig:
         base_url: Address of the dataset's host or a mirror, for ``shards``.
         client: Address of Commons, and limits on requests to it.
         download: Time limits and retries of downloads of tar files.
-
-    Raises:
-        ConfigurationError: The split is unknown, there is no such source, or ``shards`` are named for another one.
     """
 
     source: str | Path = "commons"
@@ -110,9 +106,7 @@ class FetchPlan:
     """What a run is going to do.
 
     Args:
-        wanted: Number of photographs in the list.
         there: Number of them that earlier runs put into the folder, or found to be absent.
-        work: What the source is going to do for the others.
         disk_bytes: Bytes that it needs on the disk, about.
     """
 
@@ -124,15 +118,7 @@ class FetchPlan:
 
 @dataclass(frozen=True)
 class PhotographsSummary:
-    """Outcome of a run.
-
-    Args:
-        statuses: Number of wanted photographs by status.
-        fetched: Number of photographs that were added in this run.
-        n_bytes: Their size.
-        problems: What went wrong, for photographs with the status ``error``.
-        seconds: Duration of the run.
-    """
+    """Outcome of a run."""
 
     statuses: Mapping[str, int]
     fetched: int
@@ -165,12 +151,9 @@ def fetch_photographs(
     in the table with the reason.
 
     Args:
-        photographs: Wanted photographs.
         out: Folder of the dataset; the tar files are below it in the folder of the split.
-        config: Where the photographs come from.
         force: Remove the photographs of the folder's table, and take all again.
         announce: Called with the plan before anything is downloaded.
-        progress: Receives the number of photographs.
 
     Returns:
         Outcome of the run; None if the same call has finished before.
@@ -179,7 +162,6 @@ def fetch_photographs(
         ConfigurationError: The folder holds photographs from another source, the disk is too small, or the server
             refuses this client or has never answered.
         SourceError: The server seems to be down; what has arrived is kept.
-        BusyError: Another run is writing to ``out``.
     """
     start = time.monotonic()
     parameters = config.origin() | {"shards": config.shards and list(config.shards)}
@@ -228,7 +210,7 @@ class _Run:
     def take_from(self, source: PhotographSource) -> None:
         """Take all photographs that are neither there nor known to be absent."""
         recorded, ids = {name for name, row in self.rows.items() if row["status"] == "ok"}, self.photographs.ids
-        with PhotographStore(self.out, self.split, recorded) as store:
+        with closing(PhotographStore(self.out, self.split, recorded)) as store:
             for image_id in recorded - store.ids:  # somebody deleted a tar file
                 del self.rows[image_id]
             left = [image_id for image_id in ids if image_id not in self.rows]
@@ -362,13 +344,8 @@ class PhotographStore:
     ``train/images_000.tar``.
 
     Args:
-        folder: Folder of the dataset; the tar files are in the folder of the split below it.
-        split: Name of the split.
         recorded: Ids of photographs that were recorded after they had been added. Others that an interrupted run
             added are removed.
-
-    Raises:
-        InputError: A tar file in the folder is damaged.
     """
 
     def __init__(self, folder: Path, split: str, recorded: Collection[str]) -> None:
@@ -411,12 +388,8 @@ class PhotographStore:
             if not any(self._part.parent.iterdir()):
                 self._part.parent.rmdir()
 
-    def __enter__(self) -> PhotographStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the unfinished file, which a later store continues."""
         self._stream.close()
 
     @property

@@ -33,7 +33,6 @@ class RecognitionSolution:
 
     Args:
         landmarks: Landmark ids by test image, for Public and for Private; none where an image shows no landmark.
-        ignored_ids: Ids of the test images that are not scored.
     """
 
     landmarks: Mapping[str, Mapping[str, frozenset[int]]]
@@ -50,7 +49,6 @@ class LandmarkPrediction:
     """The landmark predicted for an image.
 
     Args:
-        landmark: Landmark id.
         score: Confidence, higher for what is more certain; any number, infinities included.
     """
 
@@ -90,10 +88,6 @@ def read_recognition_predictions(path: Path, solution: RecognitionSolution) -> d
 
     As in the published scorer, rows of ignored test images are not looked at, and a row without a prediction says
     nothing: a later row of the same image counts, and the image may be unknown, which is logged as a warning.
-
-    Args:
-        path: CSV file.
-        solution: Ground truth, which says what the test images are.
 
     Raises:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty, if an earlier row
@@ -143,8 +137,6 @@ def write_recognition_predictions(
     Scores are written with as many digits as it takes to read the same numbers again.
 
     Args:
-        path: CSV file to write or replace.
-        image_ids: Ids of the test images, each of which gets a row.
         predictions: Prediction by test image; the cells of those without one are empty.
 
     Raises:

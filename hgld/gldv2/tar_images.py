@@ -38,13 +38,9 @@ class ImageReader:
     photographs with ids of 16 characters.
 
     Args:
-        index: Table ``images``.
         folder: Folder that was indexed, or a copy of it.
         max_open: Number of tar files kept open; the least recently used one is closed first. Default: 512, or a
             quarter of the files that the process may open (``ulimit -n``) where that is fewer.
-
-    Raises:
-        InputError: ``index`` is not such a table.
     """
 
     def __init__(self, index: Path, folder: Path, *, max_open: int | None = None) -> None:
@@ -73,11 +69,7 @@ class ImageReader:
         return partial(ImageReader, max_open=self._max_open), (self._index, self._folder)
 
     def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return the rows of photographs in the index, int64, for :meth:`read_at`; ids may be repeated.
-
-        Raises:
-            InputError: Some ids are not in the index.
-        """
+        """Return the rows of photographs in the index, int64, for :meth:`read_at`; ids may be repeated."""
         wanted = [image_id.encode() for image_id in ids]
         # Converting to the fixed width may shorten an id, so the untruncated ids are compared below.
         rows = np.searchsorted(self._ids, np.array(wanted, dtype=self._ids.dtype))
@@ -121,11 +113,7 @@ class ImageReader:
         return self._files.read(shard, int(self._offset[position]), int(self._size[position]))
 
     def open(self, image_id: str) -> Image.Image:
-        """Open a photograph with Pillow, which decodes it when its pixels are needed (``draft`` reduces the cost).
-
-        Raises:
-            InputError: The photograph cannot be read as an image; see also :meth:`read_at`.
-        """
+        """Open a photograph with Pillow, which decodes it when its pixels are needed (``draft`` reduces the cost)."""
         data = self.read(image_id)
         try:
             return Image.open(io.BytesIO(data))
@@ -137,11 +125,8 @@ class TarFiles:
     """Tar files below a folder, opened on demand; see :class:`ImageReader` for threads and processes.
 
     Args:
-        folder: Folder of the tar files.
         sizes: Size in bytes of each tar file when it was indexed, by path relative to the folder. The size of a file
             without an entry is not checked.
-        max_open: Number of tar files kept open; the least recently used one is closed first. Default: 512, or a
-            quarter of the files that the process may open (``ulimit -n``) where that is fewer.
     """
 
     def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int | None = None) -> None:
@@ -153,11 +138,7 @@ class TarFiles:
         return partial(TarFiles, max_open=self._max_open), (self._folder, self._sizes)
 
     def read(self, shard: str, offset: int, size: int) -> bytes:
-        """Return the bytes at an offset of a tar file, which is named relative to the folder.
-
-        Raises:
-            InputError: The tar file no longer exists, or is not the one that was indexed.
-        """
+        """Return the bytes at an offset of a tar file, which is named relative to the folder."""
         return self._open(shard).read(offset, size)
 
 

@@ -90,7 +90,6 @@ class MultiLabelCounts:
     """Landmarks with several labels.
 
     Args:
-        with_several: Number of landmarks with several groups.
         restored: Number of landmarks that ``clean`` had removed for having several labels.
         undecided: Number of landmarks by undecided label, where another label of the landmark has a group.
     """
@@ -105,7 +104,6 @@ class CompletedCounts:
     """Landmarks that take their group from photographs.
 
     Args:
-        landmarks: Number of these landmarks.
         mean_score: Mean probability that their group is right; NaN if there are none.
         already_labelled: Number of further proposals, for landmarks with a label that has a group by now.
     """
@@ -121,8 +119,6 @@ class CorrectedCounts:
 
     Args:
         moved: Number of landmarks that a correction put into another group than their label.
-        dropped: Number of landmarks that a correction excluded.
-        labels: Number of labels whose decision a correction replaced.
         unused: Number of corrections of landmarks and labels that the tables do not have.
     """
 
@@ -137,14 +133,9 @@ class BuildSummary:
     """Numbers of landmarks built and excluded.
 
     Args:
-        landmarks: Number of landmarks in the clean table.
-        per_root: Numbers of groups and landmarks by root.
         dropped: Number of landmarks by dropped label, in descending order.
         undecided: Number of landmarks by undecided label (with the comment on it), in descending order.
         level_sizes: Number of names at each extra level, finest first.
-        several: Landmarks with several labels; None unless these were kept.
-        completed: Landmarks with a group from photographs; None unless proposals were given.
-        corrected: What corrections changed; None unless these were given.
     """
 
     landmarks: int
@@ -297,9 +288,6 @@ def build(
     A landmark without such a label is excluded, as undecided if any of its labels is undecided, else as dropped.
     Excluded landmarks that ``clean`` had already removed are not counted. Corrections, which replace decisions on
     labels, are on a single landmark where their key is that of one (:func:`~hgld.taxonomy.decisions.landmark_key`).
-
-    Raises:
-        InputError: Labels are undecided but must not be, or no landmark is left.
     """
     candidates = list(candidates)
     corrections_of_labels = dict(corrections or {})
@@ -523,11 +511,7 @@ def cleaned_candidates(clean: pa.Table) -> Iterator[Candidate]:
 def with_all_labels(
     cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant: IrrelevantLabels
 ) -> Iterator[Candidate]:
-    """Add all relevant labels of each landmark, and the landmarks that were removed for having several labels.
-
-    Raises:
-        InputError: Landmarks of the clean table are not in the scraped table.
-    """
+    """Add all relevant labels of each landmark, and the landmarks that were removed for having several labels."""
     pending = {(candidate.split, candidate.landmark_id): candidate for candidate in cleaned}
     # The spelling that clean has chosen for each label.
     unified = {identity_of(label): label for candidate in pending.values() for label in candidate.labels}
@@ -563,11 +547,7 @@ class Proposal(NamedTuple):
 
 
 def read_proposals(path: Path, above: float, groups: Collection[str]) -> list[Proposal]:
-    """Read the proposals of at least a score from a table ``completed``, in the order of the table.
-
-    Raises:
-        InputError: The table cannot be read, or a group is not in the taxonomy.
-    """
+    """Read the proposals of at least a score from a table ``completed``, in the order of the table."""
     table = tables.read_table(path, tables.COMPLETED)
     # Scores are float32, and 0.8 in the table is meant to reach a threshold of 0.8.
     reached = pc.greater_equal(table["score"], pc.cast(above, table["score"].type))

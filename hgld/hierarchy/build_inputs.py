@@ -28,11 +28,6 @@ class BuildInputs:
 
     Args:
         digests: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from ``hgld build``.
-        clean: Table of the labels that ``clean`` kept.
-        removed: Table of the landmarks that ``clean`` removed.
-        scraped: Rows of all ``scraped`` tables.
-        decisions: Decisions on labels, with the names of groups.
-        missing: What was not found, in words.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -44,11 +39,7 @@ class BuildInputs:
 
 
 def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> BuildInputs:
-    """Read the tables that a hierarchy was made from, as far as they are found (:func:`find_input_tables`).
-
-    Raises:
-        InputError: ``folder`` is given and is no folder, or a table in it cannot be read.
-    """
+    """Read the tables that a hierarchy was made from, as far as they are found (:func:`find_input_tables`)."""
     path = Path(hierarchy)
     if folder is not None and not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
@@ -84,9 +75,6 @@ def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTable
     """Find the tables that a hierarchy was made from.
 
     A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
-
-    Raises:
-        InputError: The hierarchy has no provenance.
     """
     folder = folder or hierarchy.parent
 

@@ -42,18 +42,10 @@ class LandmarkChange:
     """A landmark that was added, lost or moved.
 
     Args:
-        split: Split of the landmark.
-        landmark_id: Its id within the split.
         change: ``moved`` to another group, ``root`` if only the group's root is another, ``added`` or ``lost``.
         before: Group in the first hierarchy, or root; empty if the landmark is not in it.
-        after: The same in the second hierarchy.
         cause: One of :data:`CAUSES`, or two joined by ``+`` if both were needed or either would have done.
         label_before: Label of the landmark, or in parentheses why ``clean`` removed it; empty if unknown.
-        label_after: The same in the second hierarchy.
-        item_before: Its item on Wikidata; None if unknown.
-        item_after: The same in the second hierarchy.
-        revision_before: Revision of the item; None if unknown.
-        revision_after: The same in the second hierarchy.
     """
 
     split: str
@@ -86,10 +78,7 @@ class Explanation:
     """The causes of all changes.
 
     Args:
-        causes: Counts of each cause that occurs, the most frequent first.
-        examples: The first changes of each cause.
         same_place: Number of landmarks with another label, but in the same group; None if labels are unknown.
-        missing: What could not be found, in words.
     """
 
     causes: tuple[CauseCounts, ...]
@@ -164,11 +153,7 @@ class _Side(NamedTuple):
 def explain_changes(
     before: tuple[Hierarchy, BuildInputs], after: tuple[Hierarchy, BuildInputs]
 ) -> tuple[pd.DataFrame, Explanation]:
-    """Return the changes between two hierarchies with their causes, and a summary.
-
-    Returns:
-        Frame with a row for each :class:`LandmarkChange`, sorted by split and id, and the summary.
-    """
+    """Return the changes between two hierarchies with their causes, and a summary."""
     joined = join_hierarchies(before[0], after[0])
     by_class = before[1].clean is not None and after[1].clean is not None
     sides = []

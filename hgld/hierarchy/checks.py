@@ -25,11 +25,7 @@ _MAX_PARENTS = 5
 
 
 def check_columns(table: pa.Table) -> pa.Table:
-    """Return the table cast to the types of the table ``hierarchy``.
-
-    Raises:
-        InputError: There are no rows, or a column is missing, unknown, has missing values or another type.
-    """
+    """Return the table cast to the types of the table ``hierarchy``."""
     names = table.column_names
     levels = tables.level_columns(names)
     problems = [f"no column {name}" for name in ("split", "landmark_id", *levels) if name not in names]
@@ -62,11 +58,7 @@ def check_unique_landmarks(
     rows: npt.NDArray[np.int64],
     describe_row: DescribeRow,
 ) -> None:
-    """Check that no landmark occurs twice.
-
-    Raises:
-        InputError: Landmarks occur twice.
-    """
+    """Check that no landmark occurs twice."""
     repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (landmark_ids[1:] == landmark_ids[:-1]))
     if len(repeated):
         problems = [f"{describe_row(rows[i])} occurs again in {describe_row(rows[i + 1])}" for i in repeated]
@@ -76,11 +68,7 @@ def check_unique_landmarks(
 def encode_names(
     column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Return a column as indices into its sorted names, and these names, without whitespace around them.
-
-    Raises:
-        InputError: Values are empty.
-    """
+    """Return a column as indices into its sorted names, and these names, without whitespace around them."""
     texts = pc.utf8_trim_whitespace(column)
     empty = pc.indices_nonzero(pc.equal(texts, "")).to_pylist()
     if empty:
@@ -97,11 +85,7 @@ def check_tree(
     encoded: Sequence[tuple[npt.NDArray[np.int64], Sequence[str]]],
     describe_row: DescribeRow,
 ) -> None:
-    """Check that every name has one parent.
-
-    Raises:
-        InputError: Names have several parents.
-    """
+    """Check that every name has one parent."""
     problems = []
     levels = list(zip(level_names, encoded, strict=True))
     for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(levels):
@@ -131,11 +115,7 @@ def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> 
 
 
 def flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """Return the concatenated values of a list column and the length of its lists; empty and 0 without the column.
-
-    Raises:
-        InputError: The lists have different lengths.
-    """
+    """Return the concatenated values of a list column and the length of its lists; empty and 0 without the column."""
     if name not in table.column_names:
         return pa.array([], pa.string()), 0
     lengths = pc.list_value_length(table[name]).to_numpy()
@@ -150,11 +130,7 @@ def flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tupl
 def group_lists(
     table: pa.Table, rows: npt.NDArray[np.int64], describe_row: DescribeRow
 ) -> npt.NDArray[np.object_] | None:
-    """Return the column hierarchical_labels as tuples, in the order of ``rows``; None without this column.
-
-    Raises:
-        InputError: The first name is not the hierarchical_label, or a name occurs twice in a list.
-    """
+    """Return the column hierarchical_labels as tuples, in the order of ``rows``; None without this column."""
     if "hierarchical_labels" not in table.column_names:
         return None
     lists = np.empty(len(rows), object)

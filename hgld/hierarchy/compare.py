@@ -36,9 +36,6 @@ class GroupFlow:
     """Landmarks that moved from one group to another.
 
     Args:
-        source: Group in the first hierarchy.
-        target: Group in the second hierarchy.
-        landmarks: Number of landmarks.
         renamed: Whether these are all landmarks of both groups, the source being gone and the target new.
     """
 
@@ -66,10 +63,6 @@ class Comparison:
     """Differences between two hierarchies.
 
     Args:
-        before: Name of the first hierarchy.
-        after: Name of the second hierarchy.
-        splits: Counts of each split that occurs.
-        common: Number of landmarks in both.
         flows: Landmarks that moved between groups, the largest flow first.
         agreement: Agreement over the landmarks in both by level, finest first; empty if there are none.
         explanation: Causes of the changes; None if they were not looked for.
@@ -106,15 +99,10 @@ def compare_files(
 
     Args:
         before: First hierarchy; any path or name that :func:`hgld.hierarchy.load_hierarchy` accepts.
-        after: Second hierarchy, likewise.
         before_tables: Folder with the tables that ``before`` was made from; its own folder by default.
-        after_tables: The same for ``after``.
         picture: Image file for the flows between groups; none by default.
         changes: CSV file for the landmarks added, lost or moved, with the fields of
             :class:`hgld.hierarchy.changes.LandmarkChange` as columns; none by default.
-
-    Raises:
-        InputError, ConfigurationError: See :func:`hgld.hierarchy.load_hierarchy`.
     """
     first, second = load_hierarchy(before), load_hierarchy(after)
     comparison = compare(first, second, before_name=str(before), after_name=str(after))

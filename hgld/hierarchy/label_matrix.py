@@ -25,9 +25,6 @@ REVERSED = "; levels go from the finest to the coarsest, but column 0 has the fe
 def column_of(level: int, n_levels: int) -> int:
     """Return the column of a label matrix for a level (1: coarsest, ``n_levels``: finest).
 
-    Raises:
-        ConfigurationError: There is no such level.
-
     >>> [column_of(level, 3) for level in (3, 2, 1)]
     [0, 1, 2]
     """
@@ -112,9 +109,6 @@ def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) 
     Returns:
         int64, shape (n_query, n_gallery); level 1 to L, or 0 where nothing is shared.
 
-    Raises:
-        InputError: See :func:`nested_codes`.
-
     >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
     >>> lowest_common_level(np.array([lake]), np.array([lake, pond, church]))
     array([[3, 2, 0]])
@@ -142,10 +136,6 @@ def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: flo
 
     Returns:
         float64, shape (n_query, n_gallery); 0 where nothing is shared.
-
-    Raises:
-        InputError: See :func:`nested_codes`.
-        ConfigurationError: ``alpha`` is negative.
 
     >>> labels = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]])
     >>> relevance(labels[:1], labels).round(3)

@@ -44,11 +44,7 @@ class LabelSets:
 
     @classmethod
     def from_lists(cls, images: Sequence[npt.ArrayLike]) -> LabelSets:
-        """Create label sets from the labels of each image, integers of shape (n, L); repeated labels count once.
-
-        Raises:
-            InputError: There are no images, or shapes differ in more than the number of labels.
-        """
+        """Create label sets from the labels of each image, integers of shape (n, L); repeated labels count once."""
         arrays = [np.asarray(image) for image in images]
         depths = {array.shape[1] for array in arrays if array.ndim == 2}
         for position, array in enumerate(arrays):
@@ -160,11 +156,7 @@ def take_images(labels: Labelling, images: npt.NDArray[np.int64] | npt.NDArray[n
 
 
 def labelled_images(labels: Labelling) -> npt.NDArray[np.bool_]:
-    """Return which images have labels: bool, shape (N,).
-
-    Raises:
-        InputError: A label is invalid, see :func:`~hgld.hierarchy.label_matrix.labelled_rows`.
-    """
+    """Return which images have labels: bool, shape (N,)."""
     if not isinstance(labels, LabelSets):
         return labelled_rows(labels)
     if (labels.labels < 0).any():
@@ -183,11 +175,7 @@ def require_labelled(labels: Labelling) -> None:
 
 
 def single_labels(labels: Labelling) -> LabelMatrix:
-    """Return the label matrix of images with one label each: int64, shape (N, L).
-
-    Raises:
-        InputError: Images have several labels, or are in label sets without any.
-    """
+    """Return the label matrix of images with one label each: int64, shape (N, L)."""
     if not isinstance(labels, LabelSets):
         return labels
     single = labels.single()

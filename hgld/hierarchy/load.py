@@ -34,8 +34,6 @@ def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hie
 
     Raises:
         InputError: There is no such file, or it contains no valid hierarchy, see :meth:`Hierarchy.from_arrow`.
-        ConfigurationError: The split is unknown.
-        SourceError: The released files cannot be downloaded.
     """
     if path_or_name == H_GLDV2:
         return _load_official(released_files(), None)
@@ -93,10 +91,6 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
     The addresses are those in the README of github.com/cvdfoundation/google-landmark. The host publishes checksums of
     the tar files of photographs, but not of these files: the first download can only be compared with the size that
     the server reports. Its SHA-256 is stored, and the cached file is verified against it on every use.
-
-    Args:
-        folder: Cache; by default ``h-gldv2`` in the user's cache folder, see :func:`hgld.io.files.cache_folder`.
-        progress: Reports downloaded bytes.
 
     Raises:
         SourceError: The files cannot be downloaded, or the files of the host changed since they were cached.

@@ -44,10 +44,6 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
     Returns:
         A table in the order of the file (split, landmark_id, category and supercategory if present,
         hierarchical_label, natural_or_human_made; without whitespace around texts), and the line of each row.
-
-    Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`; a landmark_id is no whole number, or a group or root is
-            missing.
     """
     columns: list[str] = []
 
@@ -75,9 +71,6 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
     """Write the released CSV files of the splits that occur, each atomically.
 
     Landmarks whose group comes from photographs are left out, as no column of these files would tell them apart.
-
-    Returns:
-        The files, in the order of splits.
     """
     hierarchy = without_completed(hierarchy)
     columns = [name for name in OFFICIAL_COLUMNS if name in hierarchy.column_names]

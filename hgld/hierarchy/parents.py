@@ -30,7 +30,6 @@ class ClassTree:
 
     Args:
         superclasses: Direct superclasses, or parents by another property.
-        labels: Label of each class.
         ranks: Label of the rank of each class that has one.
     """
 
@@ -40,11 +39,7 @@ class ClassTree:
 
 
 def read_class_tree(paths: Sequence[Path]) -> ClassTree:
-    """Read ``classes`` tables.
-
-    Raises:
-        InputError: A table is invalid, or no class has a rank.
-    """
+    """Read ``classes`` tables."""
     ranks: dict[str, str] = {}
     for path in paths:
         table = tables.read_table(path, tables.CLASSES)
@@ -68,8 +63,6 @@ def groups_from_parents(
     reason as comment, if there is none, or several are equally near.
 
     Args:
-        labels: Label of each entity.
-        tree: The superclasses.
         levels: Ranks, finest first; by default those that most entities have, without ranks where all have the same.
 
     Raises:

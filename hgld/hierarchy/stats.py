@@ -45,12 +45,10 @@ class HierarchyStats:
     """Counts of a hierarchy.
 
     Args:
-        landmarks: Number of landmarks by split and root.
         images: Number of images by split and root, for the splits whose images were given.
         images_elsewhere: Number of images of landmarks that are not in the hierarchy.
         from_photographs: Number of landmarks by split whose group comes from photographs, not from a label; no
             entry for a split without such landmarks.
-        groups: All groups, the one with the most landmarks first.
         imbalance: Imbalance over groups of ``landmarks``, or of ``entities`` if they are none, and, if given, of
             ``images``.
     """
@@ -77,16 +75,11 @@ def stats_file(
     """Count the landmarks and images of a hierarchy from a file, and draw the counts.
 
     Args:
-        hierarchy: Any path or name that :func:`hgld.hierarchy.load_hierarchy` accepts.
         images: Files with the landmark of each image, see :func:`count_images`. The split of a file must be given
             as ``(split, path)`` unless its name begins with a split or the hierarchy has only one.
         picture: Image file for the sizes of groups and their imbalance; none by default.
         tree: Image file for roots, groups and labels as areas, beside which a page of them is written, see
             :func:`draw_hierarchy`; none by default.
-
-    Raises:
-        InputError: The hierarchy or the images cannot be read.
-        ConfigurationError: The split of images is unknown, not in the hierarchy, or given twice.
     """
     loaded = load_hierarchy(hierarchy)
     counts = {}
@@ -156,7 +149,6 @@ def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
     - ``effective_groups``: exponential of the entropy in nats, the number of equal groups with the same entropy.
 
     Args:
-        names: Names of the n groups.
         counts: int64, shape (n,), not all 0; size of each group.
 
     >>> imbalance(["a", "b"], np.array([3, 1])).gini
@@ -176,11 +168,7 @@ def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
 
 
 def count_images(path: Path) -> dict[int, int]:
-    """Return the number of images of each landmark id in a file of :func:`read_image_landmarks`.
-
-    Raises:
-        InputError: The file is missing or has another format.
-    """
+    """Return the number of images of each landmark id in a file of :func:`read_image_landmarks`."""
     numbers, counts = np.unique(read_image_landmarks(path)[1], return_counts=True)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 

@@ -202,11 +202,7 @@ class Hierarchy:
         return "\n".join(lines)
 
     def column(self, level: Level) -> int:
-        """Return the column of ``labels`` for a level, given by number (1: coarsest) or by name.
-
-        Raises:
-            ConfigurationError: There is no such level.
-        """
+        """Return the column of ``labels`` for a level, given by number (1: coarsest) or by name."""
         if isinstance(level, str):
             if level not in self.level_names:
                 raise ConfigurationError(f'there is no level "{level}"; there are {", ".join(self.level_names)}')
@@ -227,11 +223,7 @@ class Hierarchy:
         return names
 
     def code(self, name: str, level: Level) -> int:
-        """Return the label of a name at a level, its index in :meth:`names`.
-
-        Raises:
-            ConfigurationError: There is no such name at this level.
-        """
+        """Return the label of a name at a level, its index in :meth:`names`."""
         column = self.column(level)
         if column == 0:
             split, _, number = name.partition("/")
@@ -308,7 +300,6 @@ class Hierarchy:
 
         Args:
             landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per image.
-            split: Split of the landmarks; may be omitted if the hierarchy has only one.
 
         Returns:
             Label sets of n images; empty for landmarks that are not in the hierarchy.
@@ -361,14 +352,8 @@ class Hierarchy:
         Only the first group of a landmark counts, not further ones in ``hierarchical_labels``.
 
         Args:
-            groups: Names of groups; all by default.
-            roots: Names of roots; all by default.
-            splits: Names of splits; all by default.
             label_sources: Some of ``instance_of``, ``photographs`` and ``correction``; all by default.
             min_landmarks: Minimum number of selected landmarks in a group; smaller groups are removed.
-
-        Raises:
-            ConfigurationError: There is no such group, root, split or label source, or no landmark is left.
         """
         keep = np.ones(len(self), bool)
         for names, level in ((groups, self.group_level), (roots, self.root_level)):
@@ -428,12 +413,7 @@ class Hierarchy:
         return self._with_groups(names, rename_further=lambda further: further)
 
     def merge(self, groups: Iterable[str], name: str) -> Hierarchy:
-        """Merge groups into one.
-
-        Raises:
-            ConfigurationError: There is no such group, the groups have different ancestors, or the new name is that
-                of another group.
-        """
+        """Merge groups into one."""
         ancestors = {group: self.ancestors(group, self.group_level) for group in _as_names(groups)}
         if len(set(ancestors.values())) > 1:
             parents = "; ".join(f'"{group}" is below {" / ".join(names)}' for group, names in ancestors.items())

@@ -123,9 +123,6 @@ def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | N
 
     Returns:
         A trace for each split with such a landmark.
-
-    Raises:
-        InputError: The landmark is in no table, or a table cannot be read.
     """
     rows = {
         "hierarchy": _rows(sources.hierarchy, tables.HIERARCHY, landmark_id),

@@ -47,10 +47,6 @@ def ancestors(item: str, superclasses: Mapping[str, Sequence[str]]) -> set[str]:
 def nearest_classes(items: AbstractSet[str], above: Mapping[str, AbstractSet[str]]) -> set[str]:
     """Return those of several classes that are above no other of them; classes on a cycle count as equally near.
 
-    Args:
-        items: The classes.
-        above: All classes above each of them.
-
     >>> sorted(nearest_classes({"Q1", "Q2", "Q3"}, {"Q3": {"Q1"}, "Q2": set(), "Q1": set()}))
     ['Q2', 'Q3']
     """

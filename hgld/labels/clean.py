@@ -174,11 +174,7 @@ def instance_of_values(scraped: pa.Table) -> Iterator[list[InstanceOf]]:
 
 
 def read_scraped(paths: Sequence[Path]) -> pa.Table:
-    """Read and concatenate ``scraped`` tables.
-
-    Raises:
-        InputError: A table is invalid, or a landmark occurs in two of them.
-    """
+    """Read and concatenate ``scraped`` tables."""
     parts = [tables.read_table(path, tables.SCRAPED) for path in paths]
     table = pa.concat_tables([part.replace_schema_metadata() for part in parts])
     repeated = tables.repeated_keys(table, tables.SCRAPED)
@@ -275,11 +271,7 @@ class IrrelevantLabels:
 
 
 def read_irrelevant_labels(path: Path) -> IrrelevantLabels:
-    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty.
-
-    Raises:
-        InputError: The columns are others, or a row has no label, no reason or an invalid item.
-    """
+    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty."""
 
     def parse(_: int, row: Mapping[str, str]) -> InstanceOf:
         item = row["item"].strip()

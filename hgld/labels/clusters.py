@@ -122,11 +122,7 @@ def cluster_file(
     """Write the clusters of label embeddings, and beside the table a picture (.png) and a page (.html) of them.
 
     Args:
-        embeddings: ``label_embeddings`` table.
         out: ``clusters`` table to write, sorted by cluster, sub-cluster and number of landmarks.
-        config: Settings of the clustering.
-        photographs: Photographs for the page; none by default.
-        force: Cluster even if all three files are up to date.
 
     Returns:
         The clusters, or None if all three files were up to date.
@@ -354,12 +350,7 @@ def _cluster_name(labels: Sequence[str], landmarks: NDArray[np.int64], distance:
 def sweep_file(
     embeddings: Path, picture: Path, ks: Sequence[int], seed: int = 0, *, progress: Progress | None = None
 ) -> list[SweepPoint]:
-    """Compute inertia and silhouette of k-means for each k, and plot them.
-
-    Raises:
-        InputError: ``embeddings`` is no such table, or has too few different labels.
-        ConfigurationError: A k is below 2.
-    """
+    """Compute inertia and silhouette of k-means for each k, and plot them."""
     if min(ks) < 2:
         raise ConfigurationError(f"`ks` begins at {min(ks)}; the silhouette needs 2 clusters or more")
     # The silhouette is undefined if every label is a cluster of its own.

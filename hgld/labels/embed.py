@@ -78,20 +78,10 @@ def embed_file(
     there are new labels.
 
     Args:
-        clean: ``clean`` table.
         out: ``label_embeddings`` table to write, sorted by label_id.
-        config: How labels are encoded.
-        force: Encode all labels again.
-        progress: Reports each batch.
-        load: Returns the encoder for a name and a device.
 
     Returns:
         The numbers of labels and encoded texts, or None if ``out`` was up to date.
-
-    Raises:
-        InputError: ``clean`` is not a clean table, or has no landmarks.
-        ConfigurationError: The encoder does not exist, or a package that it needs is not installed.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or EmbedConfig()
     checkpoint = tables.input_digests(checkpoint=local_checkpoint(config.encoder))

@@ -88,11 +88,7 @@ def has_minilm() -> bool:
 
 
 def local_checkpoint(name: str) -> Path | None:
-    """Return the checkpoint file named by an encoder's name, or None if the name has a tag.
-
-    Raises:
-        ConfigurationError: There is no encoder of this name.
-    """
+    """Return the checkpoint file named by an encoder's name, or None if the name has a tag."""
     if name in ("minilm", "ngrams"):
         return None
     path = Path(_split_name(name)[1])
@@ -190,11 +186,7 @@ def _device(name: str | None) -> torch.device:
 
 
 def load_cached_encoder(name: str, device: str | None = None) -> TextEncoder:
-    """Return an encoder whose vectors are cached, and which is loaded only for texts without cached vectors.
-
-    Raises:
-        ConfigurationError: There is no encoder of this name.
-    """
+    """Return an encoder whose vectors are cached, and which is loaded only for texts without cached vectors."""
     checkpoint = local_checkpoint(name)
     return load_encoder(name, device) if name == "ngrams" else CachedEncoder(name, device, checkpoint)
 

@@ -338,7 +338,6 @@ class ClassVotes:
     "building", is divided among them and so says little. Examples with the indices ``own`` are ignored.
 
     Args:
-        examples: Terms and decided labels.
         classes: ``classes`` tables; for a class in several of them the first one counts.
     """
 

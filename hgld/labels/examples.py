@@ -32,9 +32,7 @@ class Example(NamedTuple):
     """A text with its group.
 
     Args:
-        text: Text of the term or label.
         group: Index of the group; the number of groups if labels of this kind are dropped.
-        source: Where the example comes from.
         items: Ids of the classes that the text names, where known.
     """
 
@@ -49,7 +47,6 @@ class Examples:
     """Terms and decided labels.
 
     Args:
-        groups: Groups of the taxonomy.
         rows: The examples, those from decisions last.
         own: For each label, the indices of the decisions on the label itself, by id or text.
     """

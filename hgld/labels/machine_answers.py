@@ -36,13 +36,7 @@ def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: S
     Args:
         path: CSV or Parquet file with the columns label (its text), group (name or key; empty to drop the label),
             score (0 to 1), model, and prompt_hash (tells prompts apart; may be empty).
-        ids: Id of each label.
         texts: Text of each label; an answer is on all labels with its text.
-        groups: Groups of the taxonomy.
-
-    Raises:
-        InputError: The file cannot be read, or a row has an unknown label or group, no score from 0 to 1, no model,
-            or a label that the model has answered before.
     """
     rows_of: dict[str, list[int]] = {}
     for row, text in enumerate(texts):

@@ -13,10 +13,10 @@ import csv
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from hgld.labels.wording import normalised_words
 from hgld.stage import Stage
 from hgld.tables.parquet import with_neutral_names
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label, unify_labels
+
+if TYPE_CHECKING:
+    from scipy.cluster.hierarchy import DisjointSet
 
 STAGE = Stage("labels", (tables.CLEAN,))
 _ITEM_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?wikidata\.org/(?:wiki|entity)/")
@@ -90,16 +93,7 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
     """Write the ``clean`` table of a list of labels, and the spellings that became another label as a CSV file.
 
     Args:
-        source: CSV or Parquet file.
         out: ``clean`` table to write; beside it is ``X.variants.csv`` with the columns variant, label and why.
-        config: Columns of the list.
-        force: Write the table even if it is up to date.
-
-    Returns:
-        What was found, or None if both files were up to date.
-
-    Raises:
-        InputError: The file cannot be read or lacks a column, or a label, id, count or item is missing or invalid.
     """
     variants_file = out.with_suffix(".variants.csv")
     words = frozenset[str]() if config.keep_mistakes else word_list()
@@ -126,8 +120,6 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
     """Return the ``clean`` table of a list and what was found; see :func:`label_file`.
 
     Args:
-        source: CSV or Parquet file.
-        config: Columns of the list.
         words: Words that are no typing mistakes.
     """
     id_column = config.id or ("id" if "id" in text_column_names(source) else None)
@@ -184,7 +176,6 @@ def unify_spellings(
         spellings: Label of each row.
         counts: For how many things each row stands.
         words: Words that are no typing mistakes, in lower case.
-        with_mistakes: Unify labels that differ by one typing mistake, too.
 
     Returns:
         The label of each row, and by spelling why it has another label.
@@ -192,50 +183,32 @@ def unify_spellings(
     >>> unify_spellings(["Muesli", "Müsli", "müsli ", "oat cookies", "Oat cookie"], [1, 2, 1, 2, 1])[0]
     ['Müsli', 'Müsli', 'Müsli', 'oat cookies', 'oat cookies']
     """
+    from scipy.cluster.hierarchy import DisjointSet  # late, as the options of the command are made in this module
+
     frequency: Counter[str] = Counter()
     for text, count in zip(spellings, counts, strict=True):
         frequency[text] += count
-    parts = _Parts(frequency)
+    parts = DisjointSet(frequency)
     by_form: dict[str, str] = {}
     for text in frequency:
         for form in _forms(text):
-            parts.join(by_form.setdefault(form, text), text)
+            parts.merge(by_form.setdefault(form, text), text)
     mistaken = set[str]()
     if with_mistakes:
         forms = {text: _forms(text)[0] for text in frequency}
         for text, other in list(_mistakes(forms, parts, words)):
-            parts.join(other, text)
+            parts.merge(other, text)
             if not {*forms[text].split()} <= words and {*forms[other].split()} <= words:
                 mistaken.add(text)
+    members_of: defaultdict[str, list[str]] = defaultdict(list)
+    for text in frequency:
+        members_of[parts[text]].append(text)
     labels: dict[str, str] = {}
-    for members in parts.members():
+    for members in members_of.values():
         best = max(members, key=lambda text: (text not in mistaken, frequency[text], text == text.strip()))
         labels |= dict.fromkeys(members, " ".join(best.split()))
     whys = {text: _why(text, label) for text, label in labels.items() if text != label}
     return [labels[text] for text in spellings], whys
-
-
-class _Parts:
-    """A partition of texts, of which parts are joined."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._parent = {text: text for text in texts}
-
-    def find(self, text: str) -> str:
-        while (parent := self._parent[text]) != text:
-            self._parent[text] = text = self._parent[parent]
-        return text
-
-    def join(self, first: str, second: str) -> None:
-        """Join two parts; the one that is later in the list takes the representative of the other."""
-        self._parent[self.find(second)] = self.find(first)
-
-    def members(self) -> list[list[str]]:
-        """Return the texts of each part, in their order."""
-        members: defaultdict[str, list[str]] = defaultdict(list)
-        for text in self._parent:
-            members[self.find(text)].append(text)
-        return list(members.values())
 
 
 def _forms(text: str) -> list[str]:
@@ -254,7 +227,7 @@ def _forms(text: str) -> list[str]:
     return list(dict.fromkeys(forms))
 
 
-def _mistakes(forms: Mapping[str, str], parts: _Parts, words: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _mistakes(forms: Mapping[str, str], parts: DisjointSet, words: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yield labels that differ from exactly one other by a typing mistake, with that label."""
     used = Counter(word for form in set(forms.values()) for word in form.split())
     by_gap: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -263,8 +236,8 @@ def _mistakes(forms: Mapping[str, str], parts: _Parts, words: frozenset[str]) ->
             by_gap[gap].append(text)
     for text, form in forms.items():
         candidates = (other for gap in _gaps(form) for other in by_gap[gap])
-        found = {parts.find(other): other for other in candidates if _is_mistake(form, forms[other], used, words)}
-        found.pop(parts.find(text), None)
+        found = {parts[other]: other for other in candidates if _is_mistake(form, forms[other], used, words)}
+        found.pop(parts[text], None)
         if len(found) == 1:
             yield text, next(iter(found.values()))
 

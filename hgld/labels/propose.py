@@ -64,13 +64,8 @@ class Labels:
     """Labels to group.
 
     Args:
-        ids: Label ids; those that are items of classes have superclasses.
-        texts: Label of each.
         counts: int64, shape (n,); number of entities of each label.
-        clusters: Numbers of its cluster and sub-cluster.
         vectors: float64, shape (n, dimension); unit vectors.
-        superclasses: Direct superclasses of classes.
-        class_names: Labels of classes.
     """
 
     ids: Sequence[str]
@@ -102,7 +97,6 @@ def propose_taxonomy(
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
 
     Raises:
-        InputError: A table is invalid, or a label has no embedding.
         ConfigurationError: There are fewer labels than groups.
     """
     labels = read_labels(clusters, embeddings, classes)

@@ -198,7 +198,6 @@ def suggest_file(
         InputError: A file is missing or invalid, a label has no embedding, or too few labels are decided for sets.
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed, or the coverage
             is not between 0 and 1 or given without decisions.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     check_coverage(coverage)
     if coverage is not None and not decisions:
@@ -261,11 +260,7 @@ def find_suggestion_files(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
-    """Return the files, with defaults in place of None.
-
-    Raises:
-        InputError: The taxonomy is missing or invalid.
-    """
+    """Return the files, with defaults in place of None."""
     if vocabulary is None:
         is_own = taxonomy is None or has_vocabulary(read_taxonomy(taxonomy))
         vocabulary = [annotation_file("vocabulary.csv")] if is_own else []
@@ -287,11 +282,7 @@ def has_vocabulary(groups: Sequence[Group]) -> bool:
 def read_suggestion_inputs(
     files: SuggestionFiles, *, progress: Progress | None = None, load: LoadEncoder = load_cached_encoder
 ) -> SuggestionInputs:
-    """Read the files.
-
-    Raises:
-        InputError: A file is invalid, or a label has no embedding.
-    """
+    """Read the files."""
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
     embeddings = tables.read_table(files.embeddings, tables.LABEL_EMBEDDINGS)
     ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
@@ -396,12 +387,8 @@ def suggest_sets(
     undecided labels come from the decisions on all others. A dropped label is in the group ``(drop)``.
 
     Args:
-        inputs: Labels and groups.
         decisions: Decisions, which should be on labels that are as likely to be difficult as the others.
         coverage: Probability that a set holds the group or name that is decided.
-
-    Raises:
-        InputError: Too few labels are decided.
     """
     scores = scores_with_drop(score_groups(inputs.evidence(decisions)))
     index = DecisionIndex(row for row in decisions if row.decision != "unsure")

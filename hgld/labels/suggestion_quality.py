@@ -71,12 +71,9 @@ class SuggestionAgreement:
     """Agreement of suggestions with the decisions on n labels.
 
     Args:
-        outcomes: The first suggestions.
         in_top_3: bool, shape (n,); whether one of the first three suggestions is the group decided.
-        rungs: int64, shape (n,); see :class:`ScoredLabels`.
         landmarks: int64, shape (n,); number of landmarks with each label.
         misses: Labels decided for another group than the first suggestion, those of most landmarks first.
-        sets: Sets of groups and of the names above them, if measured, by level.
     """
 
     outcomes: SuggestionOutcomes
@@ -125,20 +122,11 @@ def evaluate_suggestions(
     """Compare suggestions with decisions, and draw a reliability diagram of their scores.
 
     Args:
-        files: Files that suggestions are made from.
         decisions: File of decisions; those that are ``unsure`` are ignored.
-        picture: Image file to write.
         coverage: Probability that sets hold the group decided, as for ``suggest_file``; None to measure no sets.
-        progress: Reports the texts that are embedded.
-        load: Returns the encoder for a name and a device.
 
     Returns:
         Agreement of suggestions made before any decision, and of those made from decisions on other labels.
-
-    Raises:
-        InputError: A file is missing or invalid, a label has no embedding, or no label is decided for a group.
-        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     check_coverage(coverage)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
@@ -170,11 +158,7 @@ def cross_validate(
     truth: Sequence[Decision | None],
     n_folds: int = N_FOLDS,
 ) -> ScoredLabels:
-    """Score the groups of each decided label from the decisions in the other folds.
-
-    Returns:
-        Scores and rungs; both are 0 for labels without a decision.
-    """
+    """Score the groups of each decided label from the decisions in the other folds."""
     ids = sorted({row.label_id for row in truth if row is not None})
     folds = dict(zip(ids, np.random.default_rng(0).permutation(len(ids)) % n_folds, strict=True))
     result = ScoredLabels(np.zeros((len(truth), len(inputs.groups))), np.zeros(len(truth), np.int64))

@@ -23,8 +23,6 @@ class Finding:
     """What is wrong with a taxonomy.
 
     Args:
-        problem: Its kind, such as ``cycle``.
-        what: The groups, and why.
         is_error: Whether the taxonomy should not be used like this.
     """
 

@@ -30,13 +30,7 @@ _QUICK_GELU = "-quickgelu"
 
 
 class ImageTower(nn.Module):
-    """The image tower of a model, up to the projection into the space that images and texts share.
-
-    Args:
-        visual: The tower as open_clip builds it.
-        name: Name of the backbone, for messages.
-        size: Height and width of the images in pixels.
-    """
+    """The image tower of a model, up to the projection into the space that images and texts share."""
 
     def __init__(self, visual: nn.Module, name: str, size: int) -> None:
         super().__init__()
@@ -54,12 +48,7 @@ class ImageTower(nn.Module):
 
 
 def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
-    """Create the image tower with its weights; returns it with the number of its features.
-
-    Raises:
-        ConfigurationError: open_clip has no such model or weights, or a file does not hold them.
-        SourceError: The weights are not on this machine and cannot be downloaded.
-    """
+    """Create the image tower with its weights; returns it with the number of its features."""
     import open_clip
 
     model = settings.backbone.removeprefix(OPEN_CLIP)
@@ -81,11 +70,7 @@ def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] 
     """Return the settings of images, by name, that the tower was trained with.
 
     Args:
-        settings: Settings of the model.
         preprocess: open_clip's configuration of the transform. Default: that of the tag of the weights.
-
-    Raises:
-        ConfigurationError: open_clip has no such model or weights.
     """
     from open_clip.transform import PreprocessCfg
 
@@ -108,11 +93,7 @@ def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] 
 
 
 def tower_of_configuration(configuration: dict[str, Any]) -> str:
-    """Return the name of the backbone with a configuration of open_clip, such as that of a repository of the hub.
-
-    Raises:
-        ConfigurationError: No model that open_clip knows by name has it.
-    """
+    """Return the name of the backbone with a configuration of open_clip, such as that of a repository of the hub."""
     import open_clip
 
     for model in open_clip.list_models():
@@ -154,9 +135,6 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         The backbone, and the number of channels of its features. It maps images to vectors (B, C) if pooling is
         ``own``, otherwise to features at positions: (B, C, h, w), (B, h, w, C) or (B, tokens, C). For precomputed
         features it is the identity.
-
-    Raises:
-        ConfigurationError: timm or open_clip does not know the model, or its weights are not available.
     """
     if settings.backbone == FEATURES:
         assert settings.n_features is not None
@@ -192,13 +170,8 @@ def image_settings_for(
     """Return image settings with the normalisation that the backbone was trained with; of open_clip all of them.
 
     Args:
-        model: Settings of the model.
-        image_settings: Image settings; what is set explicitly is kept.
         timm_transform: Whether those of a timm model are all timm's (:func:`timm_image_settings`). Default: only the
             normalisation, and the other defaults are those of the papers.
-
-    Raises:
-        ConfigurationError: timm or open_clip does not know the backbone, or the settings do not go together.
     """
     given = image_settings.model_dump(exclude_unset=True)
     defaults: dict[str, Any] = {}
@@ -218,16 +191,7 @@ def image_settings_for(
 
 
 def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int | None = None) -> dict[str, Any]:
-    """Return the settings of images, by name, of the transform that timm evaluates a model with.
-
-    Args:
-        name: Name of the model in messages.
-        configuration: ``pretrained_cfg`` of the model.
-        size: Input size in pixels, if not that of the configuration.
-
-    Raises:
-        ConfigurationError: The images are not square.
-    """
+    """Return the settings of images, by name, of the transform that timm evaluates a model with."""
     expected = resolve_data_config({"img_size": size}, pretrained_cfg=dict(configuration))
     _, height, width = expected["input_size"]
     if height != width:

@@ -25,9 +25,6 @@ class EmbedImagesConfig:
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.
         workers: Number of processes that load images; 0 loads them in this one.
-
-    Raises:
-        ConfigurationError: A value is out of range, or there is no such kind of device.
     """
 
     split: str | None = None

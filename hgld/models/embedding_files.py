@@ -29,13 +29,7 @@ from hgld.tables.embeddings import deviations_path, remove_deviations, write_emb
 
 @dataclass(frozen=True)
 class EmbeddingSources:
-    """Where the images and the model of embeddings were when they were embedded.
-
-    Args:
-        images: Absolute path of the manifest, table or folder of the images.
-        root: Absolute path of the folder that paths in it are relative to.
-        model: Where the model was loaded from; None if it was built in memory.
-    """
+    """Where the images and the model of embeddings were when they were embedded."""
 
     images: Path
     root: Path
@@ -47,8 +41,6 @@ class EmbeddingRecord:
     """What embeddings are made from.
 
     Args:
-        provenance: Settings, and digests of inputs.
-        sources: Where images and model were.
         mean: The mean that was subtracted from the embeddings, d numbers; None if none was.
         embeddings: Size in bytes and modification time in nanoseconds of the embeddings.
         deviations: The same of the standard deviations; None if there are none.
@@ -62,11 +54,7 @@ class EmbeddingRecord:
 
 
 def read_embedding_record(path: Path) -> EmbeddingRecord | None:
-    """Return what embeddings are made from; None if hgld did not write them, or their record is not beside them.
-
-    Args:
-        path: File of the embeddings.
-    """
+    """Return what embeddings are made from; None if hgld did not write them, or their record is not beside them."""
     try:
         values = json.loads(_record_path(path).read_text())
         images, root, model = (values["sources"][name] for name in ("images", "root", "model"))
@@ -109,9 +97,6 @@ def write_output(
 
     The embeddings are those of all readable images of the manifest. Without deviations, those of an earlier run are
     removed.
-
-    Raises:
-        InputError: No image could be read.
     """
     ids = manifest.ids
     if not len(embeddings.rows):

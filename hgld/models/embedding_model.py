@@ -78,14 +78,6 @@ class EmbeddingModel(nn.Module):
     """backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 normalisation.
 
     Everything after the backbone is computed in float32, regardless of autocast.
-
-    Args:
-        backbone: Backbone, as :func:`hgld.models.backbones.create_backbone` returns it.
-        n_channels: Number of channels of its features.
-        settings: Settings of the layers after it.
-
-    Raises:
-        ConfigurationError: The projection would have more dimensions than the features.
     """
 
     def __init__(self, backbone: nn.Module, n_channels: int, settings: ModelSettings) -> None:
@@ -172,7 +164,6 @@ class EmbeddingModel(nn.Module):
         negative, are combined by the generalised mean with GeM's p instead. The result is normalised.
 
         Args:
-            images: Images of any of the forms that :meth:`forward` takes.
             scales: Factors of height and width, such as (1, 2 ** -0.5, 2 ** 0.5).
 
         Returns:
@@ -283,10 +274,6 @@ def build_model(settings: ModelSettings) -> EmbeddingModel:
     """Build a model with the weights of its backbone; other parameters are initialised by torch's generator.
 
     A PCA initialisation needs images; see :func:`hgld.models.pca_projection.initialise_projection`.
-
-    Raises:
-        ConfigurationError: The backbone does not exist, its weights are not available, or ``dim`` exceeds the number
-            of its features.
     """
     backbone, n_channels = create_backbone(settings)
     return EmbeddingModel(backbone, n_channels, settings)

@@ -48,7 +48,6 @@ class _Network:
     Args:
         name: What it is called in messages and in the provenance of embeddings, without folders.
         source: What :func:`hgld.load_model` loads it by, from any folder.
-        files: Files that it is read from.
         function: Function from normalised images, float32, shape (B, 3, h, w), to features, any type, shape (B, C).
         size: Height and width of the images in pixels; None if it takes any.
         normalisation: ``mean`` and ``std`` of :class:`~hgld.datasets.transforms.ImageSettings`.
@@ -72,11 +71,7 @@ class ExternalNetwork(nn.Module):
         self.register_buffer("sha256", torch.tensor([*digest], dtype=torch.uint8))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Compute features on the CPU: float, shape (B, 3, h, w) -> float32, shape (B, C).
-
-        Raises:
-            ConfigurationError: The network takes images of another size, fails, or returns something else.
-        """
+        """Compute features on the CPU: float, shape (B, 3, h, w) -> float32, shape (B, C)."""
         name, size = self._network.name, self._network.size
         if size is not None and images.shape[2:] != (size, size):
             raise ConfigurationError(
@@ -105,15 +100,10 @@ def load_external(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedde
     """Load a network of another runtime.
 
     Args:
-        model: Name of the network; see :func:`hgld.load_model`.
         image_settings: Image settings by name, in place of those that the file states.
 
     Returns:
         The model on the CPU. Its settings cannot build it again.
-
-    Raises:
-        InputError: There is no such file, or it is unusable.
-        ConfigurationError: There is no such tensor or function, a package is not installed, or the network fails.
     """
     kind, place = model.split(":", 1)
     load = {PYTHON: _load_function, _ONNX: _load_onnx, _LITERT: _load_litert}[f"{kind}:"]

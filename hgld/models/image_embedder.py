@@ -36,7 +36,6 @@ class EmbeddingShard:
     Args:
         vectors: float32, shape (n, d).
         rows: int64, shape (n,): rows of the images in the manifest.
-        skipped: The images that could not be read.
         deviations: float32, shape (n, c): standard deviations of the feature maps, if they were asked for.
     """
 
@@ -58,13 +57,10 @@ def embed_batches(
     """Embed batches of images in their order, skipping images that cannot be read.
 
     Args:
-        model: Model in evaluation mode, on its device.
-        batches: Batches, possibly empty, of :mod:`hgld.datasets.loading`.
         scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
         half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
         with_deviations: Whether to compute standard deviations of the feature maps too, at one scale only; see
             :meth:`EmbeddingModel.embed_with_deviations`.
-        progress: Reporter of the number of images done.
 
     Raises:
         InputError: A tar file cannot be read, or embeddings are not finite.
@@ -93,10 +89,6 @@ def embed_batches(
 
 def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
     """Log images that could not be read as a warning.
-
-    Args:
-        embedded: Embeddings of all images of a source.
-        source: Where the images are, for messages.
 
     Raises:
         InputError: No image could be read.
@@ -175,11 +167,7 @@ class ImageEmbedder:
         return partial(_preprocess, evaluation_transform(self.image_settings))
 
     def to(self, device: str | torch.device) -> ImageEmbedder:
-        """Move the network to a device, and return this model.
-
-        Raises:
-            ConfigurationError: The device is not available.
-        """
+        """Move the network to a device, and return this model."""
         try:
             self.network.to(device)
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA

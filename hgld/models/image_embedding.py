@@ -60,15 +60,10 @@ class EmbedImagesSummary:
     """Counts of a finished run.
 
     Args:
-        images: Number of images in the output.
-        dim: Number of dimensions of the embeddings.
-        skipped: Ids of the images that could not be read.
         zeros: Ids of the images whose embedding is zero, such as blank ones whose features all are.
         embedded: Number of images processed by this run, as opposed to an interrupted one before it.
-        seconds: Duration of this run.
         waiting_share: Share of the time of embedding that the first process has waited for images to be read; None
             if nothing was left to embed.
-        skipped_file: File that lists the images that could not be read.
     """
 
     images: int
@@ -83,17 +78,7 @@ class EmbedImagesSummary:
 
 @dataclass(frozen=True)
 class EmbedPartSummary:
-    """Counts of a finished part.
-
-    Args:
-        part: The part.
-        images: Number of images in the part.
-        skipped: Number of images in the part that could not be read.
-        embedded: Number of images processed by this run, as opposed to an interrupted one before it.
-        seconds: Duration of this run.
-        waiting_share: Share of the time of embedding that this process has waited for images to be read; None if
-            nothing was left to embed.
-    """
+    """Counts of a finished part."""
 
     part: Part
     images: int
@@ -123,20 +108,15 @@ def embed_images(
         images: A manifest, the table of ``hgld index-images``, or a folder of pictures or tar files.
         out: File to write: ``.parquet``, ``.npy`` or ``.safetensors``.
         model: The model; it is moved to the device of the settings.
-        config: Settings.
         root: Folder that the paths of the table are relative to. Default: the folder of the table.
         force: Whether to redo the work although the output is up to date, and discard existing shards.
-        processes: Processes that share the shards. Default: this one alone.
-        progress: Reporter of the number of images done by this process.
 
     Returns:
         Counts of the run, or None if ``out`` was up to date.
 
     Raises:
-        InputError: The images do not exist, none of them is readable, or a tar file is unreadable.
         ConfigurationError: Existing shards have other settings, the split does not exist, or the device is not
             available.
-        BusyError: Another run is writing ``out``, or a part of it.
     """
     job = _Job(images, out, model, config, root, processes)
     if job.first_answer(not force and job.is_up_to_date()):
@@ -166,9 +146,6 @@ def embed_part(
     A part that was interrupted, or is run again, embeds what is missing. When all parts are done, :func:`merge_parts`
     writes the output. Arguments and errors are those of :func:`embed_images`, and the same for all parts but for
     ``part``, the part of the shards to embed. A part without any does nothing.
-
-    Returns:
-        Counts of the part, or None if ``out`` was up to date.
     """
     job = _Job(images, out, model, config, root, processes)
     if job.first_answer(job.is_up_to_date()):
@@ -195,14 +172,6 @@ def merge_parts(
 
     Arguments are those of the parts. No image is read and nothing is computed on the device of the settings, which
     need not be there.
-
-    Returns:
-        Counts of the output, or None if ``out`` was up to date.
-
-    Raises:
-        InputError: Shards are missing, whose parts the message names; or no image could be read.
-        ConfigurationError: The parts have other settings.
-        BusyError: Parts are still running, or another run is writing ``out``.
     """
     job = _Job(images, out, model, config, root)
     with exclusive_lock(out, wait_s=OPENING_WAIT_S):

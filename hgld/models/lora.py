@@ -57,15 +57,11 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
     Layers keep their names and weights. The attention of torch, which only CLIP's own towers have, stays frozen.
 
     Args:
-        network: Network to change in place.
         rank: Number r of rows of A.
         alpha: The change is scaled by alpha / r. The entries of A are normal with variance 1 / n_in.
 
     Returns:
         The new parameters, all that is trained.
-
-    Raises:
-        ConfigurationError: The network has no such layers.
     """
     network.requires_grad_(False)
     added: list[nn.Parameter] = []
@@ -90,9 +86,6 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
 
 def merge_lora(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the state of a network without LoRA that computes the same: its weights are W + (alpha / r) B A.
-
-    Args:
-        state: State of a network, with LoRA or without.
 
     >>> layer = nn.Sequential(nn.Linear(3, 2))
     >>> len(add_lora(layer, rank=1, alpha=1)), list(merge_lora(layer.state_dict()))

@@ -50,7 +50,6 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically; the bytes depend on the values only, not on whether the run was resumed.
 
     Args:
-        path: Path of the checkpoint.
         state: Tensors, numbers and strings, and mappings and sequences of them.
     """
     with atomic_write(path) as draft, draft.open("wb") as stream:  # torch writes the name of a path into the file
@@ -77,9 +76,6 @@ def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str,
 
     Only tensors and plain values are accepted, so a checkpoint cannot run code. The file is memory-mapped: tensors
     that are never accessed are never read.
-
-    Raises:
-        InputError: The file does not exist, is incomplete, or is not a checkpoint of hgld.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a checkpoint of hgld train")
@@ -143,12 +139,7 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
 
 
 def read_model(folder: Path, name: str) -> ImageEmbedder:
-    """Load a published model, in evaluation mode on the CPU; ``name`` is its name in error messages.
-
-    Raises:
-        InputError: Files are missing, damaged or do not fit together, or are in another format.
-        ConfigurationError: timm or open_clip does not know the architecture.
-    """
+    """Load a published model, in evaluation mode on the CPU; ``name`` is its name in error messages."""
     weights = folder / weights_name(folder, name)
     if not weights.is_file():
         raise InputError(
@@ -168,11 +159,7 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
 
 
 def weights_name(folder: Path, name: str) -> str:
-    """Return the name of the file of weights that belongs to the configuration in a folder.
-
-    Raises:
-        InputError: There is no configuration of hgld, timm or open_clip.
-    """
+    """Return the name of the file of weights that belongs to the configuration in a folder."""
     try:
         if {"format", "architecture"} & set(read_json(folder / CONFIG)):
             return WEIGHTS

@@ -12,8 +12,7 @@ import torch
 from pydantic import ValidationError
 from timm import is_model
 
-from hgld.datasets.resizing import Interpolation
-from hgld.datasets.transforms import Fit, ImageSettings
+from hgld.datasets.transforms import Fit, ImageSettings, Interpolation
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.hub import hub_snapshot
 from hgld.models.backbones import image_settings_for, valid_image_settings
@@ -111,11 +110,7 @@ def is_published(model: str | Path) -> bool:
 
 
 def find_checkpoint(model: str | Path) -> Path | None:
-    """Return the checkpoint that :func:`load_model` reads; None for models that it finds elsewhere.
-
-    Raises:
-        InputError: The path is that of a folder without a model.
-    """
+    """Return the checkpoint that :func:`load_model` reads; None for models that it finds elsewhere."""
     path = Path(model)
     if _is_name(model) or is_published(model) or is_external(model):
         return None
@@ -136,11 +131,6 @@ def load_checkpoint_model(path: Path) -> ImageEmbedder:
     Returns:
         The model in evaluation mode on the CPU, with the image settings that it was trained with. LoRA is merged into
         its weights.
-
-    Raises:
-        InputError: See :func:`~hgld.models.model_files.read_checkpoint`; or the settings and weights of the
-            checkpoint do not fit together.
-        ConfigurationError: timm no longer has the backbone.
     """
     checkpoint = read_checkpoint(path)
     try:
@@ -172,12 +162,6 @@ def load_untrained_model(
             random ones. Default: the weights that the preset names, or those of timm's hub.
         image_settings: Image settings; unless set, those of timm's or open_clip's own transform, and for presets
             those of :func:`~hgld.models.image_settings_for`.
-
-    Returns:
-        The model in evaluation mode on the CPU.
-
-    Raises:
-        ConfigurationError: The model does not exist, or its weights are not available.
     """
     if name.startswith(OPEN_CLIP) and pretrained is None:
         name, _, tag = name.partition("/")

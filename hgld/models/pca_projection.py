@@ -35,7 +35,6 @@ class Moments:
     """Count, mean and scatter matrix of vectors, accumulated over batches in float64.
 
     Args:
-        count: Number of vectors.
         mean: float64, shape (C,).
         scatter: Sum of (x - mean)(x - mean)^T; float64, shape (C, C).
 
@@ -106,11 +105,6 @@ def initialise_projection(
     Args:
         model: Model with a projection. Features are computed in evaluation mode; its mode and device are kept.
         batches: Batches of images, or of features for a model without backbone; this process's share.
-        processes: Processes that share the images; all get the same projection. Default: this one alone.
-
-    Raises:
-        ConfigurationError: The model has no projection.
-        InputError: There are no more images than dimensions, or their features do not vary or are not finite.
     """
     if model.projection is None:
         raise ConfigurationError("the model has no projection to initialise by PCA; set `dim`")

@@ -31,16 +31,6 @@ def embed_texts(
             those that are numbers; or a CSV or Parquet file with the name of each label as ``id`` and its words as
             ``text``.
         out: File to write; the ids are the names.
-        config: How texts are encoded.
-        progress: Progress in texts.
-
-    Returns:
-        The number of texts.
-
-    Raises:
-        InputError: The file is neither, or names an id twice, or all names are numbers.
-        ConfigurationError: The encoder does not exist, or a package that it needs is not installed.
-        SourceError: The weights of the encoder cannot be downloaded.
     """
     columns = column_names(texts)
     if {"id", "text"} <= {*columns}:
@@ -63,11 +53,7 @@ def embed_texts(
 
 
 def text_encoder_of(source: ModelSource | None) -> str:
-    """Return the name of the text encoder that belongs to the model of images.
-
-    Raises:
-        ConfigurationError: The model has no text tower with weights.
-    """
+    """Return the name of the text encoder that belongs to the model of images."""
     name = "a model of unknown origin" if source is None else source.model
     if source is None or not name.startswith(OPEN_CLIP) or source.pretrained == "none":
         raise ConfigurationError(f"{name} has no text tower; texts are for images embedded by {OPEN_CLIP}MODEL/TAG")

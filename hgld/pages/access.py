@@ -50,13 +50,6 @@ class PageKeys:
 
     An address stays in the history of a browser, in logs and in the scrollback of a terminal; a used key there is
     worthless. One key is valid at a time. It is replaced when it is used, and the new one is for the next browser.
-
-    Attributes:
-        key: Key that is valid now.
-        cookie_name: Name of the cookie for the secret.
-
-    Args:
-        on_new_key: Called with the new key after one was used.
     """
 
     def __init__(self, on_new_key: Callable[[str], None] = lambda key: None) -> None:
@@ -86,8 +79,6 @@ def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Col
 
     Args:
         name: Name of the folder of its templates, style sheets, scripts and icons, served below ``/static/``.
-        routes: Routes of the page, for browsers that have used a key.
-        keys: Keys of the page.
         host_names: Accepted host names, besides localhost and all numeric addresses.
     """
     files = {

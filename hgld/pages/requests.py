@@ -30,11 +30,7 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
 
 
 async def read_form(request: Request) -> FormFields:
-    """Return the fields of a URL-encoded form.
-
-    Raises:
-        HTTPException: The form is too large, or has too many fields.
-    """
+    """Return the fields of a URL-encoded form."""
     text = (await _read_body(request, MAX_BODY_BYTES)).decode("utf-8", "replace")
     try:
         return ImmutableMultiDict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
@@ -47,9 +43,6 @@ async def read_upload(request: Request, max_bytes: int = MAX_BODY_BYTES) -> byte
 
     Scripts send a file as it is, and forms without script as ``multipart/form-data`` (RFC 7578). Nothing is written
     to disk.
-
-    Raises:
-        HTTPException: A form has no file, or the request is too large.
     """
     body = await _read_body(request, max_bytes)
     header = Message()

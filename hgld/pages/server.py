@@ -41,10 +41,6 @@ def serve_page(
     """Serve a page until SIGINT or SIGTERM.
 
     Args:
-        app: Application of the page, which these keys protect.
-        keys: Keys that admit a browser to the page.
-        listener: Socket from :func:`listen`.
-        config: Where that socket listens.
         on_address: Called with an address that admits one browser to the page, and with the address for the next
             browser as soon as one was used.
     """
@@ -76,15 +72,7 @@ def page_server(app: ASGIApp) -> uvicorn.Server:
 
 
 def listen(config: ServerConfig, file: Path) -> socket.socket:
-    """Listen at the port that was asked for; at the usual one of a file, if it is free, when any will do.
-
-    Args:
-        config: Where to listen.
-        file: File that the page is about.
-
-    Raises:
-        ConfigurationError: The port is not available.
-    """
+    """Listen at the port that was asked for; at the usual one of a file, if it is free, when any will do."""
     if config.port == 0:
         with suppress(ConfigurationError):
             return listen(replace(config, port=_usual_port(file)), file)

@@ -24,9 +24,6 @@ def page_templates(name: str) -> Environment:
     Values are escaped, and one that a template expects but does not get is an error. The filter ``count`` writes
     numbers with commas between thousands.
 
-    Args:
-        name: Name of the folder of the templates.
-
     >>> page_templates("review").from_string("<b>{{ name }}</b> {{ n|count }}").render(name="R&D", n=1200)
     '<b>R&amp;D</b> 1,200'
     """

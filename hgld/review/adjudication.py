@@ -43,9 +43,6 @@ class AdjudicateConfig:
     Args:
         rule: ``agree-only`` settles none; ``prefer:NAME`` takes the decision of that annotator; ``most-landmarks``
             takes the group with more landmarks among the labels on which both agree.
-
-    Raises:
-        ConfigurationError: There is no such rule.
     """
 
     rule: str
@@ -79,7 +76,6 @@ class Adjudication:
     Args:
         decisions: Decision on each settled label, and ``unsure`` on labels that both annotators are unsure about.
         agreed: Number of labels that both put into the same group or dropped.
-        still_open: Labels that are not settled.
     """
 
     annotators: tuple[Opinions, Opinions]
@@ -103,15 +99,10 @@ class AdjudicateSummary:
     """Result of the stage ``adjudicate``.
 
     Args:
-        agreed: Number of labels that both annotators put into the same group or dropped.
-        settled: Number of labels settled beyond these.
         still_open: Labels that are not settled, those with many landmarks first.
         kept: Number of earlier decisions in the output on labels that neither annotator decided.
         changed: Number of earlier decisions in the output that were replaced by different ones.
         withdrawn: Number of earlier decisions in the output on labels that are now open.
-        group_names: Names of groups by key.
-        group_conflicts: Groups on which the annotators differ and that are not settled.
-        taxonomy: File of the changed taxonomy, if groups were proposed or renamed.
     """
 
     annotators: tuple[str, str]
@@ -155,7 +146,6 @@ def adjudicate_files(
     Raises:
         ConfigurationError: The rule needs an input that is not given, or names another annotator; ``out`` is an
             input, or holds decisions of other annotators that would be replaced.
-        InputError: A file cannot be read, or a label is not in the table.
     """
     require_other_file(out, [first, second, *filter(None, (clusters, taxonomy))])
     original = read_taxonomy(find_taxonomy(taxonomy))
@@ -219,14 +209,10 @@ def adjudicate(
     other opinion. The comment on a settled label names the decision of the other annotator.
 
     Args:
-        first: Decisions of one annotator.
-        second: Decisions of the other annotator.
-        config: Rule.
         landmarks: Number of landmarks by label_id; required by ``most-landmarks``.
 
     Raises:
         ConfigurationError: The rule prefers another annotator, or needs the landmarks.
-        InputError: A label on which both agree is not among ``landmarks``.
     """
     preferred = config.preferred
     if preferred is not None and preferred not in (first.annotator, second.annotator):

@@ -53,9 +53,6 @@ class AgreementConfig:
         n_resamples: Number of bootstrap samples for the intervals.
         confidence: Share of the samples within the interval, between 0 and 1.
         seed: Seed of the bootstrap samples.
-
-    Raises:
-        ConfigurationError: ``n_resamples`` is less than 1, or ``confidence`` is not between 0 and 1.
     """
 
     n_resamples: int = 1000
@@ -122,7 +119,6 @@ class GroupAgreement:
         only_one: Number of labels that only one of the two put into the category.
         specific: Proportion of specific agreement, ``2 both / (2 both + only_one)``.
         specific_by_landmark: The same, counting landmarks; None if their numbers are unknown.
-        interval: Ends of the interval of ``specific``.
     """
 
     category: str
@@ -140,15 +136,7 @@ class GroupAgreement:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A label that two or more annotators put into different categories.
-
-    Args:
-        label_id: Id of the label.
-        label: Text of the label.
-        landmarks: Number of landmarks with the label; None if unknown.
-        opinions: Category by annotator, for those who decided the label.
-        comments: Comment by annotator, for those who wrote one.
-    """
+    """A label that two or more annotators put into different categories."""
 
     label_id: str
     label: str
@@ -162,10 +150,8 @@ class Agreement:
     """Inter-annotator agreement.
 
     Args:
-        annotators: Names of the annotators.
         labels: Number of labels that two or more annotators decided.
         single: Number of labels that only one annotator decided; they are not part of any measure.
-        by_label: Coefficients with every label counted once.
         by_landmark: Coefficients with every landmark counted once; None if their numbers are unknown.
         blind: Agreement on labels that all annotators who decided them decided without seeing suggestions; None if
             there are none.
@@ -173,7 +159,6 @@ class Agreement:
         mixed: Number of labels that one annotator decided blind and another with suggestions.
         groups: Agreement on each category in use, the least agreement first.
         disagreements: Labels in different categories, those with most landmarks first.
-        config: Settings of the intervals.
         group_conflicts: Groups that annotators name differently; these do not count as disagreements.
     """
 
@@ -260,9 +245,7 @@ def measure_agreement(
     """Measure inter-annotator agreement.
 
     Args:
-        opinions: Decisions of two or more annotators.
         landmarks: Number of landmarks by label_id; None to count labels only.
-        config: Settings of the intervals.
 
     Raises:
         InputError: Two annotators decided no label in common, or a label that two decided is not among ``landmarks``.

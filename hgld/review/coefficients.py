@@ -50,11 +50,6 @@ def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
     ``p_o`` is the raw agreement and ``p_e = sum_c p_c q_c``, where ``p_c`` and ``q_c`` are the weighted shares of
     category c in the decisions of the two annotators.
 
-    Args:
-        first: Categories chosen by one annotator, int64, shape (n,).
-        second: Categories chosen by the other annotator, int64, shape (n,).
-        weights: Weights of the units, shape (..., n); each row is one weighting.
-
     Returns:
         Kappa for each weighting, shape (...,); NaN where both annotators use only one category, the same.
 
@@ -86,7 +81,6 @@ def krippendorff_alpha(codes: Codes, weights: Floats) -> Floats:
 
     Args:
         codes: Categories chosen by the annotators, int64, shape (n, n_annotators).
-        weights: Weights of the units, shape (..., n); each row is one weighting.
 
     Returns:
         Alpha for each weighting, shape (...,); NaN where only one category is used.

@@ -22,13 +22,7 @@ from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors,
 
 @dataclass(frozen=True)
 class DecisionsSummary:
-    """Result of :func:`export_decisions`.
-
-    Args:
-        decisions: Number of decided labels.
-        taxonomy: File of the changed taxonomy, if groups were proposed or renamed.
-        clusters: File of the changed clusters, if they were asked for.
-    """
+    """Result of :func:`export_decisions`."""
 
     annotator: str
     decisions: int
@@ -48,7 +42,6 @@ def export_decisions(
     """Write the decisions in an event store as CSV; the review page may be open meanwhile.
 
     Args:
-        store: Event store of the annotator.
         out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
             beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
         taxonomy: Groups that the page offered; by default those that come with hgld.
@@ -59,7 +52,6 @@ def export_decisions(
     Raises:
         ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given, ``out`` is an input, or it holds
             decisions, or the taxonomy beside it groups, that never were in the store.
-        InputError: An input cannot be read, or ``out`` is another kind of file.
     """
     if (clusters is None) != (clusters_out is None):
         raise ConfigurationError(

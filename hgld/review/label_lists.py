@@ -75,9 +75,6 @@ class View:
 def parse_view(fields: str | Iterable[tuple[str, str]]) -> View | None:
     """Return the view that an address names; None if it names none. Values that mean nothing are ignored.
 
-    Args:
-        fields: Query of the address, or its fields.
-
     >>> parse_view("filter=undecided&order=landmarks&q=")
     View(cluster=None, filters=('undecided',), group='', below=None, text='', order='landmarks', as_of=None)
     """
@@ -99,11 +96,7 @@ def parse_view(fields: str | Iterable[tuple[str, str]]) -> View | None:
 
 
 class LabelLists:
-    """The lists of a session.
-
-    Attributes:
-        session: Session with the labels.
-    """
+    """The lists of a session."""
 
     def __init__(self, session: ReviewSession) -> None:
         self.session = session

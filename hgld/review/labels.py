@@ -65,11 +65,8 @@ class ReviewLabel:
         label_id: Wikidata item of the class if known, else an id made from the label.
         label: Text of the label, cut to fit into a cell of a workbook, like all other texts.
         landmarks: Number of landmarks with the label, both splits together.
-        parents: Labels of the superclasses, separated by commas.
-        cluster: Number of the cluster in the ``clusters`` table, likewise its name and the sub-cluster.
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
-        suggestions: Suggested groups, the most likely first.
         prediction_sets: Sets with a promise, for each level from the groups to the root; empty if there are none.
         opinions: Decisions of other annotators, if these are to be adjudicated.
     """
@@ -92,13 +89,9 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
     """Return the labels by cluster and sub-cluster, within these the labels with most landmarks first.
 
     Args:
-        clusters: ``clusters`` table.
         clean: ``clean`` table with the example landmarks: those of the train split first, by landmark id, which
             GLDv2 assigned at random.
         classes: ``classes`` tables with the superclasses; a class is looked up in the first table that has it.
-
-    Raises:
-        InputError: The category of an example is not the URL of a Commons category.
     """
     examples = _examples(clean)
     known = classes_by_item(classes)
@@ -233,13 +226,8 @@ def find_inputs(
     """Return the paths of all input files of a review.
 
     Args:
-        clusters: ``clusters`` table.
         clean: ``clean`` table; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables; by default ``*.classes.parquet`` beside ``clusters``.
-        taxonomy: Groups; by default those that come with hgld.
-
-    Raises:
-        ConfigurationError: There is no ``clean.parquet`` beside ``clusters``, and ``clean`` is not given.
     """
     if clean is None:
         clean = clusters.with_name("clean.parquet")

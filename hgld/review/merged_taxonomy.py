@@ -47,7 +47,6 @@ class MergedTaxonomy:
 
     Args:
         groups: Those of the original taxonomy in its order, then proposed ones; names and keys are unique.
-        conflicts: Groups on which the annotators differ.
     """
 
     groups: Sequence[Group]
@@ -91,14 +90,7 @@ def merge_taxonomies(
     settled: Sequence[Group] = (),
     preferred: str | None = None,
 ) -> MergedTaxonomy:
-    """Merge the taxonomies of annotators; see this module.
-
-    Args:
-        taxonomy: Original groups.
-        by_annotator: Groups of each annotator, changed or not.
-        settled: Groups of an earlier adjudication.
-        preferred: Annotator whose names and merges are taken in a conflict.
-    """
+    """Merge the taxonomies of annotators; see this module."""
     original = {group.key: group for group in taxonomy}
 
     def is_changed(group: Group) -> bool:

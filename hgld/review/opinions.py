@@ -22,12 +22,7 @@ UNSURE = "(unsure)"
 
 @dataclass(frozen=True)
 class Opinions:
-    """All decisions of one annotator.
-
-    Args:
-        annotator: Name of the annotator.
-        decisions: Decisions by label_id.
-    """
+    """All decisions of one annotator."""
 
     annotator: str
     decisions: Mapping[str, Decision]
@@ -51,17 +46,9 @@ def read_opinions(
     Args:
         paths: Two or more files: CSV, named after the annotator, with the taxonomy beside it if the annotator changed
             groups; or event stores (``.sqlite``).
-        taxonomy: Original groups.
-        settled: Groups of an earlier adjudication.
-        preferred: Annotator whose names of groups are taken in a conflict.
-        may_be_unseen: Accept answers of models.
 
     Returns:
         Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
-
-    Raises:
-        ConfigurationError: There are fewer than two files, or two have the same name.
-        InputError: See :func:`hgld.taxonomy.decisions.read_decisions` and :func:`hgld.review.store.read_store`.
     """
     stores = {path: read_store(path) for path in paths if is_store(path)}
     names = [stores[path][0] if path in stores else path.stem for path in paths]
@@ -113,11 +100,7 @@ def landmarks_by_label(clusters: pa.Table) -> dict[str, int]:
 def require_landmark_counts(
     label_ids: Sequence[str], opinions: Sequence[Opinions], landmarks: Mapping[str, int]
 ) -> None:
-    """Check that the number of landmarks of every label is known.
-
-    Raises:
-        InputError: Some of ``label_ids`` are not among ``landmarks``.
-    """
+    """Check that the number of landmarks of every label is known."""
     labels = {key: row.label for annotator in opinions for key, row in annotator.decisions.items()}
     unknown = [f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks]
     if unknown:
@@ -128,11 +111,7 @@ def require_landmark_counts(
 
 
 def require_nothing_lost(out: Path, lost: Sequence[Decision]) -> None:
-    """Check that writing ``out`` loses no decision.
-
-    Raises:
-        ConfigurationError: Some decisions would be lost.
-    """
+    """Check that writing ``out`` loses no decision."""
     if lost:
         annotators = ", ".join(sorted({row.annotator for row in lost}))
         raise ConfigurationError(

@@ -43,15 +43,9 @@ class LabelPhotographs:
     The photographs of a label are in rounds, each with one photograph of every landmark that has another one, in
     the order of image ids. Within a round, landmarks with many photographs come first.
 
-    Attributes:
-        files: Files that decide which photographs are shown.
-
     Args:
-        reader: Indexed tar files.
-        landmarks: ``clean`` table with the label of each landmark.
         rows: int64, shape (n,); rows of photographs in the index. If a row is repeated, the first counts.
         landmark: int64, shape (n,); number of the landmark of each, which is its row in ``landmarks``.
-        files: Files that these come from.
     """
 
     def __init__(
@@ -93,7 +87,6 @@ class LabelPhotographs:
         """Return the content of a photograph.
 
         Raises:
-            KeyError: The index has no photograph of this id.
             InputError: The tar file no longer exists, or is not the one that was indexed.
         """
         try:
@@ -120,15 +113,12 @@ def open_photographs(
 
     Args:
         images: Table of ``hgld index-images``, in the folder that was indexed.
-        clean: ``clean`` table with the label of each landmark.
         image_landmarks: Files with the landmark of each image, see
             :func:`hgld.tables.image_landmarks.read_image_landmarks`; by default GLDv2's lists beside ``images``.
 
     Raises:
         ConfigurationError: There are no such lists beside ``images``, the split of a file is unknown, or there are
             lists without ``images``.
-        InputError: A file cannot be read, none of the tar files is in the folder of ``images``, or none of the
-            photographs is of a landmark in ``clean``.
     """
     if images is None:
         if image_landmarks:
@@ -222,7 +212,6 @@ class MapPhotographs:
 
         Args:
             label_ids: Labels, the most important first.
-            per_label: Largest number of photographs of a label.
             max_characters: Largest length of all URLs together.
         """
         rounds = [

@@ -75,10 +75,7 @@ class Candidate:
     """A decision that a label can take over as it is: an opinion, an earlier decision, or a suggestion.
 
     Args:
-        decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`.
-        group: Key of the group, if any.
         annotator: Annotator of the opinion or the earlier decision; empty for a suggestion.
-        reason: Comment of the annotator, or evidence for the suggestion.
         score: Probability of a suggestion, 0 to 1; None if unknown.
     """
 
@@ -136,9 +133,6 @@ def suggestion_candidates(label: ReviewLabel) -> list[Candidate]:
 def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "enter a name") -> str:
     """Return an entered name or guideline in one line.
 
-    Raises:
-        InvalidActionError: It is empty or too long.
-
     >>> clean_name("quay  or wharf ", MAX_GROUP_NAME)
     'quay or wharf'
     """
@@ -163,17 +157,10 @@ class ReviewSession:
     ConflictError for what was changed after the annotator saw it.
 
     Attributes:
-        adjudicating: Whether the session settles different opinions of other annotators.
-        blind: Whether suggestions are hidden.
-        state: State of the review, kept by the store.
         table_names: Names of clusters in the ``clusters`` table, by number.
 
     Args:
-        labels: Labels in the order of the page.
-        taxonomy: Groups at the start.
-        store: Event store, open for writing.
         group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
-        blind: Whether to hide suggestions; decisions are recorded as blind.
     """
 
     def __init__(
@@ -327,7 +314,6 @@ class ReviewSession:
 
         Args:
             versions: Version that the annotator saw, by label_id.
-            action: What to do.
         """
         self._check_versions(versions)
         groups = self.groups()

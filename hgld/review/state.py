@@ -47,12 +47,7 @@ class Change:
     """A new value for a field; by default made by the annotator of the running session, now.
 
     Args:
-        kind: Kind of the field, see this module.
-        key: Key of the field.
         new: JSON value, or None for what the input tables say.
-        undoes: Id of the event that the change undoes, if any.
-        annotator: Annotator to record.
-        at: Time to record.
     """
 
     kind: FieldKind
@@ -70,8 +65,6 @@ class Event:
     Args:
         id: Number of the event, counted from 1.
         step: Id of the first event of the same step.
-        tool: Version of hgld.
-        undoes: Id of the event that this one undoes, if any.
     """
 
     id: int
@@ -109,9 +102,6 @@ class ReviewState:
     Attributes:
         steps: Events of each step, by the step's id, in order.
         last_event: Id of the last event; 0 before the first.
-
-    Args:
-        events: Events in the order of their ids.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -301,12 +291,8 @@ class DecidedLabel:
     """A label with the decision on it.
 
     Args:
-        cluster: Number of the present cluster.
-        counts: What it adds to the numbers of :class:`DecidedLabels`.
         suggested: Key of the first suggested group; None if there is none.
-        decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
         group: Key of the group that takes the label, or of the guess on an unsure one; None if there is none.
-        is_proposed: Whether the group is not in the given taxonomy.
     """
 
     label: ReviewLabel

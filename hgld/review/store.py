@@ -130,9 +130,6 @@ class EventStore:
     """An event store that is open for writing, made by :func:`open_store`.
 
     It must not be used by several threads at once.
-
-    Attributes:
-        state: State of the review after all events in the store.
     """
 
     def __init__(self, path: Path, annotator: str, state: ReviewState, connection: sqlite3.Connection) -> None:
@@ -210,10 +207,7 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
     """Open a store for writing; create it if it does not exist.
 
     Raises:
-        BusyError: Another process has the store open.
         ConfigurationError: The store belongs to another annotator, or a file cannot be written at ``path``.
-        InputError: The file is not an event store, or damaged.
-        StorageError: The file cannot be created.
     """
     with _locked(path):
         if not path.exists():
@@ -232,11 +226,7 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
 
 
 def read_store(path: Path) -> tuple[str, ReviewState]:
-    """Return the owner of a store and the state after its events.
-
-    Raises:
-        InputError: There is no such file, or it is not an event store, or damaged.
-    """
+    """Return the owner of a store and the state after its events."""
     with _opened_file(path) as (_, owner, state):
         return owner, state
 
@@ -245,7 +235,6 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
     """Copy a store, while a page may have it open, or put a copy back in the place of a store.
 
     Args:
-        path: Store to copy.
         out: File to write. What a process that was killed left beside an earlier file there is removed.
         force: Replace a file that is not an earlier state of the store.
 
@@ -253,10 +242,7 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
         Owner of the store and the state after its events.
 
     Raises:
-        BusyError: Another process has ``out`` open.
         ConfigurationError: ``out`` is the store itself, cannot be written, or holds events that the store lacks.
-        InputError: One of the files is not an event store, or damaged.
-        StorageError: The copy cannot be written.
     """
     require_other_file(out, [path])
     with _opened_file(path) as (connection, owner, state), _locked(out):

@@ -47,13 +47,10 @@ class Decision:
 
     Args:
         label_id: Id of the class's item where known, else an id made from the label.
-        label: Text of the label, for people and for sources without items.
-        decision: One of ``DECISIONS``.
         group: Key of the label's group; None where it is dropped, and possibly None where the annotator is unsure.
         annotator: Who decided; two annotators who agree are named as ``ada+ben``, and :data:`NOT_PEOPLE` stand for
             nobody.
         decided_at: Time of the decision in UTC, to the second.
-        comment: Reason, or empty.
         blind: Whether the annotator saw no suggestions when deciding; None if that was not recorded.
     """
 
@@ -136,7 +133,6 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
 
     Args:
         path: CSV file in UTF-8 with ``COLUMNS``.
-        groups: Keys of the taxonomy's groups; None to accept any group.
         may_be_unseen: Accept answers of models, which are no decisions.
 
     Returns:
@@ -255,11 +251,7 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time in the format of :func:`format_time`, or in another ISO 8601 format with an offset from UTC.
-
-    Raises:
-        ValueError: The text is not such a time.
-    """
+    """Parse a time in the format of :func:`format_time`, or in another ISO 8601 format with an offset from UTC."""
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

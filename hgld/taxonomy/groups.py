@@ -40,7 +40,6 @@ class Group:
     """A group of labels, called hierarchical label in the released files.
 
     Args:
-        name: Name of the group.
         root: Name above it at the coarsest level; its own name if the groups are that level.
         guideline: One line about what belongs to the group and what does not.
         items: Ids of Wikidata classes whose subclasses belong to the group, unless a narrower class belongs to
@@ -76,9 +75,7 @@ class VocabularyTerm(NamedTuple):
     """A kind of landmark.
 
     Args:
-        text: Its name in English, such as "post mill".
         group: Key of its group; None if labels of this kind are dropped.
-        items: Ids of the Wikidata classes with this meaning.
     """
 
     text: str
@@ -130,14 +127,6 @@ def read_taxonomy(path: Path) -> list[Group]:
     groups that were merged into it, one per line. In trees of other levels, a row without a name at the first ones is
     a group at the first level where it has one, for labels that are not known more exactly; the finer levels repeat
     its name.
-
-    Returns:
-        Groups in the order of the file.
-
-    Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a level, puts a name below
-            another one than an earlier row does, has an invalid item, or a group, a key or an item of an earlier
-            row; all are if a level has the name of another column of hierarchies.
     """
     first_lines: dict[str, int] = {}
     parents: dict[tuple[int, str], tuple[int, str]] = {}

@@ -45,9 +45,6 @@ def unify_labels(labels: Sequence[str], items: Sequence[str | None]) -> tuple[li
     of one item, which may be from several languages or times, the most frequent is used, and so of the spellings of
     one normalised label; of equally frequent ones the first.
 
-    Returns:
-        Labels and items, in the same order.
-
     >>> unify_labels(["lake", "Lake", "lake"], ["Q23397", None, None])
     (['lake', 'lake', 'lake'], ['Q23397', 'Q23397', 'Q23397'])
     """

@@ -27,10 +27,7 @@ class Node:
     """A node of a tree.
 
     Args:
-        name: Name of the node.
         parent: Key of the node above it; None at the top.
-        items: Ids of Wikidata classes.
-        guideline: One line about what belongs to it.
     """
 
     name: str
@@ -48,10 +45,6 @@ def tree_groups(tree: Tree, levels: Sequence[str] = ()) -> list[Group]:
 
     A leaf that is less deep than others repeats its name at the finer levels. A name that several nodes have at a
     level is followed by the names above it in parentheses, as many as needed.
-
-    Args:
-        tree: Nodes, in the order of the groups.
-        levels: Names of the levels, finest first; by default level3, level2, level1 and so on.
 
     Raises:
         InputError: Two nodes below a parent have the same name.

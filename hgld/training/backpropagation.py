@@ -11,8 +11,8 @@ frozen uses the statistics of the chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.distributed
@@ -48,8 +48,6 @@ def backpropagate(
         model: Model that embeds images; a ``DistributedDataParallel`` where there are several processes.
         images: Images of this process, float, shape (b, 3, h, w); or a list of b images of shape (3, h, w).
         loss_function: Returns the loss given the embeddings of this process, shape (b, d).
-        chunk_size: Number of images embedded at once; None for all.
-        autocast: Context of the model's forward pass.
         scale: Applied to the loss before the backward pass, such as ``GradScaler.scale``.
 
     Returns:
@@ -67,11 +65,11 @@ def backpropagate(
         return loss.detach()
 
     chunks = [images[start : start + chunk_size] for start in range(0, len(images), chunk_size)]
-    device = images[0].device
+    devices = [images[0].device] if images[0].device.type == "cuda" else []
     states, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
-            states.append(_random_state(device))
+            states.append(_random_state(devices))
             parts.append(embed(chunk))
     embeddings = torch.cat(parts).requires_grad_()
     loss = loss_function(embeddings)
@@ -79,7 +77,8 @@ def backpropagate(
     assert embeddings.grad is not None
     gradients = embeddings.grad.split(chunk_size)  # type: ignore[no-untyped-call]
     for n, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
-        with _replayed_random_state(states[n], device), _gradient_sync(model, last=n == len(chunks) - 1):
+        with torch.random.fork_rng(devices), _gradient_sync(model, last=n == len(chunks) - 1):
+            _set_random_state(states[n], devices)
             chunk_embeddings = embed(chunk)
             if chunk_embeddings.requires_grad:
                 chunk_embeddings.backward(gradient)  # type: ignore[no-untyped-call]
@@ -92,24 +91,12 @@ def _gradient_sync(model: nn.Module, *, last: bool) -> AbstractContextManager[No
     return nullcontext() if local else model.no_sync()  # type: ignore[operator]  # it is a DistributedDataParallel
 
 
-def _random_state(device: torch.device) -> list[torch.Tensor]:
-    """Return the state of the generators that dropout uses."""
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+def _random_state(devices: Sequence[torch.device]) -> list[torch.Tensor]:
+    """Return the state of the generators that dropout uses: that of the CPU, then those of GPUs."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
 
 
-@contextmanager
-def _replayed_random_state(states: list[torch.Tensor], device: torch.device) -> Iterator[None]:
-    """Repeat in the block the random numbers drawn from a state, without affecting those drawn after it."""
-    before = _random_state(device)
-    _set_random_state(states, device)
-    try:
-        yield
-    finally:
-        _set_random_state(before, device)
-
-
-def _set_random_state(states: list[torch.Tensor], device: torch.device) -> None:
+def _set_random_state(states: Sequence[torch.Tensor], devices: Sequence[torch.device]) -> None:
     torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+    for state, device in zip(states[1:], devices, strict=True):
+        torch.cuda.set_rng_state(state, device)

@@ -44,8 +44,6 @@ class LoggedRun:
     """A run as its loggers see it.
 
     Args:
-        folder: Folder of the run.
-        settings: Settings of the training, by keys joined with dots.
         lines: Lines of the history before a resumption.
         earlier_ids: Ids that loggers gave to the run before a resumption.
     """
@@ -57,11 +55,7 @@ class LoggedRun:
 
 
 class RunLogger(Protocol):
-    """Receives the history of a run.
-
-    Attributes:
-        run_id: Id under which a resumed run is continued; None if there is none.
-    """
+    """Receives the history of a run."""
 
     run_id: str | None
 
@@ -193,15 +187,7 @@ LOGGERS: Mapping[str, Callable[[LoggedRun], RunLogger]] = {
 
 
 class RunLoggers:
-    """The loggers of a run together; one that fails is dropped.
-
-    Args:
-        names: Their names.
-        run: The run.
-
-    Raises:
-        ConfigurationError: A logger cannot start.
-    """
+    """The loggers of a run together; one that fails is dropped."""
 
     def __init__(self, names: Iterable[str], run: LoggedRun) -> None:
         self._loggers: dict[str, RunLogger] = {}
@@ -243,11 +229,7 @@ class RunLoggers:
 
 
 def require_loggers(names: Iterable[str]) -> None:
-    """Check, before any work, that the packages of loggers are installed.
-
-    Raises:
-        ConfigurationError: One is not.
-    """
+    """Check, before any work, that the packages of loggers are installed."""
     for name in names:
         if name in _EXTRAS and importlib.util.find_spec(name) is None:
             raise ConfigurationError(

@@ -21,7 +21,6 @@ class TrainingLength:
     """Length of a training.
 
     Args:
-        n_steps: Number of steps.
         n_epochs: Number of epochs, of which the last may be incomplete.
         warm_up_epochs: Number of epochs at the beginning in which schedules do not advance.
     """
@@ -33,12 +32,6 @@ class TrainingLength:
 
 def learning_rate(settings: GroupSettings, length: TrainingLength, *, epoch: int, step: int) -> float:
     """Return the learning rate of a step.
-
-    Args:
-        settings: Settings of the group, whose documentation says when schedules advance.
-        length: Length of the training.
-        epoch: Number of the epoch of the step, from 0.
-        step: Number of the step, from 0.
 
     >>> settings = GroupSettings(lr=1.0, end_lr=0.5)
     >>> [learning_rate(settings, TrainingLength(40, n_epochs=4), epoch=epoch, step=10 * epoch) for epoch in (0, 2)]
@@ -61,11 +54,6 @@ class Optimisers:
 
     The learning rate is a function of epoch and step alone. Torch's schedulers would add state to checkpoints, cannot
     express a schedule that starts at 0, and warn whenever the first step is skipped, as in 16-bit precision.
-
-    Args:
-        groups: Parameters by the name of their group.
-        settings: Settings by the name of the group.
-        length: Length of the training.
     """
 
     def __init__(
@@ -99,7 +87,6 @@ class Optimisers:
         """Update all parameters that have gradients, or none of them if a gradient is not finite.
 
         Args:
-            scaler: Scaler that the loss was scaled with.
             clip_norm: Maximum norm of the joint gradient of backbone and head; None for no limit. The gradients of
                 proxies, whose learning rates are much larger, are not clipped.
 
@@ -177,13 +164,7 @@ def _is_in(name: str, modules: Iterable[str]) -> bool:
 def require_trainable(
     model: EmbeddingModel, groups: Mapping[str, Sequence[nn.Parameter]], settings: TrainingSettings
 ) -> None:
-    """Raise an error if ``frozen`` or ``trained`` name unknown parameters, or if nothing is left to train.
-
-    Args:
-        model: The model.
-        groups: Parameters by the names ``backbone``, ``head`` and ``proxies``.
-        settings: Settings of the training.
-    """
+    """Raise an error if ``frozen`` or ``trained`` name unknown parameters, or if nothing is left to train."""
     names = [name for name, _ in model.named_parameters()]
     for key in ("frozen", "trained"):
         for module in getattr(settings, key) or ():

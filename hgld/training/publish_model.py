@@ -34,7 +34,6 @@ class ModelEvaluation:
     """Mean metrics of a model on a data set.
 
     Args:
-        dataset: Name of the data set.
         protocol: Name of the evaluation, such as ``leave-one-out``.
         means: Mean of each metric, from 0 to 1; undefined ones are NaN.
         n_queries: Number of queries; None if unknown.
@@ -53,10 +52,8 @@ class CardFacts:
     """What a model card says besides the settings of the model.
 
     Args:
-        title: Name of the model.
         source: How :func:`hgld.load_model` finds it, such as ``hf:owner/name``.
         training: Contents of ``training.json``; None if hgld did not train the model.
-        evaluations: Evaluations of the model.
         license: Licence of the weights, by its identifier on the hub; None if it was not stated.
         datasets: Names of data sets on the hub that the model was trained on.
     """
@@ -222,8 +219,6 @@ class PushSummary:
     """Result of publishing a model.
 
     Args:
-        model: Description of the model.
-        n_bytes: Size of all files.
         evaluations: Number of evaluations on the model card.
         url: URL of the commit; None if nothing was uploaded.
     """
@@ -250,17 +245,12 @@ def push_model(
         model: The folder of a run, a checkpoint, or the name of a preset or a timm model, as in
             :func:`hgld.load_model`; not what is published already, whose files can be copied as they are.
         repository: Name of the repository, ``owner/name``; it is created if there is none.
-        out: Folder to write.
         pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
-        config: Description of the model.
 
     Raises:
         ConfigurationError: Neither ``repository`` nor ``out`` is given, the repository holds files that are not those
             of a model of hgld, or the folder something else than this model; a public repository was to be private;
             or see :func:`hgld.load_model`.
-        InputError: A file cannot be read.
-        SourceError: The hub cannot be reached or refuses the upload.
-        BusyError: Another run is writing ``out``.
     """
     config = config or PushConfig()
     if repository is None and out is None:
@@ -316,9 +306,6 @@ def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation |
 
     Files are named without their folders, which are those of a machine. The evaluation is None if the checkpoint is
     not in the folder of its run, or was not evaluated.
-
-    Raises:
-        InputError: The checkpoint cannot be read.
     """
     state, run = read_checkpoint(checkpoint), RunFolder(checkpoint.parent)
     recorded = run.recorded_run()
@@ -347,11 +334,7 @@ def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any]) -> ModelEvalu
 
 
 def read_evaluations(path: Path) -> list[ModelEvaluation]:
-    """Read the output of ``hgld evaluate --json``; the name of the file is that of the data set.
-
-    Raises:
-        InputError: The file cannot be read, or is something else.
-    """
+    """Read the output of ``hgld evaluate --json``; the name of the file is that of the data set."""
     try:
         results = json.loads(path.read_text(encoding="utf-8"))["results"]
         return [

@@ -42,7 +42,6 @@ class TrainingSummary:
         test: Means of all metrics on the test images by epoch, with keys such as ``epoch 5``; the last is the result.
             Where there are validation images, only of the epochs that were the best so far.
         val: Mean of ``metric`` on the validation images by epoch; empty if there are none.
-        metric: Metric that selects the best epoch.
         n_steps: Number of steps, including those before a resumption.
         n_skipped_batches: Number of steps without an update, because too few images of the batch could be read.
         n_skipped_images: Number of images that could not be read.
@@ -67,10 +66,6 @@ def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) ->
     Args:
         config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
         overrides: Values such as ``loss.lambda=0.3``.
-
-    Raises:
-        InputError: See :func:`~hgld.io.settings.read_settings`.
-        ConfigurationError: Settings are invalid, timm does not know the backbone, or there is no such preset.
     """
     settings = read_settings(TrainingSettings, training_file(config), overrides)
     return settings.model_copy(update={"image": image_settings_for(settings.model, settings.image)})
@@ -89,21 +84,14 @@ def train(
     """Train a model.
 
     Args:
-        settings: Settings of the training.
         out: Folder of the run, see :mod:`hgld.training.run_folder`. The process of rank 0 writes to it, and all
             processes read the checkpoint of a resumed run.
-        resume: Resume the run in the folder, if there is one.
-        force: Delete the run in the folder.
-        device: Device of this process.
         processes: Processes that train together; None for this one alone.
-        progress: Reports the number of images.
 
     Raises:
         KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
         ConfigurationError: There is a run already, or it was started with other settings or data; the device does
             not exist; a logger cannot start; memory does not suffice, or the loss is not finite.
-        InputError: The manifest, an image archive or all images cannot be read.
-        BusyError: Another process is writing to the folder.
     """
     processes = processes or Processes()
     require_loggers(settings.loggers)
@@ -133,12 +121,7 @@ def train(
 
 
 def is_finished(settings: TrainingSettings, out: Path) -> bool:
-    """Return whether the run in a folder is complete.
-
-    Raises:
-        ConfigurationError: The run was started with other settings or data.
-        InputError: The data cannot be read.
-    """
+    """Return whether the run in a folder is complete."""
     recorded = RunFolder(out).recorded_run()
     if recorded is None:
         return False
@@ -152,13 +135,7 @@ def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, 
     """Build the loss of a training, with a cross-batch memory where the settings have one.
 
     Args:
-        settings: Settings of the training.
-        space: Dimension of the embeddings and classes of the labels.
-        n_images: Number of training images.
         memory_start: Number of steps before the memory is used.
-
-    Raises:
-        InputError: Images have several labels, which the loss does not take.
     """
     loss = build_loss(settings.loss, space)
     if space.labels_per_image is not None:

@@ -46,9 +46,6 @@ def require_same_run(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]
         path: Checkpoint or folder of the run, for the message.
         then: Settings, digests of the data and number of processes of the run, as far as they are to be compared.
         now: The same of the current process.
-
-    Raises:
-        ConfigurationError: They differ in a value that affects the result.
     """
     before, after = result_affecting(then), result_affecting(now)
     differences = [
@@ -80,16 +77,7 @@ def result_affecting(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RunFolder:
-    """The files of a run, which a single process writes.
-
-    Args:
-        path: The folder.
-
-    Attributes:
-        last: Path of the last checkpoint.
-        best: Path of the best checkpoint on the validation images.
-        n_history_lines: Number of lines of the history.
-    """
+    """The files of a run, which a single process writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,15 +91,8 @@ class RunFolder:
     def prepare(self, *, resume: bool, force: bool) -> bool:
         """Create the folder, and delete the files of an earlier run that is not resumed.
 
-        Args:
-            resume: Resume the run in the folder, if there is one.
-            force: Delete the run in the folder.
-
         Returns:
             Whether there is a checkpoint to resume from.
-
-        Raises:
-            ConfigurationError: There is a run and neither argument is set, or both are set.
         """
         if resume and force:
             raise ConfigurationError("`resume` continues the run in the folder, `force` deletes it; choose one")
@@ -138,14 +119,8 @@ class RunFolder:
         """Write the settings and ``run.json``, and open the history and the loggers.
 
         Args:
-            settings: The settings as YAML.
-            record: Contents of ``run.json``, such as the digests of the data and the machine.
             n_history_lines: Number of lines to keep of the history of a resumed run; lines that it wrote after its
                 last checkpoint are dropped.
-            loggers: Names of loggers.
-
-        Raises:
-            ConfigurationError: A logger cannot start; a new run leaves no files.
         """
         lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines] if n_history_lines else []
         recorded = self.recorded_run()
@@ -179,8 +154,6 @@ class RunFolder:
 
         Args:
             kind: Kind of the line: ``step``, or the images of an evaluation, ``val`` or ``test``.
-            step: Number of steps done.
-            values: Numbers by name; mappings of numbers are allowed.
         """
         line = json.dumps({"kind": kind, "step": step, **values})
         self._history_stream.write(f"{line}\n")
@@ -189,11 +162,7 @@ class RunFolder:
         self._loggers.log(kind, step, values)
 
     def log_skipped(self, images: Mapping[str, str]) -> None:
-        """Append images that could not be read to ``skipped.csv``, each once.
-
-        Args:
-            images: Reasons by image id.
-        """
+        """Append images that could not be read to ``skipped.csv``, each once."""
         new = {image_id: reason for image_id, reason in images.items() if image_id not in self._skipped_ids}
         if not new:
             return
@@ -205,11 +174,7 @@ class RunFolder:
         self._skipped_ids.update(new)
 
     def close(self, *, finished: bool) -> None:
-        """Close the history and the loggers.
-
-        Args:
-            finished: Whether the training is complete.
-        """
+        """Close the history and the loggers."""
         self._history_stream.close()
         self._loggers.close(finished=finished)
 

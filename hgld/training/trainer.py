@@ -87,24 +87,10 @@ log = logging.getLogger(__name__)
 class Trainer:
     """Trains a model and a loss, from any step to the end.
 
-    Args:
-        settings: Settings of the training.
-        images: Images to train on and to evaluate with.
-        model: Model on its device.
-        loss: Training objective, on the same device.
-        folder: Folder for checkpoints and the history, which the process of rank 0 writes.
-        processes: Processes that train together.
-        progress: Reports the number of images.
-
     Attributes:
-        epoch: Number of the current epoch, from 0.
         batch: Number of batches of this epoch that are done.
         step: Number of steps that are done.
         best: Best value of the selecting metric on the validation images so far; None before the first.
-        skipped_batches: Number of batches without a step, because too few of their images could be read.
-
-    Raises:
-        ConfigurationError: There is nothing to train.
     """
 
     def __init__(

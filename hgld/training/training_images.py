@@ -29,24 +29,14 @@ from hgld.training.training_settings import DataSettings, HierarchicalSettings, 
 class TrainingImages:
     """The datasets that the settings of a training name.
 
-    Args:
-        settings: Settings of the training.
-
     Attributes:
-        settings: Settings of the training.
-        train: Training images, with augmentation.
         untransformed: Training images with the transform of the evaluation.
-        sampler: Sampler of training batches.
         n_epochs: Number of epochs of the training, of which the last may be incomplete.
         val: Images that select the best checkpoint; None if the manifest has none.
         test: Images to evaluate with; queries and gallery together, where they are separate splits.
         is_query: bool, shape (n_test,); which test images are queries. None if every test image is a query and is
             ranked against the others.
         digests: SHA-256 of the files read.
-
-    Raises:
-        InputError: The manifest or the features cannot be read, or the folder of the images does not exist.
-        ConfigurationError: There is no such split, or the images do not suffice for a batch.
     """
 
     def __init__(self, settings: TrainingSettings) -> None:
@@ -88,11 +78,7 @@ class TrainingImages:
         return self._first_steps[epoch]
 
     def require_readable(self) -> None:
-        """Check that images to train on, to select with and to evaluate with can be read.
-
-        Raises:
-            InputError: None of one of these sets can be.
-        """
+        """Check that images to train on, to select with and to evaluate with can be read."""
         for dataset in (self.untransformed, self.val, self.test):
             if isinstance(dataset, ImageDataset):
                 dataset.require_readable()
@@ -103,11 +89,7 @@ class TrainingImages:
 
 
 def data_digests(data: DataSettings) -> dict[str, str]:
-    """Return the SHA-256 of the files that a training reads besides images, by their names in the settings.
-
-    Raises:
-        InputError: A file does not exist.
-    """
+    """Return the SHA-256 of the files that a training reads besides images, by their names in the settings."""
     paths = {name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None}
     for name, path in paths.items():
         if not path.is_file():
@@ -116,16 +98,7 @@ def data_digests(data: DataSettings) -> dict[str, str]:
 
 
 def read_training_manifest(data: DataSettings, root: Path | None = None) -> Manifest:
-    """Read the manifest of a training, with the splits that its settings ask for.
-
-    Args:
-        data: Settings of the data.
-        root: Folder of the images, see :func:`~hgld.datasets.manifest.read_manifest`.
-
-    Raises:
-        InputError: The manifest cannot be read.
-        ConfigurationError: There is no such level to split, or one of the two sets is empty.
-    """
+    """Read the manifest of a training, with the splits that its settings ask for."""
     manifest, split = read_manifest(data.manifest, root), data.random_split
     if split is None:
         return manifest
@@ -151,11 +124,7 @@ def validation_split(manifest: Manifest, data: DataSettings) -> str | None:
 
 
 def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
-    """Return the images to evaluate with; the labels of queries and gallery share one numbering.
-
-    Raises:
-        ConfigurationError: There is no such split.
-    """
+    """Return the images to evaluate with; the labels of queries and gallery share one numbering."""
     if data.test is not None:
         return manifest.select_split(data.test)
     selected: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)

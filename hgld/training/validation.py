@@ -30,7 +30,6 @@ class EmbeddedImages:
     Args:
         vectors: float32, shape (n, d).
         rows: int64, shape (n,); rows of the dataset, in ascending order.
-        skipped: Images that could not be read.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -59,17 +58,9 @@ def evaluate_model(
     """Embed images and rank them.
 
     Args:
-        model: Model to evaluate.
-        dataset: Images to evaluate with.
         is_query: bool, shape (n,): which images are queries; the others are their gallery. None if every image is a
             query and is ranked against the others.
-        metrics: Names of metrics; () for those of the papers.
-        batch_size: Number of images embedded at once.
-        workers: Number of processes that read images.
         processes: Processes that share the images, then the queries.
-
-    Raises:
-        InputError, ConfigurationError: See :func:`embed_dataset` and :func:`rank_embedded`.
     """
     embedded = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, processes=processes)
     result = rank_embedded(
@@ -90,10 +81,6 @@ def embed_dataset(
     """Embed images as ``hgld embed-images`` does, in float32 whatever the precision of the training.
 
     Every process returns all embeddings. See :func:`evaluate_model` for the arguments.
-
-    Raises:
-        InputError: An archive cannot be read, or embeddings are not finite.
-        ConfigurationError: A batch does not fit into the memory of the device.
     """
     share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
     progress = progress or NoProgress()
@@ -118,10 +105,6 @@ def rank_embedded(
     """Rank the images that could be read against each other, or those of the gallery for the queries.
 
     The queries of the result are numbered in the order of the images. See :func:`evaluate_model` for the arguments.
-
-    Raises:
-        InputError: No query or no gallery image could be read.
-        ConfigurationError: There is no such metric.
     """
     is_query = None if is_query is None else is_query[embedded.rows]
     if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):

@@ -102,11 +102,7 @@ class QueryResult:
 
 
 def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]) -> QueryResult:
-    """Call ``action=query`` of Commons for up to fifty titles until all parts of the response are there.
-
-    Raises:
-        SourceError: The call failed, or its response has too many parts.
-    """
+    """Call ``action=query`` of Commons for up to fifty titles until all parts of the response are there."""
     result = QueryResult()
     continuation: dict[str, str] = {}
 
@@ -151,9 +147,6 @@ class PageFact(NamedTuple):
 
     Args:
         status: ``found``, else the landmark's status.
-        title: Title of that page.
-        item: Item that the page names.
-        redirected: Whether a hard redirect was followed.
         soft_redirect: Whether the page is a soft redirect, by its template or by its categories.
     """
 

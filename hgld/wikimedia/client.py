@@ -69,9 +69,6 @@ class ClientConfig:
         max_retries: Maximum number of retries per request.
         timeout_s: Seconds within which a complete response must arrive.
         backoff_s: Seconds before the first repetition; the wait doubles with each further one.
-
-    Raises:
-        ConfigurationError: A value is invalid or not allowed on Wikimedia's hosts.
     """
 
     commons_url: str = COMMONS_URL
@@ -116,9 +113,6 @@ class ClientConfig:
         """Return the default settings, with the contact and the addresses that environment variables name.
 
         These are ``HGLD_CONTACT``, ``HGLD_COMMONS_URL`` and ``HGLD_WIKIDATA_URL``, as for ``hgld scrape``.
-
-        Raises:
-            ConfigurationError: A value is invalid, or there is no contact for Wikimedia's hosts.
         """
         return cls(
             commons_url=os.environ.get("HGLD_COMMONS_URL", COMMONS_URL),
@@ -193,16 +187,6 @@ class WikimediaClient:
         Args:
             parameters: Parameters of the call, without ``format`` and ``maxlag``.
             read: Reads the JSON document (format version 2). If it raises ValueError, the call is repeated.
-
-        Returns:
-            What ``read`` returns.
-
-        Raises:
-            SourceError: The call failed after the last repetition, or the API refuses it.
-            TooManyValuesError: A list in ``parameters`` is longer than the API allows.
-            UnknownEntityError: An id in ``parameters`` cannot be an entity.
-            ConfigurationError: The server refuses this client (403) or has never answered, or there is no API at this
-                address.
         """
         return self._call(f"{self.config.wikidata_url}/w/api.php", parameters, read)
 
@@ -211,10 +195,6 @@ class WikimediaClient:
 
         HTTP redirects to the server's spelling of the title are followed. If ``read`` raises ValueError, the request
         is repeated; else what it returns is returned.
-
-        Raises:
-            SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
-            ConfigurationError: The server refuses this client (403) or has never answered.
         """
         root = f"{self.config.commons_url}/wiki/"
         return self._get(root + title_path(title), partial(_read_page, read), root)
@@ -224,10 +204,6 @@ class WikimediaClient:
 
         If ``read`` raises ValueError, the request is repeated; else what it returns is returned, or None if there is
         no such file (404 or 410).
-
-        Raises:
-            SourceError: The request failed after the last repetition, or the redirects do not end.
-            ConfigurationError: The server refuses this client (403) or has never answered.
         """
         return self._get(url, partial(_read_file, read))
 

@@ -29,19 +29,11 @@ class FactCollector:
     is written to the journal when it arrives.
 
     Attributes:
-        failed_classes: Number of classes that could not be fetched.
         class_redirects: By id of an item that statements name, the class to which it redirects.
         rank_labels: Labels of the ranks of classes, by item.
 
     Args:
-        source: Source of the facts.
-        facts: Facts known so far; new ones are added.
-        titles: Category title of each landmark.
         known: By title, results that need no facts, with their time (milliseconds since 1970).
-        statuses: Stops the run when a status is unlikely frequent.
-        progress: Receives the number of resolved landmarks.
-        client: Client of the source, closed when the collector is done.
-        journal: Journal for new batches.
         clock: Returns the time of the facts that are received (seconds since 1970); None for the current time.
     """
 
@@ -76,11 +68,6 @@ class FactCollector:
 
         Returns:
             Classes of landmarks and their ancestors up to a depth, by item id; with the superclasses after redirects.
-
-        Raises:
-            SourceError: The server seems to be down.
-            UnlikelyStatusError: Too many landmarks end in the same status.
-            ConfigurationError: The server refuses this client or has never answered.
         """
         unresolved = []
         for position, title in enumerate(self._titles):

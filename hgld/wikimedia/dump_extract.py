@@ -101,15 +101,12 @@ def extract_dump(
     Args:
         dump: JSON dump of Wikidata: a file, plain or compressed by gzip or bzip2, or a folder of such files.
         folder: Folder of the extract; nothing is done if it is complete.
-        config: Settings of the pass.
         part: Share of the parts to make; without it, those that are missing are made and the extract is completed.
-        progress: Receives the number of bytes read.
 
     Raises:
         InputError: There is no dump, it is not one of Wikidata, or it is damaged; parts that were made are kept.
         SourceError: A process was killed, such as for want of memory.
         ConfigurationError: ``folder`` is the extract of another dump.
-        BusyError: Another run completes this extract, or makes parts that this one is to make.
     """
     config, progress = config or ExtractConfig(), progress or NoProgress()
     files = find_dump_files(dump)
@@ -140,11 +137,7 @@ def extract_dump(
 
 
 def read_extract(folder: Path) -> Provenance:
-    """Return the provenance of a complete extract; its parameter ``modified`` is the date of the dump.
-
-    Raises:
-        InputError: There is no complete extract in the folder.
-    """
+    """Return the provenance of a complete extract; its parameter ``modified`` is the date of the dump."""
     path = items_path(folder)
     if not path.exists():
         begun = (folder / _PARTS).is_dir()

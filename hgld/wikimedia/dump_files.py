@@ -53,11 +53,7 @@ class DumpRange:
 
 
 def find_dump_files(dump: Path) -> list[Path]:
-    """Return the files of a dump: the file itself, or the files of a folder sorted by name.
-
-    Raises:
-        InputError: There is no such file, or no ``.json``, ``.json.gz`` or ``.json.bz2`` in the folder.
-    """
+    """Return the files of a dump: the file itself, or the files of a folder sorted by name."""
     if dump.is_file():
         return [dump]
     if not dump.is_dir():
@@ -87,9 +83,6 @@ class RangeLines:
     Attributes:
         began: Where the first plain text, member or block of the range begins; None if none begins in it.
         reached: Where the next one after the range begins; None at the end of the file.
-
-    Args:
-        part: The range.
     """
 
     def __init__(self, part: DumpRange) -> None:
@@ -98,11 +91,7 @@ class RangeLines:
         self.reached: int | None = None
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """Yield lists of lines.
-
-        Raises:
-            InputError: The file is truncated or damaged.
-        """
+        """Yield lists of lines."""
         rest, is_inside = b"", self._part.start == 0
         for position, block in _blocks(self._part):
             if position < self._part.end:

@@ -32,10 +32,7 @@ class FileFact(NamedTuple):
 
     Args:
         status: ``ok``, or why there is no thumbnail, as in the table ``photographs``.
-        page: Address of its page.
-        author: Author, as text.
         licence: Short name of the licence, such as ``CC BY-SA 3.0``.
-        licence_url: Address of the licence.
         uploaded_at: When this version of the file was uploaded, in ISO 8601.
         thumbnail_url: Address of the thumbnail, which is the file itself if that is not wider.
     """
@@ -51,9 +48,6 @@ class FileFact(NamedTuple):
 
 def file_title_of_url(url: str) -> str:
     """Return the title of the file that an address of Wikimedia's uploads, or one of their thumbnails, names.
-
-    Raises:
-        ValueError: The address is not that of a file of Commons.
 
     >>> file_title_of_url("http://upload.wikimedia.org/wikipedia/commons/5/57/MRNP_%E2%80%94_Comet_Falls.jpg")
     'File:MRNP — Comet Falls.jpg'
@@ -73,10 +67,6 @@ def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: in
     """Ask Commons for facts about up to fifty files by title; those that the response lacks are left out.
 
     The width of thumbnails is one of :data:`THUMBNAIL_WIDTHS` in pixels.
-
-    Raises:
-        SourceError: The request failed after the last repetition.
-        ConfigurationError: The server refuses this client or has never answered.
     """
     facts = {title: FileFact("invalid_title") for title in titles if not is_sendable(title)}
     if sendable := [title for title in titles if title not in facts]:

@@ -47,10 +47,6 @@ class ParsedPage(NamedTuple):
     Args:
         status: ``found``, else the landmark's status; ``redirect_unresolved`` for a hard redirect that was not
             followed and a soft one that names no page.
-        title: Heading of the page.
-        redirected: Whether the server followed a hard redirect.
-        soft_target: Title that a soft redirect names.
-        item: Id of the item behind the infobox.
         values: Item, where shown, and label of each value; None without an infobox.
     """
 
@@ -144,11 +140,7 @@ def _read_page(header: str, response: HtmlResponse) -> ParsedPage:
 
 
 def parse_page(html: str, header: str = HEADER) -> ParsedPage:
-    """Parse a page that MediaWiki sent, with whatever HTTP status; the header is that of the values in the infobox.
-
-    Raises:
-        ValueError: The page is not MediaWiki's, or neither a page of content nor the one for invalid titles.
-    """
+    """Parse a page that MediaWiki sent, with whatever HTTP status; the header is that of the values."""
     soup = _parse_html(html)
     heading, content = soup.find(id="firstHeading"), soup.find(id="mw-content-text")
     if not isinstance(heading, Tag) or not isinstance(content, Tag):

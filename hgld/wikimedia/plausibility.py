@@ -67,10 +67,7 @@ class StatusCheck:
     Landmarks that wait for facts count as likely ones: those without a value are often resolved first.
 
     Args:
-        titles: Category title of each landmark.
-        allowed: Statuses that may be frequent.
         advice: What may be wrong, and what to do, as sentences of the error.
-        noun: What the error calls landmarks.
     """
 
     def __init__(

@@ -40,7 +40,6 @@ class LandmarkCategory:
     """One row of a list: ``*_label_to_category.csv``, or one of other entities.
 
     Args:
-        landmark_id: Id in its split.
         category: Address of its category on Commons, or of its item on Wikidata; None without one.
         title: Normalised title of the category, or id of the item; empty without one.
         split: Its split; None for that of the whole list.
@@ -57,13 +56,6 @@ def read_categories(path: Path) -> list[LandmarkCategory]:
 
     Additional columns are ignored. A row that repeats an earlier one exactly counts once, and a UTF-8 byte order mark
     is skipped; both are logged as warnings.
-
-    Returns:
-        The landmarks in the order of the file, with unique ids.
-
-    Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is not a whole number, its URL
-            not that of a Commons category, or its id in an earlier row with another URL.
     """
     first_rows: dict[int, tuple[int, str]] = {}
 
@@ -90,14 +82,7 @@ def read_categories(path: Path) -> list[LandmarkCategory]:
 
 @dataclass(frozen=True)
 class ListColumns:
-    """Columns of a list of entities other than GLDv2's landmarks.
-
-    Args:
-        id: Ids.
-        item: Items on Wikidata: Q ids or addresses; None if the list names categories.
-        category: Categories on Commons: titles or addresses; None if the list names items.
-        split: Splits; None if there is one for all.
-    """
+    """Columns of a list of entities other than GLDv2's landmarks."""
 
     id: str
     item: str | None = None
@@ -170,9 +155,7 @@ class EarlierScrape:
 
     Args:
         rows: By title of the category, the result and when it was fetched (milliseconds since 1970).
-        classes: Classes by item; empty if there is no such table.
         redirects: By id of an item that statements name, the class to which it redirects.
-        titles: Title of every row in the table, failed ones included.
     """
 
     rows: dict[str, tuple[Resolution, int]]
@@ -230,10 +213,6 @@ def write_classes(
     """Write the table ``classes``.
 
     Args:
-        classes: The classes by item.
-        redirects: The classes to which items redirect that statements name.
-        path: Table to write.
-        provenance: How it was made.
         ranks: Labels of ranks by item; None for a table without ranks.
     """
     redirected_from: dict[str, list[str]] = {}

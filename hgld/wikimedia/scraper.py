@@ -190,11 +190,9 @@ class ScrapeSummary:
     """Numbers of landmarks, also by status and by route, and of classes with their ancestors; cost of the run.
 
     Args:
-        taken_over: Number of landmarks whose rows were in the output before.
         changes: What became of the landmarks of an earlier scrape; None without `update`.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
-        seconds: Duration of the run.
         dump_date: Date of the dump; None if servers were asked.
     """
 
@@ -236,12 +234,10 @@ def scrape_file(
         out: Table ``scraped`` to write. The source api also writes the table ``classes`` beside it
             (:func:`hgld.tables.classes_path`). If it exists, from the same split, source and servers, landmarks
             with the same category keep their rows.
-        config: What to scrape, and how.
         update: Table ``scraped`` from an earlier run, of the same split and servers and the source api, to bring up
             to date: only what has changed since is fetched. The result is that of a full scrape, with the time of the
             check in ``fetched_at`` where nothing has changed. The table stays as it is.
         force: Discard a journal and the table ``out``, and fetch everything.
-        progress: Receives the number of resolved landmarks.
 
     Returns:
         Contents of the tables; None if ``out`` is up to date. If ``errors`` is above 0, some rows have the status
@@ -250,7 +246,6 @@ def scrape_file(
     Raises:
         InputError: ``categories`` or ``update`` is invalid, or the journal is from another source or other servers;
             no request was sent.
-        BusyError: Another run is writing ``out``.
         SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
             wrong; earlier responses are in the journal.
         PropertyError: A property does not exist, or its values are no items.
@@ -304,21 +299,9 @@ def scrape_dump(
     """Scrape the landmarks of a category list from the extract of a dump.
 
     Args:
-        categories: The list, as for :func:`scrape_file`.
-        out: Table ``scraped`` to write, with the table ``classes`` beside it.
         extract: Folder of the complete extract (:func:`hgld.wikimedia.dump_extract.extract_dump`).
         config: What to look up; its source, client and number of workers are not used.
         force: Write the tables even if they are up to date, or a scrape from another source.
-        progress: Receives the number of resolved landmarks.
-
-    Returns:
-        Contents of the tables; None if ``out`` is up to date.
-
-    Raises:
-        InputError: ``categories`` is invalid, or the extract is not complete.
-        BusyError: Another run is writing ``out``.
-        SourceError: So many landmarks end in the same status that something must be wrong.
-        ConfigurationError: ``out`` is a scrape from another source, or the extract does not hold what is looked up.
     """
     start = time.monotonic()
     config = config.for_list(categories)
@@ -355,12 +338,7 @@ def scrape_dump(
 
 
 def _check_update(update: Path, out: Path, parameters: Mapping[str, Any]) -> None:
-    """Check that the table ``update`` can be brought up to date.
-
-    Raises:
-        InputError: It is no table.
-        ConfigurationError: It is ``out``, or not from the APIs, or of another split or other servers.
-    """
+    """Check that the table ``update`` can be brought up to date."""
     if parameters["source"] != "api":
         raise ConfigurationError(
             "`update` needs `source` api: category pages do not name revisions; scrape them again without `update`"
@@ -376,11 +354,7 @@ def _check_update(update: Path, out: Path, parameters: Mapping[str, Any]) -> Non
 
 
 def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
-    """Return the scrape in ``out``, whose rows can be taken over.
-
-    Raises:
-        ConfigurationError: It is of another split, source or servers, an update of another table, or no scrape.
-    """
+    """Return the scrape in ``out``, whose rows can be taken over."""
     existing = _provenance_of(out)
     # A full scrape may use the rows of an update, but an update not those of a scrape that may be old.
     updated = provenance.inputs.get("earlier")
@@ -452,11 +426,7 @@ def _scrape(
 
 
 def _read_properties(client: WikimediaClient, config: ScrapeConfig) -> dict[str, PropertyEntity]:
-    """Return the properties other than P31 and P279 that are asked for.
-
-    Raises:
-        ConfigurationError: The values of one are no items, or it has no label by which pages show it.
-    """
+    """Return the properties other than P31 and P279 that are asked for."""
     names = {config.property_id, config.parents} - {Query.property_id, Query.parents}
     properties = read_properties(client, sorted(names)) if names else {}
     for name, entity in properties.items():

@@ -23,7 +23,6 @@ class Query:
     """What is asked about items.
 
     Args:
-        property_id: Property whose values are the labels.
         parents: Property of the values' superclasses.
         languages: Languages of labels, the preferred one first; the server falls back to others.
         no_value: Status of an item without values.
@@ -54,10 +53,7 @@ class Resolution(NamedTuple):
     Args:
         status: Whether values were found, or why not: :data:`~hgld.tables.column_values.SCRAPE_STATUS_MEANINGS`.
         resolved_title: Title after all redirects.
-        item: Id of the landmark's item.
         route: Steps from the category to the item, as :func:`route_of` joins them.
-        revision: Revision of the item.
-        instance_of: Values of the item, without repetitions.
     """
 
     status: ScrapeStatus
@@ -158,12 +154,7 @@ class Source(Protocol):
         """Return the number of keys of a kind that fit into one request."""
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """Return facts by key, which are tuples of JSON values, or None; keys that failed are left out.
-
-        Raises:
-            SourceError: All keys failed.
-            ConfigurationError: The whole run has to stop.
-        """
+        """Return facts by key, which are tuples of JSON values, or None; keys that failed are left out."""
 
     def from_json(self, kind: str, fact: Any) -> Any:
         """Restore a fact that was stored as JSON; raise ValueError if it has another shape."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def test_layout_is_that_of_the_dataset(tmp_path: Path) -> None:
-    with PhotographStore(tmp_path, "train", ()) as store:
+    with closing(PhotographStore(tmp_path, "train", ())) as store:
         add(store, *PHOTOGRAPHS)
         store.finish()
     assert contents(tmp_path / "train/images_000.tar") == {
@@ -39,17 +40,17 @@ def test_layout_is_that_of_the_dataset(tmp_path: Path) -> None:
 
 def test_next_run_writes_the_next_file_and_nothing_without_photographs(tmp_path: Path) -> None:
     for ids in (["abc0"], ["bbb2"], []):
-        with PhotographStore(tmp_path, "train", ()) as store:
+        with closing(PhotographStore(tmp_path, "train", ())) as store:
             add(store, *ids)
             store.finish()
     assert sorted(path.name for path in (tmp_path / "train").iterdir()) == ["images_000.tar", "images_001.tar"]
-    with PhotographStore(tmp_path / "new", "train", ()) as store:
+    with closing(PhotographStore(tmp_path / "new", "train", ())) as store:
         store.finish()
     assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_file_that_was_cut_anywhere_keeps_its_complete_photographs(tmp_path: Path) -> None:
-    with PhotographStore(tmp_path, "train", ()) as store:
+    with closing(PhotographStore(tmp_path, "train", ())) as store:
         add(store, *PHOTOGRAPHS)
     part = tmp_path / "train/images_000.tar.part"
     whole = part.read_bytes()
@@ -57,27 +58,27 @@ def test_file_that_was_cut_anywhere_keeps_its_complete_photographs(tmp_path: Pat
     for cut in sorted({0, 1, 511, 512, len(whole) - 1, *ends, *(end + 300 for end in ends)}):
         part.write_bytes(whole[:cut])
         complete = list(PHOTOGRAPHS)[: sum(end <= cut for end in ends[1:])]
-        with PhotographStore(tmp_path, "train", PHOTOGRAPHS) as store:
+        with closing(PhotographStore(tmp_path, "train", PHOTOGRAPHS)) as store:
             assert store.ids == set(complete), cut
             add(store, *(image_id for image_id in PHOTOGRAPHS if image_id not in complete))
         assert part.read_bytes() == whole
 
 
 def test_photograph_without_record_is_removed(tmp_path: Path) -> None:
-    with PhotographStore(tmp_path, "train", ()) as store:
+    with closing(PhotographStore(tmp_path, "train", ())) as store:
         add(store, "abc0", "bbb2")
-    with PhotographStore(tmp_path, "train", {"abc0"}) as store:
+    with closing(PhotographStore(tmp_path, "train", {"abc0"})) as store:
         assert store.ids == {"abc0"}
 
 
 def test_kill_between_the_end_of_a_file_and_its_new_name(tmp_path: Path) -> None:
-    with PhotographStore(tmp_path, "train", ()) as store:
+    with closing(PhotographStore(tmp_path, "train", ())) as store:
         add(store, "abc0")
         store.finish()
     tar = tmp_path / "train/images_000.tar"
     whole = tar.read_bytes()
     tar.rename(tar.with_name("images_000.tar.part"))
-    with PhotographStore(tmp_path, "train", {"abc0"}) as store:
+    with closing(PhotographStore(tmp_path, "train", {"abc0"})) as store:
         store.finish()
     assert tar.read_bytes() == whole
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.wikimedia.dump_entities import DumpItem, ReadLine, read_line
+from hgld.wikimedia.dump_part import DumpItem, ReadLine, read_line
 from tests.wikimedia import wikidata_mix
 from tests.wikimedia.dumps import as_line
 from tests.wikimedia.wikidata_mix import Entity

@@ -24,9 +24,7 @@ class ReaderResult:
     """The images of a dataset.
 
     Args:
-        manifest: The images with their splits and labels.
         excluded: Number of images that are not in the manifest, by reason; may be 0.
-        other_files: Number of files among the images that are none, by suffix.
     """
 
     manifest: Manifest
@@ -45,20 +43,10 @@ class Reader(Protocol):
         """Return the files that define the images and their labels, by their role in the layout.
 
         A folder or a tar file stands for the images that are in it.
-
-        Args:
-            root: Folder of the dataset.
         """
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the images of a dataset; readers of published layouts do not check whether the image files exist.
-
-        Args:
-            root: Folder of the dataset.
-
-        Raises:
-            InputError: A file is missing or malformed.
-        """
+        """Read the images of a dataset; readers of published layouts do not check whether the image files exist."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +155,6 @@ def build_manifest(
         source: File or folder that the labels are from, for messages.
         columns: Columns ``path`` and ``split``; ``id``, by default the path; ``offset`` and ``size`` of images in
             tar files.
-        levels: Labels of the images, by level, finest first.
-        describe_row: Returns the name of a row for messages.
-
-    Raises:
-        InputError: See :meth:`Manifest.from_arrow`.
     """
     nulls = pa.nulls(len(columns["path"]), pa.int64())
     columns = {"id": columns["path"], "offset": nulls, "size": nulls, **columns}
@@ -189,9 +172,6 @@ def disambiguate(levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Append the parent to every name that has several parents, so that levels are nested.
 
     Genera of animals and of plants may have the same name, as may categories of clothes for women and for men.
-
-    Args:
-        levels: Label of each image, by level, finest first.
 
     >>> disambiguate({"genus": ["Oenanthe", "Oenanthe", "Pinus"], "kingdom": ["Animalia", "Plantae", "Plantae"]})
     {'genus': ['Oenanthe (Animalia)', 'Oenanthe (Plantae)', 'Pinus'], 'kingdom': ['Animalia', 'Plantae', 'Plantae']}

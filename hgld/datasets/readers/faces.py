@@ -42,9 +42,6 @@ class VggFace2(TextListReader):
         margin: What is added to width and height of a face's box, as a share of them.
         whole: Take the images as they are, which show more than the face, instead of boxes.
         only_test: Leave out the training images.
-
-    Raises:
-        ConfigurationError: ``margin`` is below 0.
     """
 
     margin: float = PUBLISHED_MARGIN
@@ -117,9 +114,6 @@ class IjbC:
         lists: Rank media (media), or probe templates against those of the gallery (templates).
         min_media: Exclude subjects with fewer media; of media alone.
         margin: What is added to width and height of a face's box, as a share of them.
-
-    Raises:
-        ConfigurationError: ``margin`` is below 0, or ``min_media`` below 1.
     """
 
     lists: Literal["media", "templates"] = "media"

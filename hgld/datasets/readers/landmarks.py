@@ -56,9 +56,6 @@ class Gldv2:
         test_share: Share of the landmarks of each super-category in the split test, between 0 and 1; the others are
             train. By default, there is one split.
         seed: Seed of the random split.
-
-    Raises:
-        ConfigurationError: ``test_share`` or ``min_images`` is out of range.
     """
 
     labels: Path
@@ -161,9 +158,6 @@ class Gldv1:
     Args:
         labels: List of the images. By default, train.csv in the folder.
         min_images: Exclude landmarks with fewer images.
-
-    Raises:
-        ConfigurationError: ``min_images`` is below 1.
     """
 
     labels: Path | None = None

@@ -50,10 +50,6 @@ class LabelTable:
         open_set: Level whose classes are divided between the splits train and test, which then share none.
         seed: Seed of the random split.
         skip_missing: Leave out rows whose image is not there.
-
-    Raises:
-        ConfigurationError: ``levels`` is malformed, a separator is empty, ``test_share`` is out of range, or there
-            are two kinds of splits.
     """
 
     table: Path
@@ -90,12 +86,7 @@ class LabelTable:
         return {"table": self.table, "images": root, **_hierarchy_files(self.hierarchy)}
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the table, and find the images.
-
-        Raises:
-            InputError: Images are not there or named twice; also see :func:`hgld.io.columns.read_text_columns`
-                and :meth:`hgld.datasets.manifest.Manifest.from_arrow`.
-        """
+        """Read the table, and find the images."""
         sources = [self.code] if self.code is not None else _parse_levels(self.levels)
         facts = [self.path, *filter(None, (self.id, self.split))]
         table = read_text_columns(self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources)
@@ -114,14 +105,7 @@ class LabelTable:
             "that the table does not list": len(found) - len(kept),
         }
         labels: Mapping[str, LabelColumn] = {name: column.take(kept) for name, column in levels.items()}
-        if self.hierarchy is not None:
-            columns, labels, n_excluded = _join_hierarchy(
-                self.hierarchy, columns, labels, own_splits=bool(self.split)
-            )
-            excluded["missing from the hierarchy"] = n_excluded
-        manifest = build_manifest(self.table, columns, labels)
-        manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
-        return ReaderResult(manifest, excluded, found.other_files)
+        return _finish(self, self.table, columns, labels, bool(self.split), excluded, found.other_files)
 
     def _levels(self, levels: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Return the column of each level: texts, or lists of texts where images may have several labels."""
@@ -171,10 +155,6 @@ class NestedFolders:
             default 0.5).
         open_set: Level whose classes are divided between the splits train and test, which then share none.
         seed: Seed of the random split.
-
-    Raises:
-        ConfigurationError: ``depth`` or ``test_share`` is out of range, ``levels`` has another number of names, or
-            there are two kinds of splits.
     """
 
     depth: int
@@ -200,11 +180,7 @@ class NestedFolders:
         return {"images": root, **_hierarchy_files(self.hierarchy)}
 
     def read(self, root: Path) -> ReaderResult:
-        """Find the images.
-
-        Raises:
-            InputError: There are no images, or some are in fewer folders than levels.
-        """
+        """Find the images."""
         found = find_images(root)
         folders = [name.split("/")[:-1] for name in found.names]
         self._check_depth(root, found.names, folders)
@@ -217,16 +193,8 @@ class NestedFolders:
         }
         columns: dict[str, LabelColumn] = {"id": [image_id(name) for name in found.names], "split": splits}
         columns |= found.places()
-        labels: dict[str, LabelColumn] = {**disambiguate(levels)}
-        excluded = {}
-        if self.hierarchy is not None:
-            columns, labels, n_excluded = _join_hierarchy(
-                self.hierarchy, columns, labels, own_splits=self.split_folders
-            )
-            excluded["missing from the hierarchy"] = n_excluded
-        manifest = build_manifest(root, columns, labels)
-        manifest = split_at_random(manifest, self.test_share, self.open_set, self.seed)
-        return ReaderResult(manifest, excluded, found.other_files)
+        labels = disambiguate(levels)
+        return _finish(self, root, columns, labels, self.split_folders, {}, found.other_files)
 
     def _level_names(self) -> list[str]:
         if self.levels is not None:
@@ -245,6 +213,25 @@ class NestedFolders:
             )
 
 
+def _finish(
+    reader: LabelTable | NestedFolders,
+    source: Path,
+    columns: Mapping[str, LabelColumn],
+    labels: Mapping[str, LabelColumn],
+    own_splits: bool,
+    excluded: Mapping[str, int],
+    other_files: Mapping[str, int],
+) -> ReaderResult:
+    """Add the levels of the hierarchy, if there is one, and split the images at random, if that is asked for."""
+    if reader.hierarchy is not None:
+        columns, labels, n_excluded = _join_hierarchy(reader.hierarchy, columns, labels, own_splits=own_splits)
+        excluded = {**excluded, "missing from the hierarchy": n_excluded}
+    manifest = split_at_random(
+        build_manifest(source, columns, labels), reader.test_share, reader.open_set, reader.seed
+    )
+    return ReaderResult(manifest, excluded, other_files)
+
+
 def _join_hierarchy(
     path: Path, columns: Mapping[str, LabelColumn], levels: Mapping[str, LabelColumn], *, own_splits: bool
 ) -> tuple[dict[str, LabelColumn], dict[str, LabelColumn], int]:
@@ -252,9 +239,6 @@ def _join_hierarchy(
 
     Returns:
         The columns and the levels of the images whose entity is in the hierarchy, and the number of the others.
-
-    Raises:
-        InputError: The hierarchy cannot be read or has none of the entities, or one of them in two splits.
     """
     hierarchy = load_hierarchy(path)
     ((finest, column),) = levels.items()
@@ -288,9 +272,6 @@ def _hierarchy_files(hierarchy: Path | None) -> Mapping[str, Path]:
 
 def _parse_levels(text: str) -> list[str]:
     """Return the names in ``product,group,kind``.
-
-    Raises:
-        ConfigurationError: There is none, one is repeated, or one is the name of another column of manifests.
 
     >>> _parse_levels("product, group")
     ['product', 'group']

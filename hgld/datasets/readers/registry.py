@@ -12,7 +12,6 @@ class ReaderEntry:
 
     Args:
         target: Module in this package and class of the reader, as ``module:Class``.
-        summary: The dataset, its files and its levels, in one line.
         example: Settings for the usage example of the command.
         argument: Setting that is the argument of the command, which then takes the folder of the images as an option.
     """

@@ -66,11 +66,6 @@ def next_position(lists: LabelLists, position: Position) -> Position:
 def position_of_step(lists: LabelLists, step: int, position: Position) -> Position:
     """Return where a step changed something.
 
-    Args:
-        lists: Lists of the session that the page shows.
-        step: Id of the step.
-        position: Present position; returned if its label was changed, or if the step changed no label or cluster.
-
     Returns:
         First label that was changed; if labels were only moved, the first of them that is undecided, if any. The view
         stays if it shows one of the labels, else it is the label's cluster.

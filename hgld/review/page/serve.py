@@ -114,7 +114,6 @@ def serve_review(
     """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
 
     Args:
-        clusters: ``clusters`` table.
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
         config: Where to serve.
@@ -129,9 +128,7 @@ def serve_review(
         image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
 
     Raises:
-        BusyError: Another process has the store open.
         ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
-        InputError: An input cannot be read.
     """
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = inputs.read_groups()
@@ -176,24 +173,13 @@ def adjudicate_on_page(
     Inputs are as for :func:`serve_review` and :func:`hgld.review.adjudication.adjudicate_files`.
 
     Args:
-        first: Decisions of one annotator.
-        second: Decisions of the other annotator.
-        out: File of decisions to write.
-        clusters: ``clusters`` table, with ``clean.parquet`` beside it.
         store: Event store of the adjudication; created if it does not exist.
-        annotator: Name of the person who adjudicates.
-        config: Where to serve.
-        on_address: Called with addresses that admit a browser.
-        taxonomy: Original groups; by default those that come with hgld.
-        images: Table of ``hgld index-images``, to show photographs.
-        image_landmarks: Files with the landmark of each image.
         force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
 
     Returns:
         None if ``out`` holds these decisions and groups already, and nothing is open.
 
     Raises:
-        BusyError: Another process has the store open.
         ConfigurationError: The store belongs to another annotator or cannot be written, the port is not available, or
             ``out`` is an input or holds decisions of other annotators that would be replaced.
         InputError: The annotators agree on every label and group, or a file cannot be read.

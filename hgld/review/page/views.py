@@ -31,7 +31,6 @@ class DecisionView:
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
-        comment: Comment, or evidence for a suggestion.
         score: Probability of a suggestion in percent.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
@@ -57,10 +56,7 @@ class LabelView:
         seen: Version and id, which a form sends back.
         certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
         view: View of the list as the query of an address; empty in the list of the label's cluster.
-        examples: Names and URLs of example categories.
-        candidates: Opinions or suggestions to choose from.
         prediction_set: Names, one of which is right with the probability behind them; empty where there are many.
-        has_opinions: Whether the candidates are opinions.
         cluster: Number of the label's cluster in a list of all clusters, else None.
     """
 
@@ -311,9 +307,7 @@ class ReviewProgress:
     """Progress in numbers.
 
     Args:
-        counts: Numbers of labels and landmarks, those of :class:`hgld.review.state.DecidedLabels`.
         seconds_left: Time left at the recent pace, in seconds; None if there are too few steps.
-        groups_to_settle: Number of groups on which annotators differ, in an adjudication.
     """
 
     counts: Counter[str]

@@ -60,11 +60,9 @@ class SheetRow:
 
     Args:
         number: Number of the row in the file, counted from 1.
-        values: Text of each column.
         columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
         merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
         formulas: Formulas by column, e.g. ``=K16``. The texts of these columns are what a program calculated last.
-        damage: Description of missing or additional cells, or empty.
     """
 
     number: int
@@ -111,12 +109,6 @@ class SheetRow:
 def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Find the columns of a sheet, whatever their order, case and surrounding white space.
 
-    Args:
-        path: File, for messages.
-        place: Place of the header in the file, for messages.
-        names: Texts of the header.
-        columns: Columns that the sheet must have.
-
     Returns:
         Names as in ``columns``, in the order of the sheet; empty for columns that annotators added.
 
@@ -133,11 +125,7 @@ def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence
 
 
 def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
-    """Return the entries in rows of the file ``path``, by label_id.
-
-    Raises:
-        InputError: :func:`collect_entries` reports a problem.
-    """
+    """Return the entries in rows of the file ``path``, by label_id."""
     entries, problems = collect_entries(rows)
     if problems:
         lines = indented_list([text for _, text in problems])

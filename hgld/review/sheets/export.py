@@ -27,9 +27,6 @@ class ExportConfig:
     Args:
         annotators: Names of the annotators, after which their files are named.
         merge: Keep the entries in existing sheets.
-
-    Raises:
-        ConfigurationError: There is no annotator, a name cannot be a file name everywhere, or two are the same.
     """
 
     annotators: tuple[str, ...]
@@ -51,8 +48,6 @@ class ExportSummary:
 
     Args:
         labels: Number of rows in every sheet.
-        landmarks: Number of landmarks with one of the labels.
-        clusters: Number of clusters.
         workbooks: Workbooks written; beside each is a CSV file of the same name.
         kept: Number of labels whose entries were kept, in all sheets together.
         set_aside: Number of entries for labels that no longer exist, kept on a sheet of their own.
@@ -109,7 +104,6 @@ def export_sheets(
         None if every sheet is up to date.
 
     Raises:
-        BusyError: A sheet is open in a spreadsheet program, or another run is writing to ``out``.
         ConfigurationError: Both ``merge`` and ``force`` are set, or neither is and a sheet to replace has entries.
         ConflictError: A sheet was saved while the new one was written, or after an export that was killed.
         InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict

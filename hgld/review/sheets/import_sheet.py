@@ -40,9 +40,7 @@ class CheckedSheet:
 
     Args:
         decisions: Decisions in the valid rows, in the order of the sheet.
-        problems: Problems of the invalid rows, in the order of the sheet.
         warnings: Suspicious values in valid rows.
-        missing: Labels, by label_id, that have no row.
         skipped: Labels, by label_id, that have an invalid row and are not decided in another.
     """
 
@@ -65,11 +63,6 @@ def check_sheet(
     """Check every row, and turn the entries in valid rows into decisions.
 
     Args:
-        rows: Rows of the sheet.
-        labels: All labels by label_id.
-        groups: Keys of the groups in the taxonomy, by name.
-        annotator: Name of the annotator.
-        now: Time of the decisions.
         labels_are_safe: Whether a changed label was changed by a person, which makes the row invalid. In CSV it may
             not be: spreadsheet programs save "3-4" as a date and "1862.0" as a number. There it is only a warning,
             unless the row has the label of another label_id, as after sorting a single column.
@@ -148,9 +141,6 @@ class ImportConfig:
     Args:
         annotator: Name of the annotator who filled it in.
         valid_rows_only: Import the valid rows of a sheet with problems.
-
-    Raises:
-        ConfigurationError: The name of the annotator cannot be a file name.
     """
 
     annotator: str
@@ -165,13 +155,7 @@ class ImportSummary:
     """Result of the stage ``import-sheet``.
 
     Args:
-        labels: Number of labels in the clusters.
-        landmarks: Number of landmarks with one of them.
-        decided: Number of decided labels by kind of decision.
-        groups: Number of groups in use.
-        decided_landmarks: Number of landmarks with a decided label.
         new: Number of decisions on labels without one in the output.
-        changed: Number of decisions that differ from those in the output.
         kept: Number of decisions in the output that were kept because the row of their label is missing or invalid.
         withdrawn: Number of decisions in the output that the sheet no longer has.
         problems: Problems of the rows that were skipped, and the labels without a row.
