@@ -19,6 +19,7 @@ from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.compute.stop_signals import ignore_stop_signals
 from hgld.datasets.batch import Batch, ExampleDataset, collate
+from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 
@@ -200,6 +201,8 @@ def worker_loader(
     """
     # Decoding is bound by the processor; torch warns users of more workers than cores.
     workers = min(workers, usable_cores())
+    if workers:
+        prepare_resizing()  # before workers are forked
     return DataLoader(
         _Results(function),
         batch_size=None,

@@ -1,31 +1,28 @@
 """Image transforms: from a picture to the input tensor of a model.
 
-The pixels are those of the published code, which resizes with Pillow, but the EXIF orientation is applied when a
-picture is decoded, unlike in the authors' code. They are normalised last, where batches are loaded on the device of
-the model (:class:`hgld.datasets.batch.Normalisation`).
+The pixels are those of the published code, which resizes with Pillow (:mod:`hgld.datasets.resizing`), but the EXIF
+orientation is applied when a picture is decoded, unlike in the authors' code. They are normalised last, where batches
+are loaded on the device of the model (:class:`hgld.datasets.batch.Normalisation`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from pydantic import Field, model_validator
 from torchvision.transforms import RandomResizedCrop
 
 from hgld.datasets.batch import Normalisation
 from hgld.datasets.pictures import Picture
+from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import Box
 from hgld.io.settings import Settings
 
 Fit = Literal["crop", "squash", "pad", "longest"]
-Interpolation = Literal["bilinear", "bicubic", "lanczos"]
-
-#: Left and top edge, width and height of a part of a picture, in pixels.
-_Window: TypeAlias = tuple[int, int, int, int]
 
 
 class ImageSettings(Settings):
@@ -154,32 +151,34 @@ class Transform:
 
     def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
         """Return the pixels before normalisation: uint8, shape (3, h, w)."""
-        region = 0, 0, picture.width, picture.height
+        region: Window = 0, 0, picture.width, picture.height
         if box is not None:
             left, top, right, bottom = map(round, box)
             region = left, top, right - left, bottom - top
         if self.crop_scale is not None:
-            image = self._random_crop(picture, region, self.crop_scale)
+            pixels = self._random_crop(picture, region, self.crop_scale)
         elif self.settings.fit == "longest":
-            image = self._reduce_longest(picture, region)
+            pixels = self._reduce_longest(picture, region)
         else:
-            image = self._fit(picture, region)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+            pixels = self._fit(picture, region)
+        return torch.from_numpy(pixels).permute(2, 0, 1)
 
-    def _random_crop(self, picture: Picture, region: _Window, crop_scale: tuple[float, float]) -> Image.Image:
+    def _random_crop(self, picture: Picture, region: Window, crop_scale: tuple[float, float]) -> Pixels:
         settings, output = self.settings, (self.settings.size, self.settings.size)
         size = region[2:] if settings.train_resize is None else _with_shorter_side(region, settings.train_resize)
         # Only the shape of this tensor is read.
         shape = torch.empty(3, size[1], size[0], device="meta")
         top, left, height, width = RandomResizedCrop.get_params(shape, list(crop_scale), list(settings.crop_ratio))
+        mirrored = self._draw_flip()
         if settings.train_resize is None:
-            image = self._decode(picture, (region[0] + left, region[1] + top, width, height), output)
-        else:
-            image = self._resize(self._decode(picture, region, size), size)
-            image = image.crop((left, top, left + width, top + height))
-        return self._mirror_at_random(self._resize(image, output))
+            pixels, crop = self._decode(picture, (region[0] + left, region[1] + top, width, height), output)
+            return resize(pixels, output, settings.interpolation, region=crop, mirrored=mirrored)
+        pixels, region = self._decode(picture, region, size)
+        crop = (left, top, width, height)
+        pixels = resize(pixels, size, settings.interpolation, region=region, window=crop)
+        return resize(pixels, output, settings.interpolation, mirrored=mirrored)
 
-    def _fit(self, picture: Picture, region: _Window) -> Image.Image:
+    def _fit(self, picture: Picture, region: Window) -> Pixels:
         settings = self.settings
         size = settings.resize, settings.resize
         if settings.fit == "crop":
@@ -190,49 +189,53 @@ class Transform:
         width, height = (min(length, settings.size) for length in size)
         # As torchvision does, half a pixel is rounded to an even number.
         left, top = round((size[0] - width) / 2), round((size[1] - height) / 2)
-        image = self._resize(self._decode(picture, region, size), size)
-        image = self._mirror_at_random(image.crop((left, top, left + width, top + height)))
-        if image.size == (settings.size, settings.size):
-            return image
-        mean_colour = tuple(round(255 * value) for value in settings.mean)
-        padded = Image.new("RGB", (settings.size, settings.size), mean_colour)
-        padded.paste(image, ((settings.size - width) // 2, (settings.size - height) // 2))
+        mirrored = self._draw_flip()
+        pixels, region = self._decode(picture, region, size)
+        window = left, top, width, height
+        pixels = resize(pixels, size, settings.interpolation, region=region, window=window, mirrored=mirrored)
+        if (width, height) == (settings.size, settings.size):
+            return pixels
+        padded = np.empty((settings.size, settings.size, 3), np.uint8)
+        padded[:] = [round(255 * value) for value in settings.mean]
+        left, top = (settings.size - width) // 2, (settings.size - height) // 2
+        padded[top : top + height, left : left + width] = pixels
         return padded
 
-    def _reduce_longest(self, picture: Picture, region: _Window) -> Image.Image:
+    def _reduce_longest(self, picture: Picture, region: Window) -> Pixels:
         """Reduce the longer side by Pillow's ``thumbnail``, as the landmark benchmarks are published."""
         settings = self.settings
         side = max(settings.size * max(region[2:]) / max(picture.width, picture.height), 1)
-        image = self._decode(picture, region, (side, side), longest=True)
+        mirrored = self._draw_flip()
+        pixels, (left, top, width, height) = self._decode(picture, region, (side, side), longest=True)
+        image = Image.fromarray(np.ascontiguousarray(pixels[top : top + height, left : left + width]))
         image.thumbnail((side, side), Image.Resampling[settings.interpolation.upper()])
-        return self._mirror_at_random(image)
+        reduced = np.array(image)
+        return np.ascontiguousarray(reduced[:, ::-1]) if mirrored else reduced
 
-    def _resize(self, image: Image.Image, size: tuple[int, int]) -> Image.Image:
-        return image.resize(size, Image.Resampling[self.settings.interpolation.upper()])
-
-    def _mirror_at_random(self, image: Image.Image) -> Image.Image:
-        return ImageOps.mirror(image) if self.flips and torch.rand(1) < 0.5 else image
+    def _draw_flip(self) -> bool:
+        return self.flips and bool(torch.rand(1) < 0.5)
 
     def _decode(
-        self, picture: Picture, region: _Window, size: tuple[float, float], *, longest: bool = False
-    ) -> Image.Image:
-        """Decode a region of a picture, at a reduced size if the settings allow it.
+        self, picture: Picture, region: Window, size: tuple[float, float], *, longest: bool = False
+    ) -> tuple[Pixels, Window]:
+        """Decode a picture, and return the region in it; both are reduced if the settings allow it.
 
         The region keeps at least the size that it is resized to; with ``longest``, its longer side does.
         """
-        left, top, right, bottom = region[0], region[1], region[0] + region[2], region[1] + region[3]
         if not self.settings.reduced_decoding:
-            return picture.decode().crop((left, top, right, bottom))
+            return picture.decode(), region
         factors = [length / wanted for length, wanted in zip(region[2:], size, strict=True)]
         factor = max(factors) if longest else min(factors)
-        image = picture.decode(max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor))
-        if image.size != (picture.width, picture.height):
-            left, right = (int(x * image.width / picture.width) for x in (left, right))
-            top, bottom = (int(y * image.height / picture.height) for y in (top, bottom))
-        return image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+        pixels = picture.decode(max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor))
+        height, width = pixels.shape[:2]
+        if (width, height) == (picture.width, picture.height):
+            return pixels, region
+        left, right = (int(x * width / picture.width) for x in (region[0], region[0] + region[2]))
+        top, bottom = (int(y * height / picture.height) for y in (region[1], region[1] + region[3]))
+        return pixels, (left, top, max(right - left, 1), max(bottom - top, 1))
 
 
-def _with_shorter_side(region: _Window, length: int) -> tuple[int, int]:
+def _with_shorter_side(region: Window, length: int) -> tuple[int, int]:
     """Return the width and height of a region that is resized to a length of its shorter side."""
     width, height = region[2:]
     if width <= height:

@@ -12,7 +12,8 @@ import torch
 from pydantic import ValidationError
 from timm import is_model
 
-from hgld.datasets.transforms import Fit, ImageSettings, Interpolation
+from hgld.datasets.resizing import Interpolation
+from hgld.datasets.transforms import Fit, ImageSettings
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.hub import hub_snapshot
 from hgld.models.backbones import image_settings_for, valid_image_settings

@@ -5,27 +5,19 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image
 
+from hgld.datasets import pictures
 from hgld.datasets.pictures import open_picture
+from hgld.datasets.resizing import Pixels
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from tests.datasets.test_resizing import noise
 from tests.figures.test_thumbnails import encoded
-
-Pixels: TypeAlias = NDArray[np.uint8]
-
-
-def noise(width: int, height: int) -> Pixels:
-    """Return random pixels, half of which are black or white, where values are clipped."""
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return np.where(rng.random(pixels.shape) < 0.5, 255 * (pixels > 127), pixels).astype(np.uint8)
 
 
 def by_pillow(data: bytes) -> Pixels:
@@ -58,7 +50,7 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_pixels_are_those_of_pillow(name: str) -> None:
     picture, expected = open_picture(FILES[name]), by_pillow(FILES[name])
-    np.testing.assert_array_equal(np.asarray(picture.decode()), expected)
+    np.testing.assert_array_equal(picture.decode(), expected)
     assert (picture.height, picture.width) == expected.shape[:2]
 
 
@@ -69,7 +61,7 @@ def test_pixels_of_real_photographs_are_those_of_pillow(shared: Path) -> None:
                 stream = files.extractfile(member)
                 assert stream is not None
                 data = stream.read()
-                np.testing.assert_array_equal(np.asarray(open_picture(data).decode()), by_pillow(data))
+                np.testing.assert_array_equal(open_picture(data).decode(), by_pillow(data))
 
 
 @given(st.integers(2, 1500), st.lists(st.tuples(st.floats(0.3, 1), st.integers(0, 255)), max_size=3))
@@ -78,7 +70,7 @@ def test_damaged_files_are_refused_as_pillow_refuses_them(length: int, changes: 
     for position, value in changes:
         data[int(position * (len(data) - 1))] = value
     results: list[Pixels | str] = []
-    for decode in (by_pillow, lambda data: np.asarray(open_picture(data).decode())):
+    for decode in (by_pillow, lambda data: open_picture(data).decode()):
         try:
             results.append(decode(bytes(data)))
         except UnreadableImageError as error:
@@ -90,11 +82,24 @@ def test_damaged_files_are_refused_as_pillow_refuses_them(length: int, changes: 
         np.testing.assert_array_equal(result, expected)
 
 
+def test_without_a_decoder_of_torchvision_pillow_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(data: bytes) -> Pixels:
+        raise AttributeError("decode_jpeg")
+
+    monkeypatch.setattr(pictures, "decode_by_torchvision", absent)
+    pictures.torchvision_decodes_alike.cache_clear()
+    try:
+        assert not pictures.torchvision_decodes_alike()
+        np.testing.assert_array_equal(open_picture(FILES["4:2:0"]).decode(), by_pillow(FILES["4:2:0"]))
+    finally:
+        pictures.torchvision_decodes_alike.cache_clear()
+
+
 @pytest.mark.parametrize(("reduction", "shape"), [(1, (23, 37)), (2, (12, 19)), (4, (6, 10)), (8, (3, 5))])
 def test_reduced_jpeg_files_are_of_the_rounded_up_size(reduction: int, shape: tuple[int, int]) -> None:
     for name, expected in {"4:2:0": shape, "orientation 6": shape[::-1], "grey": shape}.items():
         picture = open_picture(FILES[name])
-        assert picture.decode(reduction).size == expected[::-1]
+        assert picture.decode(reduction).shape == (*expected, 3)
         assert (picture.height, picture.width) == ((37, 23) if "6" in name else (23, 37)), "those of the whole"
 
 
@@ -102,6 +107,6 @@ def test_a_reduced_picture_has_the_means_of_the_pixels() -> None:
     ramp = np.broadcast_to(np.arange(0, 256, 4, dtype=np.uint8)[None, :, None], (64, 64, 3))
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(ramp)).save(file, "JPEG", quality=100)
-    reduced = np.asarray(open_picture(file.getvalue()).decode(4))
+    reduced = open_picture(file.getvalue()).decode(4)
     means = ramp.reshape(16, 4, 16, 4, 3).mean((1, 3))
     np.testing.assert_allclose(reduced, means, atol=2)
