@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, save, without_glyph_warnings
+from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, open_axes, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     ):
         axes.plot(ks, values, marker="o", markersize=4, color=colour)
         axes.set_ylabel(title)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_axes(axes)
     lower.set_xlabel("clusters (K)")
     lower.xaxis.set_major_locator(MaxNLocator(integer=True))
     save(figure, path)
