@@ -128,9 +128,9 @@ def audit_annotators(
     """Audit the annotators of files of decisions and event stores.
 
     Args:
-        paths: A file for each of two or more annotators, see :func:`hgld.review.opinions.read_opinions`.
+        paths: A file for each annotator: a store of hgld review (.sqlite), or CSV decisions.
         config: Settings of the intervals.
-        clusters: ``clusters`` table, for the numbers of labels and landmarks, and for suggestions.
+        clusters: Clusters with suggestions, also to count landmarks as well as labels. Default: none.
         taxonomy: Groups; by default those that come with hgld.
 
     Raises:

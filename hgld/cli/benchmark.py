@@ -20,7 +20,7 @@ from hgld.cli.presets import (
     require_plan,
     with_images,
 )
-from hgld.cli.render import aligned, lines, wrapped_table
+from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
 from hgld.errors import indented_list
 from hgld.progress import byte_size
 
@@ -138,15 +138,15 @@ def benchmark(
         print_summary(out, summary, format_comparison)
 
 
-def format_comparison(summary: ComparisonSummary, *, width: int = 80) -> str:
+def format_comparison(summary: ComparisonSummary) -> str:
     """Return the tables, the number of runs, and the files written."""
     lines = [f"{summary.n_runs} runs, {summary.n_runs - summary.n_new} of them done before"]
     lines += map(str, summary.files)
-    tables = [format_results(summary, width=width), ""] if summary.methods else []
+    tables = [format_results(summary), ""] if summary.methods else []
     return "\n".join([*tables, *lines])
 
 
-def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
+def format_results(summary: ComparisonSummary) -> str:
     """Return the means of all methods and their differences from the best baseline."""
     from hgld.benchmark.result_files import describe_means, gain, mean_and_std
     from hgld.benchmark.statistics import best_baselines, by_split
@@ -156,22 +156,22 @@ def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
         (method.title, {metric: mean_and_std(method.means, method.stds, metric) for metric in columns})
         for method in methods
     ]
-    parts = [wrapped_table("mean ± sd in %", columns, means, width=width)]
+    parts = [wrapped_table("mean ± sd in %", columns, means)]
     if baselines := best_baselines(methods, columns):
         gains = [
             (method.title, {metric: gain(method, best, metric) for metric, best in baselines.items()})
             for method in methods
         ]
-        parts.append(wrapped_table("difference, 95 % CI", list(baselines), gains, width=width))
+        parts.append(wrapped_table("difference, 95 % CI", list(baselines), gains))
         titles = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
-        parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", width))
+        parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", WIDTH))
     splits = list(by_split([run for method in methods for run in method.runs]))
     if len(splits) > 1:
-        parts.append(fill(f"Values are {describe_means(splits)}; intervals cover the choice of the split.", width))
+        parts.append(fill(f"Values are {describe_means(splits)}; intervals cover the choice of the split.", WIDTH))
     return "\n".join(parts)
 
 
-def format_cost(cost: CostEstimate, gpus: Gpus | None = None, *, width: int = 80) -> str:
+def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
     """Return the steps, images, memory, disk and, of GPUs, hours of a comparison, and the files that are missing."""
     n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
@@ -186,7 +186,7 @@ def format_cost(cost: CostEstimate, gpus: Gpus | None = None, *, width: int = 80
         "",
         *_totals(cost, gpus, f"{n_images:,} training images, counting repetitions"),
         "",
-        *_notes(gpus, width),
+        *_notes(gpus),
     ]
     if cost.missing:
         lines += ["", "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):"]
@@ -194,9 +194,9 @@ def format_cost(cost: CostEstimate, gpus: Gpus | None = None, *, width: int = 80
     return "\n".join(lines)
 
 
-def format_training_cost(cost: CostEstimate, gpus: Gpus, *, width: int = 80) -> str:
+def format_training_cost(cost: CostEstimate, gpus: Gpus) -> str:
     """Return the estimated hours, memory and disk of one training."""
-    return "\n".join([*_totals(cost, gpus), "", *_notes(gpus, width)])
+    return "\n".join([*_totals(cost, gpus), "", *_notes(gpus)])
 
 
 def _totals(cost: CostEstimate, gpus: Gpus | None, *counts: str) -> list[str]:
@@ -218,9 +218,9 @@ def _totals(cost: CostEstimate, gpus: Gpus | None, *counts: str) -> list[str]:
     return [hours, *lines]
 
 
-def _notes(gpus: Gpus | None, width: int) -> list[str]:
+def _notes(gpus: Gpus | None) -> list[str]:
     if gpus is None:
-        return wrap("For hours, say with --images-per-second how many images a GPU trains on.", width)
+        return wrap("For hours, say with --images-per-second how many images a GPU trains on.", WIDTH)
     notes = [
         f"Nothing was timed: each GPU is assumed to train on {gpus.images_per_s:g} images per second with any of the "
         "losses, and to embed as many for evaluations. Ranking, the initialisation of projections and activations "
@@ -228,7 +228,7 @@ def _notes(gpus: Gpus | None, width: int) -> list[str]:
         f"Reading has to keep up with {gpus.count * gpus.images_per_s:g} images per second on all GPUs.",
         *(["Communication between the processes of a run is not included."] if gpus.per_run > 1 else []),
     ]
-    return [line for note in notes for line in wrap(note, width)]
+    return [line for note in notes for line in wrap(note, WIDTH)]
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -281,7 +281,7 @@ def compare_models(
     typer.echo(lines(_format_model_results(outcome), [str(file) for file in files]))
 
 
-def _format_model_results(outcome: ModelResults, *, width: int = 80) -> str:
+def _format_model_results(outcome: ModelResults) -> str:
     from hgld.evaluation.results import shown_value
 
     main, metrics = outcome.main_metric, outcome.metrics
@@ -291,4 +291,4 @@ def _format_model_results(outcome: ModelResults, *, width: int = 80) -> str:
         cells = {metric: f"{shown_value(metric, outcome.rows[metric, name].mean):.2f}" for metric in metrics}
         rows.append((name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells}))
     failures = [f"failed: {each.name}: {each.failure}" for each in outcome.facts if each.failure]
-    return lines(wrapped_table("mean in %", [f"rank by {main}", *metrics], rows, width=width), failures)
+    return lines(wrapped_table("mean in %", [f"rank by {main}", *metrics], rows), failures)

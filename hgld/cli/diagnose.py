@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import Json, LandmarkSplit, Levels, app, friendly_errors, option
-from hgld.cli.render import lines, percent, wrapped_table
+from hgld.cli.render import WIDTH, lines, percent, wrapped_table
 
 if TYPE_CHECKING:
     from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig
@@ -64,9 +64,7 @@ def diagnose(
     typer.echo(text(diagnosis, of_baseline, config))
 
 
-def _format_diagnosis(
-    diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig, *, width: int = 80
-) -> str:
+def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:
     from hgld.losses.diagnosis import relative_decrease
 
     def gap_row(diagnosis: Diagnosis) -> dict[str, str]:
@@ -97,8 +95,8 @@ def _format_diagnosis(
         f"{diagnosis.images:,} images of {diagnosis.classes:,} classes in {diagnosis.batches:,} batches of "
         f"{config.batch_size:,} with {config.per_class} of each class",
         "",
-        wrapped_table(f"{config.metric} in %", list(gaps[0][1]), gaps, width=width),
+        wrapped_table(f"{config.metric} in %", list(gaps[0][1]), gaps),
         decrease is not None and [f"gap smaller than that of the baseline by {decrease} %", ""],
-        wrapped_table("step, in %", list(steps[0][1]), steps, width=width),
-        *(wrap(note, width, break_on_hyphens=False) for note in _NOTES),
+        wrapped_table("step, in %", list(steps[0][1]), steps),
+        *(wrap(note, WIDTH, break_on_hyphens=False) for note in _NOTES),
     )

@@ -14,7 +14,7 @@ import typer
 
 from hgld.cli.base import SharedCommand, app, parse_numbers, writable_file
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned, percent, wrapped_table
+from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
@@ -319,7 +319,7 @@ def format_evaluation(
     *,
     intervals: Sequence[Mapping[str, Interval]] | None = None,
     mean: Mapping[str, float] | None = None,
-    width: int = 80,
+    width: int = WIDTH,
 ) -> str:
     """Format tables of means and of counts, and what the numbers depend on in sentences.
 
@@ -361,7 +361,7 @@ def _format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> st
     return "\n".join(texts) or "No result has R@1, which labels of this agreement would bound"
 
 
-def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
+def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = WIDTH) -> str:
     """Format means in percent by metric in named rows; the columns are the metrics of the first row."""
     rows = [(name, _value_cells(row)) for name, row in means.items()]
     return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
@@ -402,32 +402,32 @@ def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
     return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}
 
 
-def _format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> str:
+def _format_rejection(reports: Sequence[RejectionReport]) -> str:
     """Format figures of rejected queries: by level, over coverages, at the threshold, and for each unknown set."""
-    return "\n\n".join(_format_report(report, width) for report in reports)
+    return "\n\n".join(map(_format_report, reports))
 
 
-def _format_report(report: RejectionReport, width: int) -> str:
+def _format_report(report: RejectionReport) -> str:
     options = ", ".join(f"{name} {value}" for name, value in report.score["options"].items())
     lines = [f"{report.name}, rejected by {report.score['name']}{f' ({options})' if options else ''}", ""]
     rows = [row for level in report.levels for row in _level_rows(f"level {level.level}", level)]
-    lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
+    lines.append(wrapped_table("in %", ["GAP", "AURC"], rows))
     metrics = list(report.means_at_threshold)
     coverages = [
         (f"{figures.wanted:.0%}", {"risk": percent(figures.risk), **_value_cells(figures.means)})
         for figures in report.coverages
     ]
-    lines.append(wrapped_table("accepted", ["risk", *metrics], coverages, width=width))
+    lines.append(wrapped_table("accepted", ["risk", *metrics], coverages))
     lines.append(_threshold_sentence(report.threshold))
     if report.threshold.value is not None:
         means = _value_cells(report.means_at_threshold)
         lines.append(f"Of these: {', '.join(f'{name} {value}' for name, value in means.items())}.")
     if report.unknown:
-        lines += ["", _unknown_table(report, width)]
+        lines += ["", _unknown_table(report)]
     return "\n".join(lines)
 
 
-def _unknown_table(report: RejectionReport, width: int) -> str:
+def _unknown_table(report: RejectionReport) -> str:
     from hgld.rejection.rejection_report import SHOWN_METRICS
 
     rows: list[tuple[str, Mapping[str, str]]] = []
@@ -443,7 +443,7 @@ def _unknown_table(report: RejectionReport, width: int) -> str:
         for level in figures.levels[1:]:
             rows.append((f"  at level {level.level}", {"GAP": percent(level.gap)}))
     n_known = next(iter(report.unknown.values())).n_known
-    table = wrapped_table("unknown images", ["images", "GAP", *SHOWN_METRICS.values()], rows, width=width)
+    table = wrapped_table("unknown images", ["images", "GAP", *SHOWN_METRICS.values()], rows)
     return f"{table}\nEach set with the {n_known:,} known queries, in %."
 
 

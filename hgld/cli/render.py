@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hgld.compute.conformal import SetQuality
 
 _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?%?|-?inf|nan")
+#: Characters of a line of sentences, and of tables that go on below.
+WIDTH = 80
 #: Wider than any table: lines are never wrapped, so that they can be searched and cut by other programs.
 _WIDTH = 10_000
 
@@ -93,7 +95,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: 
 
 
 def wrapped_table(
-    corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]], *, width: int = 80
+    corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]], *, width: int = WIDTH
 ) -> str:
     """Return a table with named rows; columns that do not fit the width continue in a further table below.
 

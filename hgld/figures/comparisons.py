@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.threads import one_thread
-from hgld.figures.style import INK, LIGHT, LINES, level_colours, make_axes, open_axes, save
+from hgld.figures.style import INK, LIGHT, LINES, legend_below, level_colours, make_axes, open_axes, save
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 _ROW_HEIGHT = 2.9  # inches
@@ -65,14 +64,9 @@ def draw_panels(
     figure, panel_axes = make_axes(len(panels), _ROW_HEIGHT, n_columns=n_columns)
     if title is not None:
         figure.suptitle(title, fontsize=11, color=INK)
-    legend: dict[str, Artist] = {}
     for axes, panel in zip(panel_axes, panels, strict=True):
         _draw_panel(axes, panel)
-        handles, titles = axes.get_legend_handles_labels()
-        legend |= dict(zip(map(str, titles), handles, strict=True))
-    figure.legend(
-        list(legend.values()), list(legend), loc="outside lower center", ncols=5, frameon=False, handlelength=2.6
-    )
+    legend_below(figure, panel_axes, 5, handlelength=2.6)
     save(figure, path)
 
 
@@ -158,13 +152,8 @@ def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Seq
         axes.set_xlabel("cosine similarity")
         open_axes(axes)
         axes.spines["left"].set_visible(False)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        title=f"AUC: probability that a pair of the {level_titles[-1]} scores higher than another pair",
-    )
+    meaning = f"AUC: probability that a pair of the {level_titles[-1]} scores higher than another pair"
+    legend_below(figure, panels[:1], 3, title=meaning)
     save(figure, path)
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.path import Path as Outline
 
-#: Number of groups drawn for each root, of roots, and of groups by size.
-_N_LARGEST, _N_ROOTS, _N_RANKED = 7, 4, 100
+#: Number of groups drawn for each root, of roots, of groups by size, and of bands between groups.
+_N_LARGEST, _N_ROOTS, _N_RANKED, _N_BANDS = 7, 4, 100, 30
 _IMAGES = "#f08c00"
 
 
@@ -154,7 +154,7 @@ _WIDTH, _LEFT, _RIGHT, _LINE, _BANDS = 9.0, 3.0, 6.0, 0.21, 4.0
 _BAR, _TITLE, _MARGIN = 0.1, 0.75, 0.25
 
 
-def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: Nouns, max_bands: int = 30) -> None:
+def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: Nouns) -> None:
     """Draw the groups that landmarks moved between; the thickness of a band is its number of landmarks.
 
     There is at most one band per pair of groups; small ones are merged by :func:`fold_small`.
@@ -162,7 +162,7 @@ def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: No
     from matplotlib.figure import Figure
     from matplotlib.patches import PathPatch, Rectangle
 
-    drawn = fold_small(bands, max_bands)
+    drawn = fold_small(bands, _N_BANDS)
     left, right = order_columns(drawn)
     moved = sum(left.values())
     scale = _BANDS / max(moved, 1)

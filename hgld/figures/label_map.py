@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, save, without_glyph_warnings
+from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, open_axes, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ _Box = tuple[float, float, float, float]  # left, low, right, high
 
 _PAGE = Path(__file__).parents[1] / "templates" / "label_map.html"
 
-_MAX_NAMES = 60
+#: Number of labels whose names are drawn, and of characters of the name of a cluster.
+_MAX_NAMES, _LONGEST = 60, 46
 #: Size of the drawing on the page, its margin and its font, in SVG units.
 _WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
 
@@ -119,8 +120,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     ):
         axes.plot(ks, values, marker="o", markersize=4, color=colour)
         axes.set_ylabel(title)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_axes(axes)
     lower.set_xlabel("clusters (K)")
     lower.xaxis.set_major_locator(MaxNLocator(integer=True))
     save(figure, path)
@@ -284,11 +284,11 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
         axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=FAINT, **text)
 
 
-def _shorten(name: str, max_length: int = 46) -> str:
+def _shorten(name: str) -> str:
     """Shorten the name of a cluster by omitting its last labels."""
-    while len(name) > max_length and " / " in name:
+    while len(name) > _LONGEST and " / " in name:
         name = name.rpartition(" / ")[0]
-    return name if len(name) <= max_length else name[: max_length - 1].rstrip() + "…"
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
 
 
 def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,9 +22,10 @@ MAX_PIXELS = 64_000_000
 
 
 def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80) -> bytes:
-    """Return a small JPEG of a photograph of a width and height in pixels at most; only crops are enlarged.
+    """Return a small JPEG of a photograph, of at most a width and a height in pixels.
 
-    With ``crop`` it fills the whole area, and parts at the longer side are cut off.
+    With ``crop`` it fills the whole area, and parts at the longer side are cut off; else it is shown completely, and
+    never enlarged. The quality is that of JPEG, 1 to 95.
 
     Raises:
         UnreadableImageError: The content is no image, damaged, or has more than ``MAX_PIXELS`` pixels.
@@ -41,7 +42,7 @@ def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, 
 
 
 def upright_copy(image: Image.Image, size: int) -> Image.Image:
-    """Return an upright RGB copy of an opened photograph, of at least the size in pixels that a thumbnail of it has.
+    """Return an upright RGB copy of an opened photograph, for a thumbnail of a size in pixels; it may be larger.
 
     Raises:
         UnreadableImageError: The photograph is damaged, or has more than ``MAX_PIXELS`` pixels.

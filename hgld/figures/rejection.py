@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LINES, open_axes, save
+from hgld.figures.style import FAINT, INK, LINES, legend_below, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,18 +122,7 @@ def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPan
         _draw_panel(axes, panel, kinds, len(scores))
     panel_axes[0].set_yticks(range(len(scores)), scores)
     panel_axes[0].set_ylim(len(scores) - 0.5, -0.5)
-    handles = {
-        str(label): handle
-        for axes in panel_axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        [handles[kind] for kind in kinds if kind in handles],
-        [kind for kind in kinds if kind in handles],
-        loc="outside lower center",
-        ncols=len(kinds),
-        frameon=False,
-    )
+    legend_below(figure, panel_axes, len(kinds))
     save(figure, path)
 
 

@@ -77,18 +77,13 @@ def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
     >>> level_colours(2)
     ['#1b3fd6', '#f0c419', '#a61e4d']
     """
+    import numpy as np
+
     levels, nothing = _LEVEL_GROUNDS if background else _LEVEL_LINES
-    red_green_blue = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in levels]
-    colours = []
-    for n in range(n_levels):
-        at = (len(levels) - 1) * n / max(n_levels - 1, 1)
-        low = min(int(at), len(levels) - 2)
-        mixed = (
-            round(one + (at - low) * (other - one))
-            for one, other in zip(red_green_blue[low], red_green_blue[low + 1], strict=True)
-        )
-        colours.append("#" + "".join(f"{part:02x}" for part in mixed))
-    return [*colours, nothing]
+    red_green_blue = zip(*(bytes.fromhex(colour[1:]) for colour in levels), strict=True)
+    positions = np.linspace(0, len(levels) - 1, n_levels)
+    mixed = np.rint([np.interp(positions, range(len(levels)), channel) for channel in red_green_blue])
+    return [*(f"#{bytes(colour).hex()}" for colour in mixed.astype(np.uint8).T), nothing]
 
 
 @dataclass(frozen=True)
@@ -127,6 +122,16 @@ def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tup
     for unused in axes[n:]:
         unused.remove()
     return figure, axes[:n]
+
+
+def legend_below(figure: Figure, panels: Iterable[Axes], n_columns: int, **style: Any) -> None:
+    """Draw one legend of all plots below them, an entry per title."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        handles, titles = axes.get_legend_handles_labels()
+        entries |= dict(zip(map(str, titles), handles, strict=True))
+    style |= {"ncols": n_columns, "frameon": False}
+    figure.legend([*entries.values()], [*entries], loc="outside lower center", **style)
 
 
 def open_axes(axes: Axes) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.resampling import wilson
-from hgld.figures.style import FAINT, INK, LIGHT, LINES, make_axes, open_axes, save
+from hgld.figures.style import FAINT, INK, LIGHT, LINES, legend_below, make_axes, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,8 +146,7 @@ def draw_coverage(path: Path, curves: Sequence[CoverageCurve]) -> None:
     for axes, curve in zip(panels, curves, strict=True):
         _draw_curve(axes, curve)
     panels[0].set_ylabel("share that is right")
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=9, ncols=2, loc="outside lower center")
+    legend_below(figure, panels[:1], 2, fontsize=9)
     save(figure, path)
 
 

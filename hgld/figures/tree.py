@@ -38,7 +38,7 @@ class Node:
 
 
 def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
-    """Build trees, largest children first, of a tuple per leaf: names from the root on, and its number of landmarks.
+    """Build trees, largest children first, of a tuple per leaf: the names from its root on, and its landmarks.
 
     >>> build_nodes([("natural", "lake", 2), ("natural", "sea", 3)])[0].children[0]
     Node(name='sea', landmarks=3, children=())
@@ -92,11 +92,11 @@ def _root_boxes(roots: Sequence[Node], width: float, height: float, gap: float) 
 
 
 def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box (left, top, width, height) into nearly square boxes, of areas like positive sizes in order.
+    """Divide a box (left, top, width, height) into nearly square boxes, in order, with areas proportional to sizes.
 
     The squarified treemap of Bruls, Huizing and van Wijk (2000): boxes are laid out in rows along the shorter side of
-    the remaining area; a row ends where another box would make its worst aspect ratio worse. Descending sizes have
-    good shapes.
+    the remaining area; a row ends where another box would make its worst aspect ratio worse. Sizes are positive, and
+    have good shapes in descending order.
     """
     left, top, width, height = box
     scale = width * height / sum(sizes) if sizes else 0.0

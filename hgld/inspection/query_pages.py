@@ -40,6 +40,8 @@ from hgld.io.columns import column_names, read_columns
 from hgld.io.files import atomic_write
 from hgld.pages.templates import page_templates
 
+#: Longer side of thumbnails in pixels; one takes up to about 6 kB.
+_THUMBNAIL_SIZE = 128
 _EXPLANATION = (
     "Each result shows the level that it shares with the query, its score, and what it depicts. Each query shows the "
     "number of gallery items at each level."
@@ -80,15 +82,14 @@ def write_photo_page(
     about: str,
     levels: Sequence[LevelStyle],
     explanation: str = _EXPLANATION,
-    thumbnail_size: int = 128,
 ) -> None:
     """Write a page of ranked photographs: a single HTML file without scripts, thumbnails included.
 
     Sections are queries by the heading above them, "" for none. Images without a photograph are shown by their ids,
-    and results without styles of levels show no level. At 128 pixels a thumbnail takes up to about 6 kB.
+    and results without styles of levels show no level.
     """
-    renderer = _PhotoRenderer(photos.image, thumbnail_size)
-    query_renderer = renderer if photos.query_image is None else _PhotoRenderer(photos.query_image, thumbnail_size)
+    renderer = _PhotoRenderer(photos.image)
+    query_renderer = renderer if photos.query_image is None else _PhotoRenderer(photos.query_image)
     rendered = {
         heading: [_render_query(query, photos, query_renderer, renderer) for query in queries]
         for heading, queries in sections.items()
@@ -127,13 +128,13 @@ def level_counts(values: pd.Series[float], n_levels: int) -> list[tuple[int, int
 class _PhotoRenderer:
     """Renders photos as template values, with one thumbnail per id."""
 
-    def __init__(self, image: FindImage, thumbnail_size: int) -> None:
-        self._image, self._thumbnail_size = image, thumbnail_size
+    def __init__(self, image: FindImage) -> None:
+        self._image = image
         self.thumbnails: dict[str, str | None] = {}
 
     def render(self, photo: Photo) -> dict[str, object]:
         if photo.id not in self.thumbnails:
-            self.thumbnails[photo.id] = thumbnail_url(self._image(photo.id), self._thumbnail_size)
+            self.thumbnails[photo.id] = thumbnail_url(self._image(photo.id), _THUMBNAIL_SIZE)
         link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
         thumbnail = self.thumbnails[photo.id]
         return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": thumbnail}
@@ -169,7 +170,6 @@ def write_worst_queries_page(
     *,
     title: str = "Worst queries",
     level_names: Sequence[str] | None = None,
-    thumbnail_size: int = 128,
 ) -> None:
     """Write a page of the worst queries, each with its top-k items in frames coloured by level.
 
@@ -187,12 +187,11 @@ def write_worst_queries_page(
         title=title,
         about=f"The {len(queries)} queries with the lowest {worst.metric}, lowest first, with their nearest items.",
         levels=level_styles(worst.n_levels, level_names),
-        thumbnail_size=thumbnail_size,
     )
 
 
 def write_method_differences_page(
-    differences: MethodDifferences, out: Path, photos: PhotoSource, *, title: str, thumbnail_size: int = 128
+    differences: MethodDifferences, out: Path, photos: PhotoSource, *, title: str
 ) -> None:
     """Write a page of the queries that two methods rank most differently, with the top-k items of both methods.
 
@@ -212,7 +211,6 @@ def write_method_differences_page(
             f"{levels[0].meaning} at most once."
         ),
         levels=levels,
-        thumbnail_size=thumbnail_size,
     )
 
 

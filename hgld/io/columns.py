@@ -40,16 +40,9 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Read those of the wanted columns that a CSV or Parquet file has; no other column is loaded.
+    """Read those of the wanted columns, in this order, that a CSV or Parquet file has; no other column is loaded.
 
-    Args:
-        path: Parquet file by its suffix, else a CSV file with a header.
-        wanted: Names of the columns to read.
-        types: Required types by column name. Other columns keep the type that they have in the file or, in CSV, that
-            Arrow infers from their values.
-
-    Returns:
-        Table with the columns in the order of ``wanted``.
+    Columns without a required type keep the one that they have in the file or, in CSV, that Arrow infers from values.
 
     Raises:
         InputError: The file does not exist, cannot be read, or has values that do not fit their type.
@@ -97,16 +90,10 @@ def text_column_names(path: Path) -> list[str]:
 def read_text_columns(
     path: Path, wanted: Sequence[str], *, may_be_missing: Sequence[str] = (), may_be_lists: Sequence[str] = ()
 ) -> pa.Table:
-    """Read columns as texts, see :func:`as_texts`.
+    """Read columns of a CSV or Parquet file as texts, see :func:`as_texts`.
 
-    Args:
-        path: Parquet file by its suffix, else a CSV file with a header.
-        wanted: Names of the columns to read.
-        may_be_missing: Those that may have rows without a value, which become null.
-        may_be_lists: Those whose values may be lists, which become lists of texts.
-
-    Returns:
-        Table with the columns in the order of ``wanted``.
+    Those that ``may_be_missing`` may have rows without a value, which become null; values of those that
+    ``may_be_lists`` may be lists, which become lists of texts.
 
     Raises:
         InputError: The file cannot be read, lacks a column, has no rows, or values are missing.

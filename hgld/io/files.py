@@ -139,11 +139,7 @@ def require_free_space(
 ) -> None:
     """Check that the disk of a folder, or of the closest one above it that exists, has space for files.
 
-    Args:
-        folder: Folder to write to.
-        n_bytes: Size of the files.
-        what: Name of the files in the message, such as ``the images``.
-        advice: What the user can do.
+    ``what`` names them in the message, such as ``the images``, and ``advice`` says what the user can do.
 
     Raises:
         ConfigurationError: The disk is too small.
@@ -356,10 +352,6 @@ def _staging_in(folder: Path) -> Path:
 
 
 def require_other_file(out: Path, inputs: Iterable[Path]) -> None:
-    """Check that an output is not one of the inputs.
-
-    Raises:
-        ConfigurationError: It is.
-    """
+    """Raise a :class:`ConfigurationError` if an output is one of the inputs."""
     if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
         raise ConfigurationError(f"{out}: is an input, and would be overwritten; write to another file")

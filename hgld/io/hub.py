@@ -103,13 +103,9 @@ def require_replaceable_repository(
 ) -> list[str]:
     """Check that an upload replaces nothing but an earlier one, and return the files that the repository has.
 
-    Args:
-        repository: Name of the repository, which need not exist.
-        what: What an upload is, such as "a model of hgld".
-        is_ours: Returns whether files with these names are such an upload.
-        kind: What the repository holds.
-        private: Whether the repository must not be public.
-        force: Whether files of something else may be replaced.
+    The repository need not exist. ``what`` an upload is, such as "a model of hgld", is for messages, and ``is_ours``
+    returns whether files with these names are one. With ``private``, the repository must not be public; with
+    ``force``, files of something else may be replaced.
 
     Raises:
         ConfigurationError: The name is malformed, or the repository holds something else or is public.

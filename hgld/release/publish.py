@@ -39,7 +39,7 @@ _SUPRANK_COLUMNS = {
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """Counts of a release: landmarks by split, groups, and files; what the landmarks are called.
+    """Counts of a release, and what its landmarks are called.
 
     ``validated`` says whether mlcroissant is installed and accepted the Croissant file.
     """

@@ -125,9 +125,6 @@ def write_answer_page(
     out: Path,
     query_image: FindImage,
     gallery_image: FindImage,
-    *,
-    title: str = "Search",
-    thumbnail_size: int = 128,
 ) -> None:
     """Write a page of queries and their nearest photographs: one HTML file without scripts, thumbnails included."""
     gallery = answers.gallery
@@ -146,7 +143,7 @@ def write_answer_page(
         out,
         {"": queries},
         source,
-        title=title,
+        title="Search",
         about=f"{len(answers):,} queries in {len(gallery):,} photographs.",
         explanation=(
             f"Below each query are the labels that its nearest photographs vote for. {explanation_of(answers)} The "
@@ -155,7 +152,6 @@ def write_answer_page(
             else "The photographs have no labels."
         ),
         levels=answer_levels(gallery),
-        thumbnail_size=thumbnail_size,
     )
 
 

@@ -28,14 +28,10 @@ from hgld.progress import Progress
 
 @dataclass(frozen=True, eq=False)
 class QueryModel:
-    """A model, and what else made the embeddings of a gallery.
+    """A model, and what else made the embeddings of a gallery: scales of images, and whether in 16 bits.
 
-    Args:
-        embedder: The model.
-        scales: Factors of height and width at which each image is embedded.
-        half: Whether the backbone computes in 16 bits.
-        mean: Mean to subtract from embeddings, which are then normalised again, as that of the gallery was; None for
-            none.
+    ``mean`` is subtracted from embeddings, which are then normalised again, as that of the gallery was; None for
+    none.
     """
 
     embedder: ImageEmbedder
@@ -63,17 +59,10 @@ class QueryModel:
     def embed_path(
         self, path: Path, *, batch_size: int = 32, workers: int = 0, progress: Progress | None = None
     ) -> tuple[torch.Tensor, list[str]]:
-        """Embed one image, or all images of a folder, a tar file or a manifest.
+        """Embed one image, or all images of a folder, a tar file or a manifest; return the embeddings and the ids.
 
-        Args:
-            path: See :func:`hgld.datasets.image_sources.read_images`.
-            batch_size: Number of images embedded at once.
-            workers: Number of processes that read images; 0 reads them in this one.
-            progress: Reporter of the number of images done.
-
-        Returns:
-            Embeddings as :meth:`embed` returns them, and the ids of the images. Images that cannot be read are left
-            out, and logged as a warning.
+        With 0 workers, images are read in this process. Those that cannot be read are left out, and logged as a
+        warning.
 
         Raises:
             InputError: There are no images, or none can be read.
@@ -102,15 +91,10 @@ class QueryModel:
 def load_query_model(
     embeddings: Path, dim: int, model: str | None = None, pretrained: str | None = None, device: str = "cpu"
 ) -> QueryModel:
-    """Load the model that made the embeddings of a gallery.
+    """Load the model that made the embeddings, of dimension ``dim``, of a gallery.
 
-    Args:
-        embeddings: File of the embeddings of the gallery.
-        dim: Their dimension.
-        model: Model to load; see :func:`hgld.load_model`. Default: the one that ``hgld embed-images`` recorded beside
-            the embeddings, with its image size, scales and mean.
-        pretrained: Weights of a model given by name.
-        device: A torch device.
+    By default it is the one that ``hgld embed-images`` recorded beside the embeddings, with its image size, scales
+    and mean; others are named as in :func:`hgld.load_model`.
 
     Raises:
         ConfigurationError: No model is recorded or it is no longer there, or the model is not the one that made the

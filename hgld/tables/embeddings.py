@@ -167,15 +167,10 @@ def write_embeddings(
     ids: Sequence[str] | NDArray[np.str_],
     landmark_ids: NDArray[np.int64] | None = None,
 ) -> None:
-    """Write embeddings and their ids in the format of the suffix of ``path``; on failure neither is written.
+    """Write N unique ids and vectors, shape (N, d), in the format of the suffix; on failure neither is written.
 
-    If the process is killed, vectors and ids of different calls are never left beside each other.
-
-    Args:
-        path: File to write or replace; the ids of ``q.npy`` and ``q.safetensors`` are written to ``q.ids.txt``.
-        vectors: float16, float32, float64 or bfloat16, shape (N, d).
-        ids: N unique texts.
-        landmark_ids: int64, shape (N,).
+    If the process is killed, vectors and ids of different calls are never left beside each other. The ids of
+    ``q.npy`` and ``q.safetensors`` are written to ``q.ids.txt``.
 
     Raises:
         InputError: The vectors or ids are not as :class:`Embeddings` describes them, or an id has a line break or
@@ -467,14 +462,10 @@ def deviations_path(embeddings: Path) -> Path:
 
 
 def read_deviations(embeddings: Path, ids: Sequence[str] | NDArray[np.str_] | None = None) -> torch.Tensor:
-    """Read the standard deviations of feature maps that belong to a file of embeddings.
+    """Read the standard deviations of feature maps that belong to a file of embeddings, float32, shape (n, c).
 
-    Args:
-        embeddings: File of the embeddings.
-        ids: Ids of the images to look up. Default: all, in the order of the file, which is that of the embeddings.
-
-    Returns:
-        float32, shape (n, c), a row for each image; memory-mapped where the format is and all are read.
+    There is a row for each of the ids, or for all images in the order of the file, which is that of the embeddings;
+    then they are memory-mapped where the format is.
 
     Raises:
         InputError: There are no deviations beside the embeddings, or none of some of the images.

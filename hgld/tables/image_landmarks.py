@@ -48,11 +48,7 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:
 
 
 def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the numbers of landmarks by id, -1 for unknown ones.
-
-    Returns:
-        int64, shape (n,).
-    """
+    """Return the numbers of landmarks by id, int64, shape (n,); -1 for unknown ones."""
     of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
     known, ids = landmarks["landmark_id"].take(pa.array(of_split)).combine_chunks(), pa.array(landmark_ids)
     if ids.type != known.type:
@@ -66,10 +62,8 @@ def split_and_path(
 ) -> tuple[str, Path]:
     """Return the split of a file of images and its path.
 
-    Args:
-        images: File, with its split unless its name begins with one or only one split exists.
-        existing: Splits of the landmarks, at least one.
-        parameter: Name of the caller's parameter, for messages.
+    The split is given unless the name begins with one or only one exists; ``parameter`` is the caller's, for
+    messages.
 
     Raises:
         ConfigurationError: The split is unknown, or there are no landmarks of it.

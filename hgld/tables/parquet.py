@@ -27,13 +27,8 @@ def write_table(
 ) -> None:
     """Write a table atomically, after validation against its schema.
 
-    Args:
-        path: File to write or replace.
-        spec: Schema of the table.
-        rows: Rows as a table; or as batches, each a row group of the file, which need not fit into memory together
-            and have the required columns only.
-        provenance: Command, parameters and inputs of the stage.
-        neutral: Give columns the names for entities of any list, see :mod:`hgld.tables.schemas`.
+    Rows may be batches, each a row group of the file, which need not fit into memory together and have the required
+    columns only. With ``neutral``, columns have the names for entities of any list, see :mod:`hgld.tables.schemas`.
 
     Raises:
         ConfigurationError: The suffix of the file is not ``.parquet``.

@@ -167,13 +167,7 @@ def column(
 ) -> pa.Field:
     """Return a column with its meaning, which files carry too: Arrow writes the metadata of columns into them.
 
-    Args:
-        name: Name of the column.
-        kind: Type of its values.
-        meaning: What a value says.
-        nullable: Whether values may be null.
-        values: Meaning of each value, where no others exist.
-        separator: What joins several of these values in a text; empty if each text is one of them.
+    ``values`` are the meanings of all values that there are; ``separator`` joins several of them in a text.
     """
     metadata = {"meaning": meaning}
     if values:

@@ -108,12 +108,9 @@ def sample(space: Sequence[Dimension], n: int) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Trial:
-    """A training of a search.
+    """A training of a search: what it changes, such as ``loss.lambda=0.3``, and the metric on the held-out classes.
 
-    Args:
-        name: Name of the trial.
-        changes: What it changes, such as ``loss.lambda=0.3``.
-        value: Metric on the held-out classes; NaN if its training failed.
+    The value is NaN if the training failed.
     """
 
     name: str
@@ -123,14 +120,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """Outcome of a search.
-
-    Args:
-        metric: Metric that selects, ``evaluation.best`` of the settings.
-        trials: All trials, the best first.
-        unchanged: The trial with the settings as they are.
-        best: File of the settings of the best trial.
-    """
+    """Outcome of a search: the selecting metric, trials, the best first, and the file of the settings of the best."""
 
     metric: str
     trials: tuple[Trial, ...]
@@ -154,15 +144,8 @@ def tune(
     A quarter of the finest training classes is held out, with all their images; the test images are not used. An
     interrupted search continues, and one with more trials keeps those that are done.
 
-    Args:
-        config: File of the settings, or the name of a preset.
-        space: Settings to search.
-        out: Output folder.
-        overrides: Changes to the settings of all trials, such as ``data.manifest=mine.parquet``.
-        trials: Number of trials.
-        devices: Devices to train on side by side; see :func:`~hgld.benchmark.parse_slots`.
-        force: Retrain trials whose settings or data changed.
-        progress: Progress in trials.
+    ``config`` is a file of settings or the name of a preset, and devices are those of
+    :func:`~hgld.benchmark.parse_slots`. With ``force``, trials whose settings or data changed are retrained.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
