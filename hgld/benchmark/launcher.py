@@ -120,7 +120,7 @@ def _run(executor: Executor, tasks: Sequence[Task], out: Path, progress: Progres
     """Run tasks, and raise an error that reports those that failed."""
     failed = executor.run(tasks, out / "slurm", progress=progress)
     if failed:
-        errors = "\n".join(f"{each.task} ({each.outcome}, {each.task.log}):\n{each.error}" for each in failed)
+        errors = "\n".join(f"{each}:\n{each.error}" for each in failed)
         raise ConfigurationError(
             f"{len(failed)} of {len(tasks)} runs failed, the others are done; fix the errors below and run the same "
             f"command again, which resumes from here, or exclude the methods:\n{errors}"

@@ -75,6 +75,14 @@ class Failure:
     outcome: str
     error: str
 
+    @property
+    def last_line(self) -> str:
+        """Last line of the error message."""
+        return (self.error.splitlines() or ["no output"])[-1].strip()
+
+    def __str__(self) -> str:
+        return f"{self.task} ({self.outcome}, {self.task.log})"
+
 
 class Executor(Protocol):
     """Runs tasks."""
