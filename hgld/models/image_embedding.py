@@ -313,12 +313,14 @@ class _Job:
         return replace(self._provenance, parameters={**self._provenance.parameters, "part": str(part)})
 
     def has_shards_of(self, part: Part) -> bool:
-        """Return whether all shards of a part are there, or the output is up to date."""
-        if self.is_up_to_date():
+        """Return whether all shards of a part are there, if it has any, or the output is up to date."""
+        shards = part.of(self.shards)
+        if not shards or self.is_up_to_date():
             return True
-        if self._record.is_file():
-            self._check_provenance()
-        return self._record.is_file() and not self._missing(part.of(self.shards))
+        if not self._record.is_file():
+            return False
+        self._check_provenance()
+        return not self._missing(shards)
 
     def require_usable(self) -> None:
         """Check, before any work, that the device is available and that some image can be read."""
