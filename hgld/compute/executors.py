@@ -346,7 +346,7 @@ def _connected_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigurationError(f'Ray cannot be imported ({error}); run pip install "hgld[ray]"') from None
+        raise ConfigurationError("Ray is not installed; type pip install '.[ray]' in a clone of hgld") from error
     try:
         ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
