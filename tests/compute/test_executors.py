@@ -21,6 +21,7 @@ from hgld.compute.compiled import is_compiled
 from hgld.compute.executors import LocalExecutor, Slot, Task
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.child_processes import run_child, single_thread_environment
+from tests.compute.test_slurm import TASK
 from tests.models.embedding import assert_same_output
 from tests.slurm_cluster import SlurmCluster
 
@@ -37,7 +38,8 @@ def fail(fault):
     if fault.name == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault.name == "node" and "RAY_RAYLET_PID" in os.environ:
-        os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
+        for process in (int(os.environ["RAY_RAYLET_PID"]), os.getppid()):
+            os.kill(process, signal.SIGKILL)
     elif fault.name == "node":
         fault.with_name("lost.tmp").write_text(f"{os.environ['SLURMD_NODENAME']} {os.environ['SLURM_JOB_ID']}")
         fault.with_name("lost.tmp").rename(fault.parent.parent / "lost")
@@ -173,6 +175,10 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
         (("evaluate", "--embeddings", str(world.folder / "folder")), "folder: 2 parts of 3; write the others"),
     ]:
         assert message in " ".join(CliRunner().invoke(app, list(options)).output.split())
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    refused = CliRunner().invoke(app, [*world.embed("e.npy"), *engine, "2"])
+    assert "does not divide its work among them" in " ".join(refused.output.split())
 
 
 @pytest.mark.slow
@@ -215,7 +221,7 @@ def ray_nodes(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     for name, value in world.environment.items():
         monkeypatch.setenv(name, value)
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(3):
             nodes.add_node(num_cpus=1)
