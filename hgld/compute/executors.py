@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -305,7 +305,7 @@ class RayExecutor:
         progress.start(len(tasks))
         remote = ray.remote(max_retries=_RAY_RETRIES, retry_exceptions=[_KilledError])(_run_for_ray)
         waiting, running, failed = deque(tasks), dict[Any, Task](), list[Failure]()
-        with catch_stop_signals() as stop_request:
+        with catch_stop_signals() as stop_request, redirect_stdout(sys.stderr):  # Ray prints what it runs again
             while (waiting or running) and not stop_request.requested:
                 while waiting and len(running) < (self.max_running or len(tasks)):
                     task = waiting.popleft()

@@ -198,7 +198,7 @@ class TestEngines:
             node, job = (world.folder / "lost").read_text().split()
             cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
             cluster.start_again(job)
-            cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)  # it may be already
 
         losing = threading.Thread(target=lose_node, daemon=True)
         losing.start()
