@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +32,7 @@ _MAX_ERROR_LINES = 6
 _POLL_S = 0.2
 #: How often Ray runs a task again whose process or node was lost.
 _RAY_RETRIES = 3
+_RAY_OPTION = re.compile(r"(num_gpus|num_cpus|memory)=([\d.]+(?:e\d+)?)")
 
 
 def _nothing() -> None:
@@ -286,18 +287,18 @@ class RayExecutor:
     Ray runs a task again whose process or node it has lost.
 
     Args:
-        options: What a task needs, as options of ``ray.remote``: ``num_gpus=1 num_cpus=8``.
+        options: What a task needs, as options of ``ray.remote``: ``num_gpus=1 num_cpus=8 memory=8e9``.
         max_running: Largest number of tasks at the same time; None for as many as the cluster takes.
 
     Raises:
-        ConfigurationError: An option is no number.
+        ConfigurationError: There is no such option, or its value is no number.
     """
 
     options: str = ""
     max_running: int | None = None
 
     def __post_init__(self) -> None:
-        self._resources()
+        self._needs()
 
     def run(self, tasks: Sequence[Task], folder: Path, *, progress: Progress | None = None) -> list[Failure]:
         """See :meth:`Executor.run`; the cluster is the one of ``RAY_ADDRESS``, or the one on this machine."""
@@ -309,11 +310,7 @@ class RayExecutor:
             while (waiting or running) and not stop_request.requested:
                 while waiting and len(running) < (self.max_running or len(tasks)):
                     task = waiting.popleft()
-                    task.prepare()
-                    task.log.parent.mkdir(parents=True, exist_ok=True)
-                    command = [sys.executable, "-m", *task.arguments]
-                    options = {"name": task.name, **self._resources()}
-                    running[remote.options(**options).remote(command, Path.cwd(), task.log.absolute())] = task
+                    running[self._submit(remote, task)] = task
                 for reference in ray.wait(list(running), timeout=_POLL_S)[0]:
                     task = running.pop(reference)
                     if (outcome := _ray_outcome(ray, reference)) is not None:
@@ -327,14 +324,19 @@ class RayExecutor:
             raise KeyboardInterrupt
         return failed
 
-    def _resources(self) -> dict[str, float]:
-        pairs = [option.partition("=") for option in shlex.split(self.options)]
-        try:
-            return {name: float(value) for name, _, value in pairs}
-        except ValueError:
-            raise ConfigurationError(
-                f"`ray` is {self.options}; expected numbers, such as num_gpus=1 num_cpus=8"
-            ) from None
+    def _submit(self, remote: Any, task: Task) -> Any:
+        """Submit a task, and return the reference of its exit code."""
+        task.prepare()
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", *task.arguments]
+        options = remote.options(name=task.name, **self._needs())
+        return options.remote(command, Path.cwd(), task.log.absolute())
+
+    def _needs(self) -> dict[str, float]:
+        matches = [_RAY_OPTION.fullmatch(option) for option in self.options.split()]
+        if not all(matches):
+            raise ConfigurationError(f"`ray` is {self.options}; expected num_gpus=1 num_cpus=8 memory=8e9, or a few")
+        return {match[1]: float(match[2]) for match in matches if match}
 
 
 class _KilledError(Exception):

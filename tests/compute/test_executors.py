@@ -171,6 +171,10 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
         ((*world.embed("e.npy"), "--parts", "2"), "--executor and --parts need each other"),
         ((*world.embed("e.npy"), *engine, "2", "--ray", "num_gpus=1"), "--ray for --executor ray"),
         ((*world.embed("other"), *engine, "4"), "4 parts of 2,100 images, which are 3 shards of 1,024"),
+        (
+            (*world.embed("other.npy"), "--executor", "ray", "--parts", "2", "--ray", "gpus=1"),
+            "--ray is gpus=1; expected",
+        ),
         (world.evaluate(*engine, "2"), "--part writes to the folder of --counts; name one"),
         (("evaluate", "--embeddings", str(world.folder / "folder")), "folder: 2 parts of 3; write the others"),
     ]:
