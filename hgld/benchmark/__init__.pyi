@@ -7,6 +7,7 @@ from .cost_estimate import CostEstimate as CostEstimate
 from .cost_estimate import estimate_cost as estimate_cost
 from .launcher import LocalLauncher as LocalLauncher
 from .launcher import Slot as Slot
+from .launcher import SlurmLauncher as SlurmLauncher
 from .launcher import parse_slots as parse_slots
 from .model_comparison import compare_models as compare_models
 from .model_comparison_settings import ModelComparisonConfig as ModelComparisonConfig
@@ -16,4 +17,3 @@ from .model_reports import ModelResults as ModelResults
 from .mteb_task import as_mteb_model as as_mteb_model
 from .mteb_task import retrieval_task as retrieval_task
 from .paired import compare as compare
-from .slurm_launcher import SlurmLauncher as SlurmLauncher

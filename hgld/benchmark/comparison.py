@@ -227,7 +227,7 @@ def compare_methods(
     """Train and evaluate the runs that are not done, then write the tables and draw the figures.
 
     They run where the launcher takes them, a :class:`~hgld.benchmark.launcher.LocalLauncher` or a
-    :class:`~hgld.benchmark.slurm_launcher.SlurmLauncher`. With ``force``, runs whose settings or data changed are
+    :class:`~hgld.benchmark.launcher.SlurmLauncher`. With ``force``, runs whose settings or data changed are
     retrained, and tables and figures rewritten; other runs are kept.
 
     Returns:

@@ -36,6 +36,15 @@ S = TypeVar("S")
 
 #: The options and arguments of the running command as they are typed, by the name of the parameter.
 _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # noqa: B039
+#: What follows ``hgld`` on the command line.
+_command_line: ContextVar[tuple[str, ...]] = ContextVar("_command_line", default=())
+
+log = logging.getLogger("hgld")
+
+
+def command_line() -> tuple[str, ...]:
+    """Return the name of the running command and its arguments."""
+    return _command_line.get()
 
 
 class _Command(TyperCommand):
@@ -62,6 +71,7 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, and refuse repeated options of a single value: the last one alone would count."""
         _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
+        _command_line.set((*_command_names(ctx), *args))
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         with friendly_errors():
             for option, count in Counter(given).items():
@@ -80,11 +90,17 @@ class _Command(TyperCommand):
     def _require_single_task(self, parameters: Mapping[str, Any]) -> None:
         """Refuse to do the same work in several tasks of SLURM, unless each may have a part of its own."""
         task = current_task()
-        if task is not None and not self.shares_work and parameters.get("part") is None:
+        shares_work = self.shares_work or parameters.get("part") is not None
+        if task is not None and (parameters.get("executor") or not shares_work):
             raise ConfigurationError(
                 f"srun has started {task.count} tasks of hgld {self.name}, which does not divide its work among "
                 "them; use srun --ntasks=1"
             )
+
+
+def _command_names(context: Any) -> list[str]:
+    """Return the name of a command after those of its groups, without the name of the program."""
+    return [] if context.parent is None else [*_command_names(context.parent), context.info_name]
 
 
 def _typed_name(parameter: Any) -> str:

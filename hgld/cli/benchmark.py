@@ -103,8 +103,7 @@ def benchmark(
     with friendly_errors(**options):
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
         from hgld.benchmark.cost_estimate import Gpus, estimate_cost
-        from hgld.benchmark.launcher import LocalLauncher, parse_slots
-        from hgld.benchmark.slurm_launcher import SlurmLauncher
+        from hgld.benchmark.launcher import LocalLauncher, SlurmLauncher, parse_slots
         from hgld.errors import ConfigurationError
         from hgld.progress import TerminalProgress
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import SharedCommand, app, parse_numbers, writable_file
+from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
 from hgld.compute.part import Part
@@ -56,6 +57,7 @@ _EXCLUDED_QUERIES = (
     level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -91,6 +93,7 @@ def evaluate(
             show_default="all of them",
         ),
     ] = None,
+    execution: ExecutionConfig,
     reject: Annotated[
         str | None,
         _rejection_option(
@@ -179,7 +182,7 @@ def evaluate(
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
-    from hgld.evaluation.distractor_files import count_distractors_file, read_distractor_counts
+    from hgld.evaluation.distractor_files import count_distractors_file, counts_are_written, read_distractor_counts
     from hgld.evaluation.evaluation_files import evaluation_provenance
     from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
@@ -200,7 +203,7 @@ def evaluate(
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
     if files.distractor_embeddings and (worst or reject):
         raise ConfigurationError("--worst and --reject need labels of all images, and no --distractor-embeddings")
-    if part and not counts:
+    if (part or execution.executor) and not counts:
         raise ConfigurationError("`part` writes to the folder of `counts`; name one")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
     rejection, reports = None, None
@@ -215,6 +218,9 @@ def evaluate(
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )
+        if counts is not None and part is None and execution.executor:
+            is_written = counts_are_written(files, protocol, config, counts)
+            execution.run_parts(counts, is_written, device=device)
         if counts is not None and part is not None:
             path, is_done = count_distractors_file(files, protocol, config, part, counts)
         elif rejection is None:

@@ -21,6 +21,7 @@ from hgld.cli.base import (
     relative_to,
     require_none_failed,
 )
+from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.part import Part
@@ -273,12 +274,14 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 @app.command(rich_help_panel="Photographs")
 @options_of("hgld.datasets.repack_config:RepackConfig", shard_size=None)
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def repack(
     *,
     manifest: Annotated[Path, typer.Argument(help="Manifest from hgld manifest, or a CSV or Parquet file like it.")],
     out: Annotated[Path, out_folder("Folder for the tar files and their manifest.parquet.")],
     images: Annotated[Path | None, relative_to("MANIFEST")] = None,
     config: RepackConfig,
+    execution: ExecutionConfig,
     part: Annotated[
         Part | None,
         part_option(
@@ -303,11 +306,15 @@ def repack(
 
     Example: hgld repack gldv2.parquet --images data/gldv2 --size 512 -o data/gldv2_512
     """
-    from hgld.datasets.repack import plan_repack, repack_images
+    from hgld.datasets.repack import plan_repack, repack_images, tar_files_are_written
 
     if plan:
         typer.echo(_format_repack_plan(plan_repack(manifest, out, config, root=images, part=part)))
         return
+    if execution.executor and part is None:
+        if force:
+            raise ConfigurationError("`force` would discard what parts have written; remove the folder instead")
+        execution.run_parts(out, tar_files_are_written(manifest, out, config, root=images))
     with TerminalProgress("repack", "images") as progress:
         summary = repack_images(
             manifest,

@@ -23,11 +23,13 @@ from hgld.cli.base import (
     print_summary,
     relative_to,
 )
+from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.presets import GpuCount, Images, ImagesPerSecond, Manifest, complete_training, require_plan, with_images
 from hgld.cli.render import aligned, lines
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.progress import NoProgress, TerminalProgress, byte_size
 
 if TYPE_CHECKING:
@@ -171,6 +173,12 @@ def format_images(images: TrainingImages) -> str:
     )
 
 
+def _writable_embeddings(path: Path) -> Path:
+    """Check, before any work, that embeddings can be written to a file, or to a folder of parts."""
+    (check_writable_file if path.suffix and not path.is_dir() else check_writable_folder)(path)
+    return path
+
+
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of(
     "hgld.models.embed_images_config:EmbedImagesConfig",
@@ -178,13 +186,23 @@ def format_images(images: TrainingImages) -> str:
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def embed_images(
     *,
     images: Annotated[
         Path,
         option("Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files."),
     ],
-    out: Annotated[Path, out_file("Embeddings to write: .parquet, .npy or .safetensors.")],
+    out: Annotated[
+        Path,
+        option(
+            "Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is "
+            "a part, which other commands read as they are.",
+            "--out",
+            "-o",
+            callback=_writable_embeddings,
+        ),
+    ],
     model: Annotated[
         str,
         option(
@@ -233,6 +251,7 @@ def embed_images(
         ),
     ] = None,
     config: partial[EmbedImagesConfig],
+    execution: ExecutionConfig,
     part: Annotated[
         Part | None,
         part_option("Embed one of several parts, such as 3/16; --merge joins them.", default="all images"),
@@ -245,8 +264,8 @@ def embed_images(
     """Embed images with a trained model, or with an untrained backbone.
 
     An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Several
-    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ... So do the jobs of an array on a
-    cluster by --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
+    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ... An --executor runs --parts and
+    joins them. Jobs of your own write --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
 
     Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
     """
@@ -255,7 +274,8 @@ def embed_images(
     from hgld.models import image_embedding
     from hgld.models.model_loading import load_model
 
-    if (part is not None) + merge + force > 1:
+    in_parts, in_folder = part is not None or execution.executor is not None, not out.suffix or out.is_dir()
+    if in_parts + merge + force > 1:
         raise ConfigurationError(
             "choose one of `part`, `merge` and `force`; to embed all again in parts, remove the output first"
         )
@@ -264,22 +284,37 @@ def embed_images(
         model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation, mean=mean, std=std
     )
     settings = config(device=local_device(config.keywords["device"]))
-    if merge:
+    if execution.executor and part is None:
+        is_written = image_embedding.parts_are_written(images, out, embedder, settings, root=root)
+        execution.run_parts(out, is_written, device=config.keywords["device"])
+        if in_folder:
+            typer.echo(out)
+            return
+    if merge or (execution.executor and part is None):
         print_summary(
             out, image_embedding.merge_parts(images, out, embedder, settings, root=root), format_embed_images
         )
         return
     with joined_processes() as processes, TerminalProgress("embed", "images") as bar:
         progress = NoProgress() if processes.rank else bar
-        if part is not None:
+        if part is not None and not in_folder:
             embedded = image_embedding.embed_part(
                 images, out, embedder, part, settings, root=root, processes=processes, progress=progress
             )
         else:
+            out = image_embedding.part_file(out, part) if part is not None else out
             summary = image_embedding.embed_images(
-                images, out, embedder, settings, root=root, force=force, processes=processes, progress=progress
+                images,
+                out,
+                embedder,
+                settings,
+                root=root,
+                force=force,
+                part=part,
+                processes=processes,
+                progress=progress,
             )
-    if processes.rank == 0 and part is not None:
+    if processes.rank == 0 and part is not None and not in_folder:
         typer.echo(f"{out}: up to date" if embedded is None else _format_embed_part(embedded))
     elif processes.rank == 0:
         print_summary(out, summary, format_embed_images)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import app, flag, option, out_file, part_option, print_summary, try_again, writable_folder
+from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.part import Part
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     timeout_s=None,
     backoff_s=None,
 )
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def scrape(
     *,
     categories: Annotated[
@@ -96,6 +98,7 @@ def scrape(
             default="1; one per core for a dump",
         ),
     ] = None,
+    execution: ExecutionConfig,
     client: partial[ClientConfig],
     config: partial[ScrapeConfig],
     update: Annotated[
@@ -117,7 +120,7 @@ def scrape(
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
     """
-    from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump
+    from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, ranges_are_written
     from hgld.wikimedia.scraper import scrape_dump, scrape_file
 
     if source == "dump":
@@ -125,11 +128,13 @@ def scrape(
             raise ConfigurationError("`update` needs `source` api: a dump is read as a whole")
         extract = extract or out.parent / "wikidata-items"
         if dump is not None:
+            if execution.executor and part is None:
+                execution.run_parts(extract, ranges_are_written(dump, extract, ExtractConfig(workers)))
             with TerminalProgress("dump", "B") as progress:
                 done = extract_dump(dump, extract, ExtractConfig(workers), part=part, progress=progress)
             typer.echo(f"{extract}: {_format_extract(done)}")
-        elif part is not None:
-            raise ConfigurationError("`part` is one of a dump; name it with `dump`")
+        elif part is not None or execution.executor:
+            raise ConfigurationError("parts are those of a dump; name it with `dump`")
         if part is None:
             with TerminalProgress("scrape", "landmarks") as progress:
                 keywords = {
@@ -139,8 +144,8 @@ def scrape(
                 summary = scrape_dump(categories, out, extract, settings, force=force, progress=progress)
             print_summary(out, summary, format_scrape)
         return
-    if dump or extract or part:
-        raise ConfigurationError("`dump`, `extract` and `part` need `source` dump")
+    if dump or extract or part or execution.executor:
+        raise ConfigurationError("`dump`, `extract`, `part` and `executor` need `source` dump")
     settings = config(client=client())
     with TerminalProgress("scrape", "landmarks") as progress:
         summary = scrape_file(categories, out, settings, update=update, force=force, progress=progress)

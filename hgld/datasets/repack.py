@@ -52,6 +52,20 @@ def plan_repack(
     return job.plan(job.shards.records(job.numbers, verify=False))
 
 
+def tar_files_are_written(
+    path: Path, out: Path, config: RepackConfig, *, root: Path | None = None
+) -> Callable[[Part], bool]:
+    """Return a function that says whether the tar files of a part are there; see :func:`repack_images`."""
+    job = _Job(path, out, config, root, None)
+    job.shards.check(discard=False)
+
+    def is_written(part: Part) -> bool:
+        numbers = part.of(job.numbers)
+        return len(job.shards.records(numbers, verify=False)) == len(numbers)
+
+    return is_written
+
+
 def repack_images(
     path: Path,
     out: Path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def count_distractors_file(
         InputError: A file is missing or malformed.
     """
     config = _as_counted(config)
-    out, provenance = folder / f"{part.number}-of-{part.count}.parquet", _provenance(files, protocol, config, part)
+    out, provenance = _counts_path(folder, part), _provenances(files, protocol, config)(part)
     if is_up_to_date(out, provenance):
         return out, True
     chosen, inputs = choose_protocol(files, protocol, config), EvaluationInputs.read(files)
@@ -68,6 +69,17 @@ def count_distractors_file(
     return out, False
 
 
+def counts_are_written(
+    files: EvaluationFiles, protocol: str | None, config: EvaluationConfig, folder: Path
+) -> Callable[[Part], bool]:
+    """Return a function that says whether the counts of a part are up to date.
+
+    Arguments are those of :func:`count_distractors_file`.
+    """
+    provenance = _provenances(files, protocol, config)
+    return lambda part: is_up_to_date(_counts_path(folder, part), provenance(part))
+
+
 def read_distractor_counts(
     files: EvaluationFiles, protocol: str | None, config: EvaluationConfig, folder: Path
 ) -> CountsByTask:
@@ -84,11 +96,8 @@ def read_distractor_counts(
         found = " and ".join(map(str, divisions)) or "no"
         raise InputError(f"{folder}: counts of {found} parts; expected those of all parts of one division")
     parts = [Part(number, divisions[0]) for number in range(1, divisions[0] + 1)]
-    stale = [
-        part.number
-        for part in parts
-        if part not in paths or not is_up_to_date(paths[part], _provenance(files, protocol, config, part))
-    ]
+    is_written = counts_are_written(files, protocol, config, folder)
+    stale = [part.number for part in parts if not is_written(part)]
     if stale:
         raise InputError(
             f"{folder}: the counts of {len(stale):,} parts are missing, or are those of other files or settings; run "
@@ -103,15 +112,22 @@ def read_distractor_counts(
     return totals
 
 
-def _provenance(files: EvaluationFiles, protocol: str | None, config: EvaluationConfig, part: Part) -> Provenance:
-    """Return the provenance of a part; of the distractors it has the names, sizes and modification times."""
+def _counts_path(folder: Path, part: Part) -> Path:
+    return folder / f"{part.number}-of-{part.count}.parquet"
+
+
+def _provenances(
+    files: EvaluationFiles, protocol: str | None, config: EvaluationConfig
+) -> Callable[[Part], Provenance]:
+    """Return the provenance of each part; of the distractors it has the names, sizes and modification times."""
     if files.distractor_embeddings is None:
         raise ConfigurationError("`counts` are those of `distractor_embeddings`, which are not given")
     stats = [(file.name, file.stat()) for file in part_files(files.distractor_embeddings)]
     texts = (f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
     distractors = hashlib.sha256("".join(texts).encode()).hexdigest()
     rest, config = replace(files, distractor_embeddings=None), _as_counted(config)
-    return evaluation_provenance(rest, protocol, config, part=str(part), distractors=distractors)
+    common = evaluation_provenance(rest, protocol, config, distractors=distractors)  # reads all files
+    return lambda part: replace(common, parameters={**common.parameters, "part": str(part)})
 
 
 def _as_counted(config: EvaluationConfig) -> EvaluationConfig:

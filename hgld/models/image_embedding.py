@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 from hgld.compute.part import Part, format_numbers
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import SkippedImage
+from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.loading import BatchReader
 from hgld.datasets.transforms import evaluation_transform
@@ -96,6 +97,7 @@ def embed_images(
     *,
     root: Path | None = None,
     force: bool = False,
+    part: Part | None = None,
     processes: Processes | None = None,
     progress: Progress | None = None,
 ) -> EmbedImagesSummary | None:
@@ -110,6 +112,7 @@ def embed_images(
         model: The model; it is moved to the device of the settings.
         root: Folder that the paths of the table are relative to. Default: the folder of the table.
         force: Whether to redo the work although the output is up to date, and discard existing shards.
+        part: Part of the images to embed, for a file of a folder, see :func:`part_file`. Default: all images.
 
     Returns:
         Counts of the run, or None if ``out`` was up to date.
@@ -118,7 +121,7 @@ def embed_images(
         ConfigurationError: Existing shards have other settings, the split does not exist, or the device is not
             available.
     """
-    job = _Job(images, out, model, config, root, processes)
+    job = _Job(images, out, model, config, root, processes, part)
     if job.first_answer(not force and job.is_up_to_date()):
         return None
     job.require_usable()
@@ -181,6 +184,29 @@ def merge_parts(
         return job.join()
 
 
+def part_file(folder: Path, part: Part) -> Path:
+    """Return the file of a part in a folder of embeddings, which are read in the order of their names."""
+    return folder / f"{part.number:0{len(str(part.count))}}-of-{part.count}.safetensors"
+
+
+def parts_are_written(
+    images: Path,
+    out: Path,
+    model: ImageEmbedder,
+    config: EmbedImagesConfig | None = None,
+    *,
+    root: Path | None = None,
+) -> Callable[[Part], bool]:
+    """Return a function that says whether a part is written: its shards, or its file if ``out`` is a folder.
+
+    Arguments are those of the parts.
+    """
+    if out.suffix and not out.is_dir():
+        return _Job(images, out, model, config, root).has_shards_of
+    job = _Job(images, part_file(out, Part()), model, config, root)
+    return lambda part: output_is_up_to_date(part_file(out, part), job.provenance_of(part))
+
+
 class _Job:
     """The images, the model, and the folder of shards beside the output, with a record of what they are made from."""
 
@@ -192,16 +218,20 @@ class _Job:
         config: EmbedImagesConfig | None,
         root: Path | None,
         processes: Processes | None = None,
+        part: Part | None = None,
     ) -> None:
         self._start, config = time.monotonic(), config or EmbedImagesConfig()
         check_suffix(out)
-        dataset = open_images(images, evaluation_transform(model.image_settings), root=root, split=config.split)
+        transform = evaluation_transform(model.image_settings)
+        dataset = open_images(images, transform, root=root, split=config.split)
+        inputs = {
+            "images": images_digest(images, dataset.manifest, dataset.root),
+            "weights": weights_digest(model.network),
+        }
         self._out, self._model, self._config, self._dataset = out, model, config, dataset
         self._processes = processes or Processes()
         #: Whether this is the first process, which alone writes anything but shards.
         self.is_first = self._processes.rank == 0
-        # Read early: what is wrong with them should not show itself after the work.
-        self._landmark_ids = None if out.suffix == ".npy" else dataset.manifest.landmark_ids()
         parameters = {
             "model": model.settings.model_dump(mode="json"),
             "image": model.image_settings.evaluation_values,
@@ -215,15 +245,18 @@ class _Job:
             "batch_size": config.batch_size,
             "part_size": config.shard_size,
         }
-        inputs = {
-            "images": images_digest(images, dataset.manifest, dataset.root),
-            "weights": weights_digest(model.network),
-        }
         self._provenance = Provenance("embed-images", parameters, inputs)
         self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
+        # Read early: what is wrong with them should not show itself after the work.
+        self._landmark_ids = None if out.suffix == ".npy" else self._dataset.manifest.landmark_ids()
         self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
         self.shards = range(-(-len(dataset) // config.shard_size))
+        if part is not None:
+            self._provenance, shards = self.provenance_of(part), part.of(self.shards)
+            rows = np.concatenate([self._rows(number) for number in shards])  # whole shards have the same last bits
+            self._dataset = ImageDataset(dataset.manifest.take(rows), dataset.root, transform)
+            self.shards = range(len(shards))
         self.locks = PartLocks(self._folder, out)
 
     def seconds(self) -> float:
@@ -236,6 +269,27 @@ class _Job:
     def is_up_to_date(self) -> bool:
         """Return whether the output is complete and made from the same settings and inputs."""
         return output_is_up_to_date(self._out, self._provenance)
+
+    def provenance_of(self, part: Part) -> Provenance:
+        """Return the provenance of the file of a part; raise unless every part can have one."""
+        if self._config.center:
+            raise ConfigurationError("`center` subtracts the mean of all parts; name a file instead of a folder")
+        if part.count > len(self.shards):
+            raise ConfigurationError(
+                f"{part.count:,} parts of {len(self._dataset):,} images, which are {len(self.shards):,} shards of "
+                f"{self._config.shard_size:,}; choose as many parts as there are shards, or fewer"
+            )
+        return replace(self._provenance, parameters={**self._provenance.parameters, "part": str(part)})
+
+    def has_shards_of(self, part: Part) -> bool:
+        """Return whether all shards of a part are there, if it has any, or the output is up to date."""
+        shards = part.of(self.shards)
+        if not shards or self.is_up_to_date():
+            return True
+        if not self._record.is_file():
+            return False
+        self._check_provenance()
+        return not self._missing(shards)
 
     def require_usable(self) -> None:
         """Check, before any work, that the device is available and that some image can be read."""

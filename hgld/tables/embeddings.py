@@ -26,6 +26,7 @@ are in ``q.deviations.npy``, a file in the format of embeddings with the same id
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ def part_files(path: Path) -> list[Path]:
     """Return the files of a folder of embeddings in the order of their names, or a file itself.
 
     Raises:
-        InputError: The folder has no embeddings in it.
+        InputError: The folder has no embeddings in it, or not all parts of those that ``embed-images`` wrote.
     """
     if not path.is_dir():
         return [path]
@@ -122,6 +123,12 @@ def part_files(path: Path) -> list[Path]:
     files = [file for file in sorted(path.iterdir()) if file.suffix in _READERS and not file.stem.endswith(others)]
     if not files:
         raise InputError(f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt")
+    counts = {int(match[1]) for file in files if (match := re.fullmatch(r"\d+-of-(\d+)", file.stem))}
+    if counts and counts != {len(files)}:
+        expected = " or ".join(map(str, sorted(counts)))
+        raise InputError(
+            f"{path}: {len(files):,} parts of {expected}; write the others, or remove those of another run"
+        )
     return files
 
 

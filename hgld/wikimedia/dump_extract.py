@@ -21,7 +21,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -109,8 +109,7 @@ def extract_dump(
         ConfigurationError: ``folder`` is the extract of another dump.
     """
     config, progress = config or ExtractConfig(), progress or NoProgress()
-    files = find_dump_files(dump)
-    sizes = [[path.name, path.stat().st_size] for path in files]
+    sizes = [[path.name, path.stat().st_size] for path in find_dump_files(dump)]
     source: dict[str, object] = {"files": sizes, "languages": list(config.languages)}
     if items_path(folder).exists():
         made = read_provenance(items_path(folder))
@@ -121,8 +120,7 @@ def extract_dump(
             )
         shutil.rmtree(folder / _PARTS, ignore_errors=True)  # left if a run was killed after it wrote the table
         return ExtractProgress(0, 0, True)
-    ranges = enumerate(divide(files, config.bytes_per_part))
-    parts = [DumpPart(number, one, config.languages, folder / _PARTS) for number, one in ranges]
+    parts = _dump_parts(dump, folder, config)
     share = list(parts if part is None else part.of(parts))
     with _locked(folder, part):
         if not items_path(folder).exists():
@@ -134,6 +132,18 @@ def extract_dump(
                 _complete(parts, dump, folder, source)
     done = sum(one.read_record() is not None for one in parts)
     return ExtractProgress(len(parts), done, items_path(folder).exists())
+
+
+def ranges_are_written(dump: Path, folder: Path, config: ExtractConfig) -> Callable[[Part], bool]:
+    """Return a function that says whether a share of the parts of an extract is made; see :func:`extract_dump`."""
+    parts = _dump_parts(dump, folder, config)
+    is_complete = items_path(folder).exists()
+    return lambda part: is_complete or all(one.read_record() is not None for one in part.of(parts))
+
+
+def _dump_parts(dump: Path, folder: Path, config: ExtractConfig) -> list[DumpPart]:
+    ranges = enumerate(divide(find_dump_files(dump), config.bytes_per_part))
+    return [DumpPart(number, one, config.languages, folder / _PARTS) for number, one in ranges]
 
 
 def read_extract(folder: Path) -> Provenance:

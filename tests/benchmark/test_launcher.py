@@ -15,6 +15,7 @@ import torch
 from hgld.benchmark.launcher import LocalLauncher, Slot, parse_slots
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask
+from hgld.compute.executors import DEVICE
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 
@@ -44,7 +45,7 @@ def run_as_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
     def set_script(script: str) -> None:
         path.write_text(_PRELUDE + script)
-        monkeypatch.setattr(Slot, "command", lambda self, task: [sys.executable, "-S", str(path), str(task)])
+        monkeypatch.setattr(Slot, "command", lambda self, arguments: [sys.executable, "-S", str(path), arguments[1]])
 
     return set_script
 
@@ -187,9 +188,7 @@ def test_cpu_slots_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_slots(",".join(["cpu"] * 10))[0].threads == 1
     (slot,) = parse_slots("cpu")
     assert slot.environment()["OMP_NUM_THREADS"] == "9"
-    assert slot.command(Path("task.json")) == [
-        sys.executable, "-m", "hgld.cli.benchmark_worker", "task.json", "cpu"
-    ]  # fmt: skip
+    assert slot.command(["worker", "task.json", DEVICE]) == [sys.executable, "-m", "worker", "task.json", "cpu"]
 
 
 def test_gpu_slots_see_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +202,10 @@ def test_gpu_slots_see_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.environment()["CUDA_VISIBLE_DEVICES"] == "2,3"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert second.environment()["CUDA_VISIBLE_DEVICES"] == "6,7"
-    command = " ".join(second.command(Path("task.json")))
-    assert "-m torch.distributed.run --standalone --nproc-per-node=2 -m hgld.cli.benchmark_worker" in command
+    command = " ".join(second.command(["worker", "task.json", DEVICE]))
+    assert "-m torch.distributed.run --standalone --nproc-per-node=2 -m worker" in command
     assert command.endswith("task.json cuda")
-    assert "distributed" not in " ".join(parse_slots("cuda:1")[0].command(Path("task.json")))
+    assert "distributed" not in " ".join(parse_slots("cuda:1")[0].command([]))
 
 
 def test_invalid_devices_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:

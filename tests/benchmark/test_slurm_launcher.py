@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
-import sys
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,11 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from hgld.benchmark.slurm_launcher import SlurmLauncher
+from hgld.benchmark.launcher import SlurmLauncher
 from hgld.cli import app
 from hgld.compute import slurm
+from hgld.compute.executors import Task
+from hgld.compute.slurm_executor import SlurmExecutor
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
@@ -110,18 +113,23 @@ def test_invalid_options_are_errors() -> None:
 
 
 def test_given_options_replace_defaults_but_not_what_the_launcher_needs() -> None:
-    options = SlurmLauncher("--no-requeue --comment='a b'", max_running=3).submit_options(5, Path("/runs/50%"))
+    options = SlurmLauncher("--no-requeue --comment='a b'", max_running=3).executor.submit_options(
+        5, Path("/runs/50%/slurm")
+    )
     assert options.index("--requeue") < options.index("--no-requeue") < options.index("--array=1-5%3")
     assert "--comment=a b" in options
     assert "--output=/runs/50%%/slurm/%A_%a.out" in options
 
 
-def test_script_quotes_paths_and_starts_the_processes_of_a_run() -> None:
-    task = Path("/mine and yours/seed0.json")
-    alone = SlurmLauncher(device="cpu").script([task])
-    assert "tasks=('/mine and yours/seed0.json')" in alone
-    assert f'\nexec {sys.executable} -m hgld.cli.benchmark_worker "$task" cpu --no-parent\n' in alone
-    assert f"\nsrun --kill-on-bad-exit=0 {sys.executable} -m " in SlurmLauncher(n_processes=4).script([task])
+def test_script_quotes_paths_and_starts_the_processes_of_a_run(tmp_path: Path) -> None:
+    log = tmp_path / "mine and yours" / "seed0.log"
+    log.parent.mkdir()
+    task = Task("a run", ("platform", "it's mine", "$HOME"), log, lambda: True)
+    alone = SlurmExecutor().script([task])
+    subprocess.run(["bash", "-c", alone], env=os.environ | {"SLURM_ARRAY_TASK_ID": "1"}, check=True)
+    assert log.read_text().strip() == platform.platform()
+    assert '\neval "exec ${commands[' in alone
+    assert '\neval "srun --kill-on-bad-exit=0 ${commands[' in SlurmExecutor(n_processes=4).script([task])
 
 
 def test_options_of_jobs_need_the_launcher(tmp_path: Path) -> None:
@@ -170,7 +178,7 @@ def test_command_leaves_jobs_and_finds_them_again_and_a_killed_one_resumes(
     first = benchmark("out", *only)
     assert first.exit_code == 130
     (task,) = submitted(folder / "out")
-    assert f"runs that go on: 1; to cancel them: scancel {task.partition('_')[0]}" in caplog.text
+    assert f"jobs that go on: 1; to cancel them: scancel {task.partition('_')[0]}" in caplog.text
     assert on_cluster.facts(task)["JobState"] == "RUNNING"
 
     write_comparison(folder, pictures=False, happier={**LONG, "steps": 801})

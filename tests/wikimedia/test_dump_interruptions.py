@@ -106,7 +106,8 @@ def test_killed_command_goes_on(tmp_path: Path, parts_before: int) -> None:
     """All processes are killed when so many of six parts are there, and the next run makes the others only."""
     dump, categories = write_inputs(tmp_path)
     (tmp_path / "whole").mkdir()
-    run_child(command(dump, categories, tmp_path / "whole" / "out.parquet"), environment=single_thread_environment())
+    in_parts = command(dump, categories, tmp_path / "whole" / "out.parquet", "--executor", "local", "--parts", "4")
+    run_child(in_parts, environment=single_thread_environment())
     out = tmp_path / "killed" / "out.parquet"
     parts = out.parent / "wikidata-items" / "parts"
     child = subprocess.Popen(
