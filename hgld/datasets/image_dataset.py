@@ -20,6 +20,7 @@ from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import read_embeddings
 
 #: A picture, the path of an image file, or pixels: uint8, shape (h, w), (h, w, 3) or (h, w, 4).
@@ -41,7 +42,7 @@ class EncodedImages:
         self.manifest, self.root = manifest, root
         if not root.is_dir():
             raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
-        tars = sorted(set(manifest.paths[manifest.offsets >= 0].tolist()))
+        tars = manifest.paths[manifest.offsets >= 0].distinct()
         if missing := [path for path in tars if not (root / path).is_file()]:
             raise InputError(
                 f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
@@ -163,7 +164,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         if embeddings.ids is None:
             raise InputError(f"{path}: no ids to match features to images; write the file with hgld embed-images")
         row_of = {name: row for row, name in enumerate(embeddings.ids.tolist())}
-        self._rows = np.array([row_of.get(name, -1) for name in manifest.ids.tolist()])
+        self._rows = np.array([row_of.get(name, -1) for name in manifest.ids])
         if (self._rows < 0).all():
             raise InputError(
                 f"{path}: has the features of none of the {len(manifest):,} images; was it made from the same "
@@ -199,7 +200,7 @@ class ImageList(Dataset[Example | SkippedImage]):
     def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
         self._images, self._transform = images, transform
         self.normalisation: Normalisation | None = transform.normalisation
-        names = np.array([f"image {number}" for number in range(len(images))], object)
+        names = TextArray([f"image {number}" for number in range(len(images))])
         self.manifest = Manifest.without_levels(names, names)
 
     def __len__(self) -> int:

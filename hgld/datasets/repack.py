@@ -34,6 +34,7 @@ from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, Repacke
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, free_bytes, require_free_space, sha256_of
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
+from hgld.io.text_array import TextArray
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date
 
@@ -240,7 +241,7 @@ class _Job:
         boxes = [box or [np.nan] * 4 for record in records for box in record.boxes]
         return replace(
             taken,
-            paths=np.repeat(np.array(names, object), [len(record.rows) for record in records]),
+            paths=TextArray(names, np.repeat(np.arange(len(names)), [len(record.rows) for record in records])),
             offsets=_joined([record.offsets for record in records]),
             sizes=_joined([record.sizes for record in records]),
             boxes=None if taken.boxes is None else np.array(boxes, np.float64),

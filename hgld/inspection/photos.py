@@ -92,11 +92,11 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
 
     The returned function raises an InputError where a tar file is not the one that was indexed.
     """
-    rows = {image_id: row for row, image_id in enumerate(manifest.ids.tolist())}
+    find_row = manifest.ids.find()
     tars = TarFiles(root)
 
     def find(image_id: str) -> Image.Image | None:
-        row = rows.get(image_id)
+        row = find_row(image_id)
         if row is None or not (root / manifest.paths[row]).is_file():
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
