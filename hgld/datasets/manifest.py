@@ -34,6 +34,9 @@ from hgld.tables.provenance import TABLE_KEY, read_metadata
 
 _BOX = MANIFEST.optional.field("box")
 
+#: Rows of a row group.
+_BATCH = 2**20
+
 #: Name of the level whose class names are GLDv2's landmark ids.
 LANDMARK_LEVEL = "landmark"
 
@@ -102,7 +105,6 @@ class Manifest:
         for level, names in zip(level_names, class_names, strict=True):
             if "-1" in names:
                 raise InputError(f"{level} has the label -1, which stands for unlabelled images; leave these out")
-        pa.default_memory_pool().release_unused()
         in_tars = table["offset"].null_count < len(table)  # many of which are in the same tar file
         return cls(
             ids=TextArray(ids),
@@ -135,6 +137,12 @@ class Manifest:
             level_names=(),
             class_names=(),
         )
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Convert to batches of the table ``manifest``, which together would take as much memory as the manifest."""
+        for start in range(0, len(self), _BATCH):
+            rows = np.arange(start, min(start + _BATCH, len(self)))
+            yield from self.take(rows).to_arrow().combine_chunks().to_batches()
 
     def to_arrow(self) -> pa.Table:
         """Convert to the table ``manifest``; the inverse of :meth:`from_arrow`."""
@@ -262,17 +270,20 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
     """
-    if _is_plain_table(path):
+    if is_plain_table(path):
         table = _read_plain_manifest(path, root)
     else:
         table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"))
     with prefix_input_errors(path):
-        return Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
+        manifest = Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
+    del table
+    pa.default_memory_pool().release_unused()
+    return manifest
 
 
 def write_manifest(path: Path, manifest: Manifest, provenance: Provenance) -> None:
     """Write a manifest atomically."""
-    write_table(path, MANIFEST, manifest.to_arrow(), provenance)
+    write_table(path, MANIFEST, manifest.to_batches(), provenance)
 
 
 @contextmanager
@@ -298,7 +309,7 @@ def level_columns(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in (*MANIFEST.schema.names, *MANIFEST.optional.names)]
 
 
-def _is_plain_table(path: Path) -> bool:
+def is_plain_table(path: Path) -> bool:
     """Return whether a file is not a table that hgld wrote, but a CSV file or another Parquet file."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"

@@ -23,6 +23,7 @@ from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.text_array import TextArray
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 
 #: Returns the photograph of an id, or None where it is not available.
@@ -96,8 +97,8 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
     tars = TarFiles(root)
 
     def find(image_id: str) -> Image.Image | None:
-        row = find_row(image_id)
-        if row is None or not (root / manifest.paths[row]).is_file():
+        row = int(find_row(TextArray([image_id]))[0])
+        if row < 0 or not (root / manifest.paths[row]).is_file():
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
         if offset < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,16 @@ from hgld.io.text_array import TextArray
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
 
+#: Rows of a table, or batches of them.
+Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
+#: Length of the chunks of columns without values.
+_NULLS = 2**16
+
 
 def write_table(
     path: Path,
     spec: TableSpec,
-    rows: pa.Table | Iterable[pa.RecordBatch],
+    rows: Rows,
     provenance: Provenance,
     *,
     neutral: bool = False,
@@ -92,7 +98,13 @@ def _read_columns(path: Path, encoded: Callable[[str], bool]) -> pa.Table:
     texts = [field.name for field in schema if field.type == pa.string() and encoded(field.name)]
     with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
         for name in schema.names:
-            columns[name] = file.read([name])[name]
+            column = file.read([name])[name]
+            if column.null_count == len(column) > _NULLS:  # one chunk again and again
+                counts = divmod(len(column), _NULLS)
+                column = pa.chunked_array(
+                    [pa.nulls(_NULLS, column.type)] * counts[0] + [pa.nulls(counts[1], column.type)]
+                )
+            columns[name] = column
             pa.default_memory_pool().release_unused()
     return pa.table(columns, metadata=schema.metadata)
 

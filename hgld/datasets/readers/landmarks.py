@@ -105,7 +105,9 @@ class Gldv2:
         if hierarchy is not None:
             levels |= _levels_above(hierarchy, landmark_ids, self.split)
         split = self.split or (hierarchy.splits[0] if hierarchy is not None else "train")
-        columns = {name: column.take(pa.array(rows)) for name, column in places.items()}
+        is_kept = pa.array(in_hierarchy & is_indexed)
+        columns = {name: column.filter(is_kept) for name, column in places.items()}
+        del ids, places
         columns["split"] = pa.repeat(split, len(rows))
         manifest = build_manifest(self.labels, columns, levels, lambda row: f"image {rows[row] + 1}")
         landmarks = first_labels(manifest)[:, 0]
