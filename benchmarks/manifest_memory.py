@@ -2,10 +2,10 @@
 
 The manifest has 4,132,914 images of 203,094 landmarks in 78 groups of 2 roots; ids and paths are those of GLDv2's own
 layout, ``a/b/c/abc….jpg``. Its first images are there, and all of those in a second manifest, whose rows point to a
-few pictures in 500 tar files. All that a command does is read its input, but for a little of its own work: a part of the
-images is embedded, ten queries are evaluated, one step is trained. Own memory is anonymous memory (Linux only), sampled
-every 5 ms; all that is resident also has the pages of libraries (350 MB with torch) and of memory-mapped files. The
-folder, of 1 GB, is kept and used again.
+few pictures in 500 tar files. All that a command does is read its input, but for a little of its own work: a part of
+the images is embedded, ten queries are evaluated, one step is trained. Own memory is anonymous memory (Linux only),
+sampled every 5 ms; all that is resident also has the pages of libraries (350 MB with torch) and of memory-mapped
+files. The folder, of 1 GB, is kept and used again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from pathlib import Path
 
 #: Landmarks, groups and roots; images that are files; tar files, and pictures in each.
 LANDMARKS, GROUPS, ROOTS, FILES, TARS, PICTURES = 203_094, 78, 2, 1024, 500, 8
-MODEL = "--model python:model.py:embed --size 64"
+MODEL = "--model python:model.py:embed"
+QUERIES = "--query-embeddings queries.npy --gallery-embeddings gallery.npy"
+SETTINGS = (
+    "model.backbone=test_resnet model.pretrained=false image.size=64 image.resize=64 epochs=null steps=1 workers=0 "
+    "model.dim=null"
+)
 COMMANDS = {
     "no command": "--version",
     "help of embed-images": "embed-images --help",
@@ -27,16 +32,15 @@ COMMANDS = {
     "manifest leave-out": "manifest leave-out files.parquet out.csv -o kept.parquet --force",
     "reject split": "reject split files.parquet -o split.parquet --force",
     "stats": "stats hierarchy.parquet --images train.csv",
-    "embed-images --part 1/4037": f"embed-images --images files.parquet {MODEL} --part 1/4037 --workers 0 -o part.npy",
-    "evaluate --labels": "evaluate --query-embeddings queries.npy --gallery-embeddings gallery.npy --labels files.parquet "
-    "--metric mAP@R",
+    "embed-images": f"embed-images --images files.parquet {MODEL} --size 64 --part 1/4037 --workers 0 -o part.npy",
+    "evaluate": f"evaluate {QUERIES} --labels files.parquet --metric mAP@R",
     "search": "search a/b/c/picture.jpg --embeddings gallery.npy --labels files.parquet --images files.parquet "
-    "--model python:model.py:embed",
+    f"{MODEL}",
     "export-embeddings": "export-embeddings gallery.npy --labels files.parquet -o exported.parquet",
     "repack --plan": "repack files.parquet --plan --size 64 -o repacked",
     "train --plan": "train happier --manifest files.parquet --plan",
-    "train, one step": "train happier --manifest tars.parquet -o run --force --device cpu --set model.backbone=test_resnet "
-    "--set model.pretrained=false --set image.size=64 --set image.resize=64 --set epochs=null --set steps=1 --set workers=0",
+    "train": "train happier --manifest tars.parquet -o run --force --device cpu --set "
+    f"{' --set '.join(SETTINGS.split())}",
 }
 
 
@@ -49,7 +53,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write:
-        return write_data(arguments.folder, arguments.rows)
+        write_data(arguments.folder, arguments.rows)
+        return
     # In another process: a process that is started counts as large as the one that starts it.
     subprocess.run(
         [sys.executable, __file__, str(arguments.folder), "--rows", str(arguments.rows), "--write"], check=True

@@ -20,6 +20,7 @@ from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.remote import address, is_folder, read_bytes
 from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import read_embeddings
 
@@ -40,10 +41,10 @@ class EncodedImages:
 
     def __init__(self, manifest: Manifest, root: Path) -> None:
         self.manifest, self.root = manifest, root
-        if not root.is_dir():
+        if not is_folder(root):
             raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
         tars = manifest.paths[manifest.offsets >= 0].distinct()
-        if missing := [path for path in tars if not (root / path).is_file()]:
+        if not address(root) and (missing := [path for path in tars if not (root / path).is_file()]):
             raise InputError(
                 f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
                 f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
@@ -62,7 +63,7 @@ class EncodedImages:
         if offset >= 0:
             return self._tars.read(path, offset, int(self.manifest.sizes[row]))
         try:
-            return (self.root / path).read_bytes()
+            return read_bytes(self.root / path)
         except OSError as error:
             raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 

@@ -14,6 +14,7 @@ from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES
+from hgld.io.remote import folder_of
 from hgld.io.text_array import TextArray
 from hgld.tables import IMAGES, read_table
 
@@ -38,7 +39,7 @@ def open_images(
     manifest = read_images(images, root)
     if split is not None:
         manifest = manifest.select_split(split)
-    return ImageDataset(manifest, root or (images if images.is_dir() else images.parent), transform)
+    return ImageDataset(manifest, root or (images if images.is_dir() else folder_of(images)), transform)
 
 
 def read_images(path: Path, root: Path | None = None) -> Manifest:
@@ -70,7 +71,7 @@ def read_images(path: Path, root: Path | None = None) -> Manifest:
     if "shard" in column_names(path):
         manifest = read_image_index(path)
     else:
-        manifest = read_manifest(path, path.parent if root is None else root)
+        manifest = read_manifest(path, folder_of(path) if root is None else root)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")
     return manifest

@@ -34,6 +34,7 @@ from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, Repacke
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, free_bytes, require_free_space, sha256_of
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
+from hgld.io.remote import folder_of
 from hgld.io.text_array import TextArray
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date
@@ -122,7 +123,7 @@ class _Job:
     """The images of a manifest and the tar files that they go to; arguments as of :func:`repack_images`."""
 
     def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None, part: Part | None) -> None:
-        root = path.parent if root is None else root
+        root = folder_of(path) if root is None else root
         manifest = read_manifest(path, root)
         if config.split is not None:
             manifest = manifest.select_split(config.split)

@@ -37,6 +37,7 @@ from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, are_running, exclusive_lock
+from hgld.io.remote import absolute
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_files import (
     EmbeddingSources,
@@ -251,7 +252,7 @@ class _Job:
             "weights": weights_digest(model.network),
         }
         self._provenance = Provenance("embed-images", parameters, inputs)
-        self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
+        self._sources = EmbeddingSources(absolute(images), absolute(dataset.root), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
         self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
         self.shards = range(-(-len(dataset) // config.shard_size))

@@ -44,6 +44,7 @@ from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write, sha256_of
+from hgld.io.remote import local_copy
 from hgld.io.text_array import TextArray
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -92,6 +93,7 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
             the types above, vectors differ in length, parts are not alike, or ids are missing, repeated or of
             another number.
     """
+    path = local_copy(path)
     vectors, names = _read_parts(path, ids) if path.is_dir() else _read_file(path, ids)
     return Embeddings(
         vectors=vectors,
@@ -105,6 +107,7 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
 
 def read_vectors(path: Path) -> torch.Tensor:
     """Read what :func:`read_embeddings` does, but for the ids, which may be more than fit into memory."""
+    path = local_copy(path)
     files = part_files(path)
     vectors = [_read_vectors(file)[0] for file in files]
     _check_parts(files, [f"{part.shape[1]:,} dimensions" for part in vectors])
@@ -117,6 +120,7 @@ def part_files(path: Path) -> list[Path]:
     Raises:
         InputError: The folder has no embeddings in it.
     """
+    path = local_copy(path)
     if not path.is_dir():
         return [path]
     others = (".ids", ".deviations")
@@ -128,6 +132,7 @@ def part_files(path: Path) -> list[Path]:
 
 def embeddings_sha256(path: Path) -> str:
     """Return the SHA-256 of a file of embeddings in hex; of a folder, that of the names and digests of its parts."""
+    path = local_copy(path)
     if not path.is_dir():
         return sha256_of(path)
     lines = (f"{file.name} {sha256_of(file)}\n" for file in part_files(path))
