@@ -14,7 +14,7 @@ from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES
-from hgld.io.remote import folder_of
+from hgld.io.remote import folder_of, is_folder
 from hgld.io.text_array import TextArray
 from hgld.tables import IMAGES, read_table
 
@@ -39,7 +39,7 @@ def open_images(
     manifest = read_images(images, root)
     if split is not None:
         manifest = manifest.select_split(split)
-    return ImageDataset(manifest, root or (images if images.is_dir() else folder_of(images)), transform)
+    return ImageDataset(manifest, root or (images if is_folder(images) else folder_of(images)), transform)
 
 
 def read_images(path: Path, root: Path | None = None) -> Manifest:
@@ -59,7 +59,7 @@ def read_images(path: Path, root: Path | None = None) -> Manifest:
     Raises:
         InputError: ``path`` is none of these, there are no images, or two pictures in a folder have the same id.
     """
-    if path.is_dir() or is_tar(path):
+    if is_folder(path) or is_tar(path):
         return _read_folder(path)
     if not path.exists():
         raise InputError(

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,17 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() if url is None else not (url.count("/") > 2 and path.suffix)
 
 
+def files_below(folder: Path) -> dict[str, str]:
+    """Return the paths of all files below a remote folder, relative to it and sorted, with what identifies each."""
+    url = str(address(folder))
+    with _open(url) as (files, remote):
+        found = files.find(remote, detail=True)
+        below = {name.removeprefix(remote).lstrip("/"): _digest(info) for name, info in found.items()}
+    if not below:
+        raise InputError(f"{url}: no such folder, or no files in it")
+    return {name: below[name] for name in sorted(below) if not name.startswith(".") and "/." not in name}
+
+
 def folder_of(path: Path) -> Path:
     """Return the folder of a file; of a copy in the cache, that of the original."""
     if not path.is_relative_to(_copies()):
@@ -108,12 +119,17 @@ def _copies() -> Path:
 def _download(files: Any, remote: str, copy: Path) -> None:
     """Copy a file, unless the copy is that of what the server describes."""
     described = copy.with_name(f".{copy.name}.source")
-    digest = hashlib.sha256(repr(sorted(files.info(remote).items(), key=str)).encode()).hexdigest()
+    digest = _digest(files.info(remote))
     if not (copy.is_file() and described.is_file() and described.read_text() == digest):
         with atomic_write(copy) as draft:
             files.get_file(remote, str(draft))
         with atomic_write(described) as draft:
             draft.write_text(digest)
+
+
+def _digest(info: Mapping[str, Any]) -> str:
+    """Return a digest of what a server says of a file: its name, size and, most often, a time or a digest."""
+    return hashlib.sha256(repr(sorted(info.items(), key=str)).encode()).hexdigest()
 
 
 @contextmanager

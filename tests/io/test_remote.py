@@ -113,6 +113,7 @@ def test_images_are_embedded_as_local_ones(table: str, bucket: str, folder: Path
     np.testing.assert_array_equal(embed(f"{bucket}/{table}", tmp_path / "remote.npy"), expected)
     shutil.copy(folder / table, tmp_path / table)
     np.testing.assert_array_equal(embed(tmp_path / table, tmp_path / "root.npy", "--root", bucket), expected)
+    np.testing.assert_array_equal(embed(bucket, tmp_path / "folder.npy"), expected)
 
 
 def test_embeddings_labels_and_hierarchies_are_evaluated(bucket: str, folder: Path) -> None:
@@ -160,5 +161,12 @@ def test_what_cannot_be_read_is_said_in_a_line(bucket: str, tmp_path: Path, monk
     assert "s3://images/set/none.npy: no such file or bucket" in error(f"{bucket}/none.npy")
     assert "s3://nowhere/none.npy: no such file or bucket" in error("s3://nowhere/none.npy")
     assert "results are written on this machine" in error("q.npy", "--per-query", f"{bucket}/values.parquet")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert "credentials" in error(f"{bucket}/q.npy")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     assert 'pip install "hgld[remote]"' in error("gs://bucket/q.npy")
