@@ -13,11 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
-from hgld.tables import Provenance, TableSpec, input_digests, is_neutral, is_up_to_date, write_table
+from hgld.tables import Provenance, Rows, TableSpec, input_digests, is_neutral, is_up_to_date, write_table
 
 #: What a stage says of its work.
 Summary = TypeVar("Summary")
@@ -42,7 +40,7 @@ class Stage:
     def run(
         self,
         outputs: Mapping[str, Path],
-        compute: Callable[[], tuple[Sequence[pa.Table], Summary]],
+        compute: Callable[[], tuple[Sequence[Rows], Summary]],
         *,
         inputs: Mapping[str, Files] | None = None,
         digests: Mapping[str, str] | None = None,

@@ -233,7 +233,7 @@ def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table
             pa.table(
                 {
                     "level": pa.repeat(manifest.level_names[errors.level], n),
-                    "id": manifest.ids[errors.rows[:n]].astype(str),
+                    "id": manifest.ids[errors.rows[:n]].to_arrow(),
                     "class": finest,
                     "label": names[errors.labels[:n]],
                     "other_label": names[errors.others[:n]],

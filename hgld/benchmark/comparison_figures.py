@@ -69,6 +69,7 @@ from hgld.inspection.photos import (
 )
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
+from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
@@ -473,5 +474,5 @@ def _photo_source(
     )
 
 
-def _positions(ids: Ids) -> dict[str, int]:
-    return {name: position for position, name in enumerate(ids.tolist())}
+def _positions(ids: TextArray) -> dict[str, int]:
+    return {name: position for position, name in enumerate(ids)}

@@ -111,7 +111,7 @@ class ModelComparison:
     @cached_property
     def split(self) -> str | None:
         """Split whose images are ranked against each other; None for all images."""
-        splits = set(self.images.splits.tolist())
+        splits = self.images.split_names
         chosen = self.config.split or ("test" if "test" in splits else None)
         treatments = [text for text in self.config.treatments if parse_treatment(text).needs_training]
         for split in (chosen, self.config.train_split if treatments else None):

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from hgld.datasets.manifest import Manifest, StringArray, read_manifest
+from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import h_ap, ndcg
 from hgld.evaluation.ranking_statistics import ranking_statistics
@@ -115,8 +115,8 @@ def retrieval_task(
     task.dataset = {
         "default": {
             mteb_split: {
-                "queries": _dataset(images.ids[queries], find, folder),
-                "corpus": _dataset(images.ids[gallery], find, folder),
+                "queries": _dataset(images.ids[queries].tolist(), find, folder),
+                "corpus": _dataset(images.ids[gallery].tolist(), find, folder),
                 "relevant_docs": _judgements(images, queries, gallery),
                 "top_ranked": None,
             }
@@ -168,7 +168,7 @@ def _rows_of(images: Manifest, split: str | None) -> NDArray[np.int64]:
     return np.flatnonzero(images.splits == split)
 
 
-def _dataset(ids: StringArray, find: FindImage, root: Path) -> Any:
+def _dataset(ids: list[str], find: FindImage, root: Path) -> Any:
     """Return images as a dataset of the package datasets, which reads them when they are asked for."""
 
     def read(image_id: str) -> Image.Image:
@@ -180,8 +180,7 @@ def _dataset(ids: StringArray, find: FindImage, root: Path) -> Any:
     def transform(batch: dict[str, list[str]]) -> dict[str, list[Any]]:
         return {name: [*map(read, values)] if name == "image" else values for name, values in batch.items()}
 
-    columns = {"id": ids.tolist(), "image": ids.tolist()}
-    return import_module("datasets").Dataset.from_dict(columns).with_transform(transform)
+    return import_module("datasets").Dataset.from_dict({"id": ids, "image": ids}).with_transform(transform)
 
 
 def _judgements(
@@ -190,7 +189,7 @@ def _judgements(
     """Return the levels above 0 by the id of the query and that of the image."""
     labels = (take_images(images.labelling, rows) for rows in (queries, gallery))
     judgements = label_judgements(*labels)["judgements"]
-    ids, result = images.ids[gallery], {}
+    ids, result = np.asarray(images.ids[gallery]), {}
     for row, query in enumerate(images.ids[queries].tolist()):
         levels = judgements.levels(slice(row, row + 1), slice(0, len(ids)))[0].numpy()
         relevant = (levels > 0) & (ids != query)

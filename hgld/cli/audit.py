@@ -298,10 +298,11 @@ class _AuditedImages(NamedTuple):
     def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _AuditedImages:
         """Read a manifest and the embeddings of its images."""
         from hgld.datasets.manifest import read_manifest
+        from hgld.io.remote import folder_of
         from hgld.tables import input_digests
         from hgld.tables.embeddings import read_embeddings, rows_of
 
-        images, folder = read_manifest(manifest, root), root or manifest.parent
+        images, folder = read_manifest(manifest, root), root or folder_of(manifest)
         digests = input_digests(manifest=manifest, embeddings=embeddings)
         if embeddings is None:
             return cls(images, folder, None, False, digests)

@@ -29,6 +29,7 @@ from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
 from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
+from hgld.io.remote import is_folder, local_copy, require_local
 from hgld.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,7 +80,9 @@ class _Command(TyperCommand):
                     raise ConfigurationError(
                         f"{_typed_name(option)} is given {count} times, but takes one value; give it once"
                     )
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            ctx.params = {name: _local(value) for name, value in ctx.params.items()}
+            return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -101,6 +104,13 @@ class _Command(TyperCommand):
 def _command_names(context: Any) -> list[str]:
     """Return the name of a command after those of its groups, without the name of the program."""
     return [] if context.parent is None else [*_command_names(context.parent), context.info_name]
+
+
+def _local(value: Any) -> Any:
+    """Return the value of an option with copies of remote files; images in remote folders are read there."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_local, value))
+    return local_copy(value) if isinstance(value, Path) and not is_folder(value) else value
 
 
 def _typed_name(parameter: Any) -> str:
@@ -153,6 +163,7 @@ def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
+            require_local(path)
             check_writable_file(path)
             if suffixes:
                 require_suffix(path, *suffixes)
@@ -164,6 +175,7 @@ def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
 def writable_figure(path: Path | None) -> Path | None:
     """Check, before any work, that a figure can be written to the file of an option."""
     if path is not None:
+        require_local(path)
         check_writable_file(path)
         check_figure_format(path)
     return path
@@ -172,6 +184,7 @@ def writable_figure(path: Path | None) -> Path | None:
 def writable_folder(path: Path | None) -> Path | None:
     """Check, before any work, that files can be written in the folder of an option."""
     if path is not None:
+        require_local(path)
         check_writable_folder(path)
     return path
 

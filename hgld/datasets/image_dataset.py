@@ -19,6 +19,8 @@ from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.remote import address, is_folder, read_bytes
+from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import read_embeddings
 
 #: A picture, the path of an image file, or pixels: uint8, shape (h, w), (h, w, 3) or (h, w, 4).
@@ -34,10 +36,10 @@ class EncodedImages:
 
     def __init__(self, manifest: Manifest, root: Path) -> None:
         self.manifest, self.root = manifest, root
-        if not root.is_dir():
+        if not is_folder(root):
             raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
-        tars = sorted(set(manifest.paths[manifest.offsets >= 0].tolist()))
-        if missing := [path for path in tars if not (root / path).is_file()]:
+        tars = manifest.paths[manifest.offsets >= 0].distinct()
+        if not address(root) and (missing := [path for path in tars if not (root / path).is_file()]):
             raise InputError(
                 f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
                 f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
@@ -55,7 +57,7 @@ class EncodedImages:
         if offset >= 0:
             return self._tars.read(path, offset, int(self.manifest.sizes[row]))
         try:
-            return (self.root / path).read_bytes()
+            return read_bytes(self.root / path)
         except OSError as error:
             raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 
@@ -121,7 +123,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         if embeddings.ids is None:
             raise InputError(f"{path}: no ids to match features to images; write the file with hgld embed-images")
         row_of = {name: row for row, name in enumerate(embeddings.ids.tolist())}
-        self._rows = np.array([row_of.get(name, -1) for name in manifest.ids.tolist()])
+        self._rows = np.array([row_of.get(name, -1) for name in manifest.ids])
         if (self._rows < 0).all():
             raise InputError(
                 f"{path}: has the features of none of the {len(manifest):,} images; was it made from the same "
@@ -152,7 +154,7 @@ class ImageList(Dataset[Example | SkippedImage]):
     def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
         self._images, self._transform = images, transform
         self.normalisation: Normalisation | None = transform.normalisation
-        names = np.array([f"image {number}" for number in range(len(images))], object)
+        names = TextArray([f"image {number}" for number in range(len(images))])
         self.manifest = Manifest.without_levels(names, names)
 
     def __len__(self) -> int:

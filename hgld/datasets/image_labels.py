@@ -14,12 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.datasets.label_columns import encode_labels, split_labels
-from hgld.datasets.manifest import LANDMARK_LEVEL, is_manifest, level_columns, prefix_input_errors
+from hgld.datasets.manifest import (
+    LANDMARK_LEVEL,
+    is_manifest,
+    is_plain_table,
+    level_columns,
+    prefix_input_errors,
+    read_manifest,
+)
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
 from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, single_labels, take_images
 from hgld.io.columns import column_names, preview, read_text_columns
+from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, load_array
 from hgld.tables.image_landmarks import read_image_landmarks
@@ -103,7 +111,7 @@ def read_labels(
         return _read_array(path, embeddings, hierarchy, split)
     if "landmark_id" in present:
         ids, landmark_ids = read_image_landmarks(path)
-        rows = _rows_of_embeddings(path, embeddings, ids, landmark_ids[:, None])
+        rows = _rows_of_embeddings(path, embeddings, TextArray(ids), landmark_ids[:, None])
         with prefix_input_errors(path):
             return labels_from_landmarks(np.append(landmark_ids, -1)[rows], hierarchy, split)
     _require_no_hierarchy(path, hierarchy)
@@ -182,7 +190,7 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
 
 def _read_levels(
     path: Path, present: Sequence[str], separator: str | None, split: str | None
-) -> tuple[pa.Array, Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
+) -> tuple[TextArray, Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
     """Read image ids, their labels, and the names of levels and labels, from a file with one column per level."""
     names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
     key = "path" if is_manifest(present) and "id" not in present else "id"
@@ -191,11 +199,14 @@ def _read_levels(
             f"{path}: the columns are {', '.join(present)}; expected id and landmark_id, or id and a column for each "
             "level, finest first, each name once"
         )
+    if separator is None and is_manifest(present) and not is_plain_table(path):
+        manifest = read_manifest(path)
+        _require_split(path, split, manifest.split_names)
+        manifest = manifest if split is None else manifest.select_split(split)
+        return manifest.ids, *_with_integers(manifest.labelling, names, manifest.class_names)
     table = read_text_columns(path, [key, *names, *(["split"] if split else [])], may_be_lists=names)
     if split:
-        splits = sorted(set(table["split"].to_pylist()))
-        if split not in splits:
-            raise ConfigurationError(f'{path}: `split` is "{split}", but the manifest has {", ".join(splits)}')
+        _require_split(path, split, sorted(set(table["split"].to_pylist())))
         table = table.filter(pc.equal(table["split"], split))
     ids = table[key].combine_chunks()
 
@@ -207,13 +218,25 @@ def _read_levels(
         if separator is not None:
             columns = {name: split_labels(column, separator) for name, column in columns.items()}
         codes, texts = encode_labels(columns, describe)
+    return TextArray(ids), *_with_integers(codes, names, texts)
+
+
+def _require_split(path: Path, split: str | None, splits: Sequence[str]) -> None:
+    if split is not None and split not in splits:
+        raise ConfigurationError(f'{path}: `split` is "{split}", but the manifest has {", ".join(splits)}')
+
+
+def _with_integers(
+    codes: Labelling, names: tuple[str, ...], texts: Sequence[Sequence[str]]
+) -> tuple[Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
+    """Return labels that are the same integers in every file, the names of levels, and those of labels."""
     integers = [_integer_labels(each) for each in texts]
     matrix = codes.labels if isinstance(codes, LabelSets) else codes
     labels = np.stack([values[column] for values, column in zip(integers, matrix.T, strict=True)], axis=1)
     class_names = tuple(
         dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True)
     )
-    return ids, LabelSets(labels, codes.members) if isinstance(codes, LabelSets) else labels, names, class_names
+    return LabelSets(labels, codes.members) if isinstance(codes, LabelSets) else labels, names, class_names
 
 
 def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -236,7 +259,7 @@ def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:
 
 
 def _rows_of_embeddings(
-    path: Path, embeddings: Embeddings, ids: pa.Array, labels: Labelling
+    path: Path, embeddings: Embeddings, ids: TextArray, labels: Labelling
 ) -> npt.NDArray[np.int64]:
     """Return the row of each embedded image among ``ids``, or -1; repeated ids must have the same labels."""
     if embeddings.ids is None:
@@ -244,18 +267,17 @@ def _rows_of_embeddings(
             f"{path}: labels are by id, but {embeddings.path} comes without ids; write them, one a line, to "
             f"{embeddings.path.with_suffix('.ids.txt').name} beside it, or name a file of them"
         )
-    first = pc.index_in(ids, value_set=ids).to_numpy()
-    if len(conflicts := np.flatnonzero(_differ(labels, first))):
-        images = list(dict.fromkeys(ids.take(pa.array(conflicts)).to_pylist()))
+    find = ids.find()
+    if len(conflicts := np.flatnonzero(_differ(labels, find(ids)))):
+        images = list(dict.fromkeys(ids[conflicts].tolist()))
         raise InputError(
             f"{path}: {len(images):,} images have two different labels: {preview(images)}; give each image one"
         )
-    found = pc.index_in(pa.array(embeddings.ids, pa.string()), value_set=ids)
-    rows: npt.NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    rows = find(TextArray(pa.array(embeddings.ids, pa.string())))
     if (rows < 0).all():
         raise InputError(
             f"{path}: lists none of the {len(embeddings):,} images in {embeddings.path}: "
-            f"{preview(embeddings.ids.tolist())} (its ids look like {preview(ids.slice(0, 3).to_pylist())}); name a "
+            f"{preview(embeddings.ids.tolist())} (its ids look like {preview(ids[:3].tolist())}); name a "
             "file of these images"
         )
     return rows

@@ -9,11 +9,13 @@ import numpy as np
 
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_folders import FoundImages, find_images, format_suffixes, image_id, is_tar
-from hgld.datasets.manifest import Manifest, read_manifest, string_array
+from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES
+from hgld.io.remote import folder_of, is_folder
+from hgld.io.text_array import TextArray
 from hgld.tables import IMAGES, read_table
 
 log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ def open_images(
     manifest = read_images(images, root)
     if split is not None:
         manifest = manifest.select_split(split)
-    return ImageDataset(manifest, root or (images if images.is_dir() else images.parent), transform)
+    return ImageDataset(manifest, root or (images if is_folder(images) else folder_of(images)), transform)
 
 
 def read_images(path: Path, root: Path | None = None) -> Manifest:
@@ -57,19 +59,19 @@ def read_images(path: Path, root: Path | None = None) -> Manifest:
     Raises:
         InputError: ``path`` is none of these, there are no images, or two pictures in a folder have the same id.
     """
-    if path.is_dir() or is_tar(path):
+    if is_folder(path) or is_tar(path):
         return _read_folder(path)
     if not path.exists():
         raise InputError(
             f"{path}: no such file; expected a manifest, the table of hgld index-images, or a folder of pictures"
         )
     if path.suffix.lower() in SUFFIXES:
-        name = np.array([path.name], object)
+        name = TextArray([path.name])
         return Manifest.without_levels(name, name)
     if "shard" in column_names(path):
         manifest = read_image_index(path)
     else:
-        manifest = read_manifest(path, path.parent if root is None else root)
+        manifest = read_manifest(path, folder_of(path) if root is None else root)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")
     return manifest
@@ -83,8 +85,8 @@ def read_image_index(path: Path) -> Manifest:
     """
     table = read_table(path, IMAGES)
     return Manifest.without_levels(
-        string_array(table["id"]),
-        string_array(table["shard"]),
+        TextArray(table["id"]),
+        TextArray.repeated(table["shard"]),
         table["offset"].to_numpy(),
         table["size"].to_numpy(),
     )
@@ -93,9 +95,9 @@ def read_image_index(path: Path) -> Manifest:
 def manifest_of_images(found: FoundImages) -> Manifest:
     """Return images that were found in a folder as a manifest without levels, with ids as of :func:`read_images`."""
     offsets, sizes = ([-1 if each is None else each for each in values] for values in (found.offsets, found.sizes))
-    ids = np.array([image_id(name) for name in found.names], object)
-    files = np.array(found.files, object)
-    return Manifest.without_levels(ids, files, np.array(offsets, np.int64), np.array(sizes, np.int64))
+    ids = TextArray([image_id(name) for name in found.names])
+    places = np.array(offsets, np.int64), np.array(sizes, np.int64)
+    return Manifest.without_levels(ids, TextArray(found.files), *places)
 
 
 def _read_folder(folder: Path) -> Manifest:
@@ -103,7 +105,7 @@ def _read_folder(folder: Path) -> Manifest:
     if found.other_files:
         log.info("%s: left out files that are no images: %s", folder, format_suffixes(found.other_files))
     manifest = manifest_of_images(found)
-    names, counts = np.unique(manifest.ids, return_counts=True)
+    names, counts = np.unique(np.asarray(manifest.ids), return_counts=True)
     if len(repeated := names[counts > 1]):
         files = np.array(found.names, object)
         examples = [f"{name}: {', '.join(files[manifest.ids == name])}" for name in repeated[:20]]

@@ -40,9 +40,12 @@ def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
     """
     if any(is_list(column.type) for column in levels.values()):
         return _encode_lists(levels, describe_row)
-    encoded = [encode_names(column, name, describe_row) for name, column in levels.items()]
-    check_tree(list(levels), encoded, describe_row)
-    return np.stack([codes for codes, _ in encoded], axis=1), tuple(names for _, names in encoded)
+    labels, class_names = np.empty((len(next(iter(levels.values()))), len(levels)), np.int64), []
+    for number, (name, column) in enumerate(levels.items()):
+        labels[:, number], names = encode_names(column, name, describe_row)
+        class_names.append(names)
+    check_tree(list(levels), [*zip(labels.T, class_names, strict=True)], describe_row)
+    return labels, tuple(class_names)
 
 
 def _encode_lists(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow) -> EncodedLabels:

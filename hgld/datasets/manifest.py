@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,14 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
 from hgld.io.columns import preview, read_text_columns, text_column_names
 from hgld.io.images import Box
+from hgld.io.text_array import TextArray
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
 from hgld.tables.provenance import TABLE_KEY, read_metadata
 
-#: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every
-#: row.
-StringArray = NDArray[np.object_]
-
 _BOX = MANIFEST.optional.field("box")
+
+#: Rows of a row group.
+_BATCH = 2**20
 
 #: Name of the level whose class names are GLDv2's landmark ids.
 LANDMARK_LEVEL = "landmark"
@@ -47,11 +48,11 @@ class Manifest:
     Create one with :func:`read_manifest` or :meth:`from_arrow`, which validate it.
 
     Args:
-        ids: str objects, shape (N,); unique.
-        paths: str objects, shape (N,): image files or tar files, relative to a folder.
+        ids: N texts; unique.
+        paths: N texts: image files or tar files, relative to a folder.
         offsets: int64, shape (N,): position of the image's bytes in the tar file; -1 for image files.
         sizes: int64, shape (N,): number of these bytes; -1 for image files.
-        splits: str objects, shape (N,), such as ``train``, ``test``, ``query`` or ``gallery``.
+        splits: N texts, such as ``train``, ``test``, ``query`` or ``gallery``.
         labelling: Labels as indices into the class names of each column, all of which occur: int64, shape (N, L),
             finest first and nested; or label sets, where images may have several labels. See :attr:`labels`.
         level_names: Names of the L levels, finest first.
@@ -60,11 +61,11 @@ class Manifest:
             right, bottom; NaN for whole images. None if all images are whole.
     """
 
-    ids: StringArray
-    paths: StringArray
+    ids: TextArray
+    paths: TextArray
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    splits: StringArray
+    splits: TextArray
     labelling: Labelling
     level_names: tuple[str, ...]
     class_names: tuple[tuple[str, ...], ...]
@@ -104,12 +105,13 @@ class Manifest:
         for level, names in zip(level_names, class_names, strict=True):
             if "-1" in names:
                 raise InputError(f"{level} has the label -1, which stands for unlabelled images; leave these out")
+        in_tars = table["offset"].null_count < len(table)  # many of which are in the same tar file
         return cls(
-            ids=string_array(ids),
-            paths=string_array(table["path"]),
+            ids=TextArray(ids),
+            paths=TextArray.repeated(table["path"]) if in_tars else TextArray(table["path"]),
             offsets=_with_minus_one(table["offset"]),
             sizes=_with_minus_one(table["size"]),
-            splits=string_array(table["split"]),
+            splits=TextArray.repeated(table["split"]),
             labelling=labelling,
             level_names=level_names,
             class_names=class_names,
@@ -119,8 +121,8 @@ class Manifest:
     @classmethod
     def without_levels(
         cls,
-        ids: StringArray,
-        paths: StringArray,
+        ids: TextArray,
+        paths: TextArray,
         offsets: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int64] | None = None,
     ) -> Manifest:
@@ -130,21 +132,27 @@ class Manifest:
             paths=paths,
             offsets=np.full(len(ids), -1) if offsets is None else offsets,
             sizes=np.full(len(ids), -1) if sizes is None else sizes,
-            splits=np.full(len(ids), "all", object),
+            splits=TextArray(["all"], np.zeros(len(ids))),
             labelling=np.empty((len(ids), 0), np.int64),
             level_names=(),
             class_names=(),
         )
 
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Convert to batches of the table ``manifest``, which together would take as much memory as the manifest."""
+        for start in range(0, len(self), _BATCH):
+            rows = np.arange(start, min(start + _BATCH, len(self)))
+            yield from self.take(rows).to_arrow().combine_chunks().to_batches()
+
     def to_arrow(self) -> pa.Table:
         """Convert to the table ``manifest``; the inverse of :meth:`from_arrow`."""
         is_file = self.offsets < 0
         columns = {
-            "id": pa.array(self.ids, pa.string()),
-            "path": pa.array(self.paths, pa.string()),
+            "id": self.ids.to_arrow(),
+            "path": self.paths.to_arrow(),
             "offset": pa.array(self.offsets, pa.int64(), mask=is_file),
             "size": pa.array(self.sizes, pa.int64(), mask=is_file),
-            "split": pa.array(self.splits, pa.string()),
+            "split": self.splits.to_arrow(),
         }
         if self.boxes is not None:
             boxes = [None if np.isnan(box[0]) else box.tolist() for box in self.boxes]
@@ -207,7 +215,7 @@ class Manifest:
     @property
     def split_names(self) -> tuple[str, ...]:
         """Names of the splits, sorted."""
-        return tuple(sorted(set(self.splits.tolist())))
+        return tuple(self.splits.distinct())
 
     def landmark_ids(self) -> NDArray[np.int64] | None:
         """Return the landmark id of each image, int64, shape (N,); None unless a level holds numeric landmark ids."""
@@ -236,17 +244,17 @@ class Manifest:
         """Return the images of some rows, in the given order; labels are renumbered from 0 in each column."""
         labelling = take_images(self.labelling, rows)
         matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
-        kept = [np.unique(column, return_inverse=True) for column in matrix.T]
-        codes = np.stack([codes for _, codes in kept], axis=1) if kept else matrix
+        codes, class_names = np.empty_like(matrix), []
+        for column, names in enumerate(self.class_names):
+            kept = np.bincount(matrix[:, column], minlength=len(names)) > 0
+            codes[:, column] = (np.cumsum(kept) - 1)[matrix[:, column]]
+            class_names.append(tuple(compress(names, kept)))
         arrays = {name: getattr(self, name)[rows] for name in ("ids", "paths", "offsets", "sizes", "splits")}
         return replace(
             self,
             **arrays,
             labelling=LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes,
-            class_names=tuple(
-                tuple(names[value] for value in values.tolist())
-                for names, (values, _) in zip(self.class_names, kept, strict=True)
-            ),
+            class_names=tuple(class_names),
             boxes=None if self.boxes is None else self.boxes[rows],
         )
 
@@ -262,14 +270,20 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
     """
-    table = _read_plain_manifest(path, root) if _is_plain_table(path) else read_table(path, MANIFEST)
+    if is_plain_table(path):
+        table = _read_plain_manifest(path, root)
+    else:
+        table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"))
     with prefix_input_errors(path):
-        return Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
+        manifest = Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
+    del table
+    pa.default_memory_pool().release_unused()
+    return manifest
 
 
 def write_manifest(path: Path, manifest: Manifest, provenance: Provenance) -> None:
     """Write a manifest atomically."""
-    write_table(path, MANIFEST, manifest.to_arrow(), provenance)
+    write_table(path, MANIFEST, manifest.to_batches(), provenance)
 
 
 @contextmanager
@@ -295,7 +309,7 @@ def level_columns(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in (*MANIFEST.schema.names, *MANIFEST.optional.names)]
 
 
-def _is_plain_table(path: Path) -> bool:
+def is_plain_table(path: Path) -> bool:
     """Return whether a file is not a table that hgld wrote, but a CSV file or another Parquet file."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
@@ -362,10 +376,9 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
 
 def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[str]:
     """Describe the rows whose id an earlier row has."""
-    distinct = pc.unique(ids)
-    if len(distinct) == len(ids):  # most often so, and 15 s faster with four million images
+    if TextArray(ids).is_unique():
         return []
-    codes = pc.index_in(ids, value_set=distinct).to_numpy()
+    codes = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy()
     _, first_rows = np.unique(codes, return_index=True)
     repeated = np.setdiff1d(np.arange(len(codes)), first_rows)
     return [
@@ -389,13 +402,7 @@ def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float6
 
 def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Convert to int64, nulls to -1."""
+    if column.null_count == len(column):
+        return np.broadcast_to(np.int64(-1), len(column))  # takes no memory
     filled: NDArray[np.int64] = pc.fill_null(column, -1).to_numpy()
     return filled
-
-
-def string_array(column: pa.ChunkedArray) -> StringArray:
-    """Convert to str objects; repeated strings, such as the paths of tar files, share one object."""
-    encoded = column.combine_chunks().dictionary_encode()
-    values = np.array([*encoded.dictionary.to_pylist(), None], object)[:-1]
-    strings: StringArray = values[encoded.indices.to_numpy()]
-    return strings

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
@@ -17,7 +16,7 @@ from hgld.datasets.splits import split_for_rejection
 from hgld.errors import InputError
 from hgld.io.columns import column_names, preview, read_text_columns
 from hgld.stage import Stage
-from hgld.tables import MANIFEST
+from hgld.tables import MANIFEST, Rows
 
 MANIFEST_STAGE = Stage("manifest", (MANIFEST,))
 SPLIT_STAGE = Stage("reject split", (MANIFEST,), inputs={"manifest": MANIFEST})
@@ -126,7 +125,7 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
             false, or no image would be left.
     """
 
-    def compute() -> tuple[Sequence[pa.Table], ManifestSummary]:
+    def compute() -> tuple[Sequence[Rows], ManifestSummary]:
         manifest = read_manifest(path)
         marked = "leave_out" in column_names(table)
         columns = read_text_columns(table, ["id", *(["leave_out"] if marked else [])])
@@ -146,8 +145,8 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
     return LEAVE_OUT_STAGE.run({"out": out}, compute, inputs={"manifest": path, "leave_out": table}, force=force)
 
 
-def _with_summary(result: ReaderResult) -> tuple[Sequence[pa.Table], ManifestSummary]:
-    return [result.manifest.to_arrow()], _summary(result)
+def _with_summary(result: ReaderResult) -> tuple[Sequence[Rows], ManifestSummary]:
+    return [result.manifest.to_batches()], _summary(result)
 
 
 def _summary(result: ReaderResult) -> ManifestSummary:

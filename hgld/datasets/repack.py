@@ -34,6 +34,8 @@ from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, Repacke
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, free_bytes, require_free_space, sha256_of
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
+from hgld.io.remote import folder_of
+from hgld.io.text_array import TextArray
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date
 
@@ -131,7 +133,7 @@ class _Job:
     """The images of a manifest and the tar files that they go to; arguments as of :func:`repack_images`."""
 
     def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None, part: Part | None) -> None:
-        root = path.parent if root is None else root
+        root = folder_of(path) if root is None else root
         manifest = read_manifest(path, root)
         if config.split is not None:
             manifest = manifest.select_split(config.split)
@@ -246,7 +248,7 @@ class _Job:
         boxes = [box or [np.nan] * 4 for record in records for box in record.boxes]
         return replace(
             taken,
-            paths=np.repeat(np.array(names, object), [len(record.rows) for record in records]),
+            paths=TextArray(names, np.repeat(np.arange(len(names)), [len(record.rows) for record in records])),
             offsets=_joined([record.offsets for record in records]),
             sizes=_joined([record.sizes for record in records]),
             boxes=None if taken.boxes is None else np.array(boxes, np.float64),

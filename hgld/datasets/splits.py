@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError
 from hgld.hierarchy import LabelMatrix
+from hgld.io.text_array import TextArray
 
 #: Share of the classes in the test set of an open-set split, where none is given.
 OPEN_SET_SHARE = 0.5
@@ -64,7 +65,7 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
             f"all {len(manifest):,} images are in the {'test' if is_test.all() else 'training'} set; choose another "
             "`test_share` or `seed`, or a level with more classes"
         )
-    return replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
+    return replace(manifest, splits=TextArray(["train", "test"], is_test))
 
 
 def split_for_rejection(manifest: Manifest, near_share: float, query_share: float, seed: int) -> Manifest:
@@ -82,16 +83,15 @@ def split_for_rejection(manifest: Manifest, near_share: float, query_share: floa
             raise ConfigurationError(f"`{name}` is {share}; expected a number between 0 and 1, such as 0.5")
     labels = manifest.labels
     is_near, is_query = near_and_query_images(labels, near_share, query_share, seed)
-    splits = np.where(is_near | is_query, "queries", "index").astype(object)
     is_test = np.zeros(len(labels), dtype=bool)
     is_test[is_near] = open_set_split(labels[is_near], 0.5, seed)
     is_test[is_query] = closed_set_split(labels[is_query], 0.5, seed)
-    splits[is_test] = "test"
     if not all((chosen & part).any() for chosen in (is_near, is_query) for part in (is_test, ~is_test)):
         raise ConfigurationError(
             "no images are left for one of the sets; change `near_share` or `query_share`, or choose another `seed`"
         )
-    return replace(manifest, splits=splits)
+    splits = np.where(is_test, 2, is_near | is_query)
+    return replace(manifest, splits=TextArray(["index", "queries", "test"], splits))
 
 
 def near_and_query_images(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError, indented_list
+from hgld.io.text_array import TextArray
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _TYPES = {field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)}
@@ -69,15 +70,16 @@ def encode_names(
     column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     """Return a column as indices into its sorted names, and these names, without whitespace around them."""
-    texts = pc.utf8_trim_whitespace(column)
-    empty = pc.indices_nonzero(pc.equal(texts, "")).to_pylist()
+    encoded = TextArray.repeated(column).without_unused()
+    texts = pc.utf8_trim_whitespace(encoded.texts)
+    empty = np.flatnonzero(pc.equal(texts, "").to_numpy(zero_copy_only=False)[encoded.positions]).tolist()
     if empty:
         raise InputError(
             f"{name} is empty in {len(empty):,} rows:\n{indented_list([describe_row(row) for row in empty])}"
         )
     names = pc.unique(texts).sort()
     codes = pc.index_in(texts, value_set=names).to_numpy().astype(np.int64)
-    return codes, tuple(names.to_pylist())
+    return codes[encoded.positions], tuple(names.to_pylist())
 
 
 def check_tree(
@@ -89,6 +91,10 @@ def check_tree(
     problems = []
     levels = list(zip(level_names, encoded, strict=True))
     for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(levels):
+        parent_of = np.zeros(len(names), np.int64)
+        parent_of[codes] = parent_codes
+        if np.array_equal(parent_of[codes], parent_codes):  # most often so, and without sorting millions of rows
+            continue
         pairs, first_rows = np.unique(codes * len(parent_names) + parent_codes, return_index=True)
         children = pairs // len(parent_names)
         for code in np.flatnonzero(np.bincount(children) > 1).tolist():

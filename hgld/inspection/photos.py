@@ -23,6 +23,8 @@ from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.remote import address, folder_of, read_bytes
+from hgld.io.text_array import TextArray
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 
 #: Returns the photograph of an id, or None where it is not available.
@@ -65,8 +67,8 @@ def find_images(path: Path) -> FindImage:
     if path.is_dir():
         return images_in_folder(path)
     if not is_tar(path) and "shard" in column_names(path):
-        return images_in_shards(ImageReader(path, path.parent))
-    return images_of_manifest(read_images(path), path.parent)
+        return images_in_shards(ImageReader(path, folder_of(path)))
+    return images_of_manifest(read_images(path), folder_of(path))
 
 
 def images_in_shards(reader: ImageReader) -> FindImage:
@@ -90,16 +92,16 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
 
     The returned function raises an InputError where a tar file is not the one that was indexed.
     """
-    rows = {image_id: row for row, image_id in enumerate(manifest.ids.tolist())}
+    find_row = manifest.ids.find()
     tars = TarFiles(root)
 
     def find(image_id: str) -> Image.Image | None:
-        row = rows.get(image_id)
-        if row is None or not (root / manifest.paths[row]).is_file():
+        row = int(find_row(TextArray([image_id]))[0])
+        if row < 0 or not (address(root) or (root / manifest.paths[row]).is_file()):
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
         if offset < 0:
-            image = _open_image((root / manifest.paths[row]).read_bytes())
+            image = _open_image(read_bytes(root / manifest.paths[row]))
         else:
             image = _open_image(tars.read(manifest.paths[row], offset, size))
         box = manifest.box(row)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
+from hgld.io.remote import address, files_below
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import EmbeddingShard, ModelSource
 from hgld.tables import Provenance
@@ -130,6 +131,8 @@ def images_digest(images: Path, manifest: Manifest, root: Path) -> str:
     """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times."""
     if images.is_file():
         return sha256_of(images)
+    if address(images):
+        return _digest(f"{name} {source}\n".encode() for name, source in files_below(images).items())
     return _digest(f"{path} {list(_size_and_time(root / path))}\n".encode() for path in manifest.paths)
 
 

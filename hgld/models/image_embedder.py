@@ -244,7 +244,7 @@ class ImageEmbedder:
             return embedded.vectors.numpy()
         report_unreadable(embedded, str(images))
         manifest = dataset.manifest.take(embedded.rows.numpy())
-        ids = manifest.ids.astype(np.str_)
+        ids = manifest.ids.to_fixed_width()
         return Embeddings(embedded.vectors, ids, manifest.landmark_ids(), Path(str(images)))
 
 

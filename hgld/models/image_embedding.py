@@ -38,6 +38,7 @@ from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, are_running, exclusive_lock
+from hgld.io.remote import absolute
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_files import (
     EmbeddingSources,
@@ -246,7 +247,7 @@ class _Job:
             "part_size": config.shard_size,
         }
         self._provenance = Provenance("embed-images", parameters, inputs)
-        self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
+        self._sources = EmbeddingSources(absolute(images), absolute(dataset.root), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
         # Read early: what is wrong with them should not show itself after the work.
         self._landmark_ids = None if out.suffix == ".npy" else self._dataset.manifest.landmark_ids()

@@ -21,6 +21,7 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
 from hgld.inspection.photos import FindImage, images_of_manifest, label_name
 from hgld.io.files import atomic_write
+from hgld.io.remote import folder_of
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.tables import Provenance, with_provenance
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -260,7 +261,7 @@ def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path
         InputError: ``images`` is none of these.
     """
     if images is not None:
-        return images_of_manifest(read_images(images), root or (images if images.is_dir() else images.parent))
+        return images_of_manifest(read_images(images), root or (images if images.is_dir() else folder_of(images)))
     record = read_embedding_record(embeddings)
     try:
         if record is not None:

@@ -1,3 +1,4 @@
+from .parquet import Rows as Rows
 from .parquet import classes_path as classes_path
 from .parquet import find_classes_tables as find_classes_tables
 from .parquet import find_scraped_tables as find_scraped_tables

@@ -45,6 +45,8 @@ from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write, sha256_of
+from hgld.io.remote import local_copy
+from hgld.io.text_array import TextArray
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
@@ -92,10 +94,11 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
             the types above, vectors differ in length, parts are not alike, or ids are missing, repeated or of
             another number.
     """
+    path = local_copy(path)
     vectors, names = _read_parts(path, ids) if path.is_dir() else _read_file(path, ids)
     return Embeddings(
         vectors=vectors,
-        ids=names["id"].to_numpy(zero_copy_only=False).astype(np.str_) if "id" in names else None,
+        ids=TextArray(names["id"]).to_fixed_width() if "id" in names else None,
         landmark_ids=names["landmark_id"].to_numpy(zero_copy_only=False, writable=True)
         if "landmark_id" in names
         else None,
@@ -105,6 +108,7 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
 
 def read_vectors(path: Path) -> torch.Tensor:
     """Read what :func:`read_embeddings` does, but for the ids, which may be more than fit into memory."""
+    path = local_copy(path)
     files = part_files(path)
     vectors = [_read_vectors(file)[0] for file in files]
     _check_parts(files, [f"{part.shape[1]:,} dimensions" for part in vectors])
@@ -117,6 +121,7 @@ def part_files(path: Path) -> list[Path]:
     Raises:
         InputError: The folder has no embeddings in it, or not all parts of those that ``embed-images`` wrote.
     """
+    path = local_copy(path)
     if not path.is_dir():
         return [path]
     others = (".ids", ".deviations")
@@ -134,6 +139,7 @@ def part_files(path: Path) -> list[Path]:
 
 def embeddings_sha256(path: Path) -> str:
     """Return the SHA-256 of a file of embeddings in hex; of a folder, that of the names and digests of its parts."""
+    path = local_copy(path)
     if not path.is_dir():
         return sha256_of(path)
     lines = (f"{file.name} {sha256_of(file)}\n" for file in part_files(path))
@@ -271,7 +277,7 @@ def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
         if len(values) != n:
             raise InputError(f"{path}: {len(values):,} values of {name} for {n:,} embeddings; expected one for each")
     require_non_null(pa.table(dict(names)), path)
-    if "id" in names:
+    if "id" in names and not TextArray(names["id"]).is_unique():
         counts = pc.value_counts(names["id"])
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
         if repeated:
@@ -415,10 +421,11 @@ def _read_names(path: Path) -> dict[str, pa.Array]:
         raise InputError(f"{path}: no such file; expected the ids of embeddings")
     if path.suffix == ".txt":
         try:
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
+            text = pa.array([path.read_text(encoding="utf-8-sig")], pa.large_string())
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8") from error
-        return {"id": pa.array(lines[:-1] if lines[-1] == "" else lines, pa.string())}
+        lines = pc.split_pattern(text, "\n").values.cast(pa.string())
+        return {"id": lines[:-1] if lines[-1].as_py() == "" else lines}
     if path.suffix == ".npy":
         texts = load_array(path)
         if texts.dtype.kind != "U" or texts.ndim != 1:

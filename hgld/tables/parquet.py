@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,20 @@ import pyarrow.parquet as pq
 
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, require_suffix
+from hgld.io.text_array import TextArray
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
+
+#: Rows of a table, or batches of them.
+Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
+#: Length of the chunks of columns without values.
+_NULLS = 2**16
 
 
 def write_table(
     path: Path,
     spec: TableSpec,
-    rows: pa.Table | Iterable[pa.RecordBatch],
+    rows: Rows,
     provenance: Provenance,
     *,
     neutral: bool = False,
@@ -56,8 +63,13 @@ def write_table(
         _check_key(pa.concat_tables(keys), layout, path)
 
 
-def read_table(path: Path, spec: TableSpec) -> pa.Table:
+def read_table(path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = lambda _: False) -> pa.Table:
     """Read a table and validate it against its schema.
+
+    Args:
+        path: The table.
+        spec: Its schema.
+        encoded: Returns whether a column of texts, given its name, has few distinct ones and becomes a dictionary.
 
     Raises:
         InputError: There is no such file, it is not Parquet, it is another table, or its columns do not fit ``spec``.
@@ -68,11 +80,28 @@ def read_table(path: Path, spec: TableSpec) -> pa.Table:
     if schema_id != spec.schema_id:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
         raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}')
-    table = pq.read_table(path)
+    table = _read_columns(path, encoded)
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
     _check_key(table, layout, path)
     return table if layout is spec else without_neutral_names(table, spec)
+
+
+def _read_columns(path: Path, encoded: Callable[[str], bool]) -> pa.Table:
+    """Read columns one after another, as decoding takes memory beside the result."""
+    schema, columns = pq.read_schema(path), {}
+    texts = [field.name for field in schema if field.type == pa.string() and encoded(field.name)]
+    with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
+        for name in schema.names:
+            column = file.read([name])[name]
+            if column.null_count == len(column) > _NULLS:  # one chunk again and again
+                counts = divmod(len(column), _NULLS)
+                column = pa.chunked_array(
+                    [pa.nulls(_NULLS, column.type)] * counts[0] + [pa.nulls(counts[1], column.type)]
+                )
+            columns[name] = column
+            pa.default_memory_pool().release_unused()
+    return pa.table(columns, metadata=schema.metadata)
 
 
 def is_neutral(path: Path) -> bool:
@@ -162,6 +191,8 @@ def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
 
 def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise if two rows have the same key."""
+    if spec.key == ("id",) and pa.types.is_string(table["id"].type) and TextArray(table["id"]).is_unique():
+        return
     repeated = repeated_keys(table, spec)
     if len(repeated):
         first = ", ".join(f"{name} {repeated[name][0]}" for name in spec.key)
@@ -171,6 +202,8 @@ def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
 
 
 def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
+    if pa.types.is_dictionary(actual):
+        actual = actual.value_type
     if pa.types.is_fixed_size_list(expected) and pa.types.is_fixed_size_list(actual):
         return bool(actual.value_type == expected.value_type)
     return bool(actual == expected)

@@ -24,6 +24,7 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.io.restricted_pickle import as_array, read_pickle
+from hgld.io.text_array import TextArray
 from hgld.tables import IMAGES, read_table
 from hgld.tables.image_landmarks import read_image_landmarks
 
@@ -101,7 +102,9 @@ class Gldv2:
         if hierarchy is not None:
             levels |= _levels_above(hierarchy, landmark_ids, self.split)
         split = self.split or (hierarchy.splits[0] if hierarchy is not None else "train")
-        columns = {name: column.take(pa.array(rows)) for name, column in places.items()}
+        is_kept = pa.array(in_hierarchy & is_indexed)
+        columns = {name: column.filter(is_kept) for name, column in places.items()}
+        del ids, places
         columns["split"] = pa.repeat(split, len(rows))
         manifest = build_manifest(self.labels, columns, levels, lambda row: f"image {rows[row] + 1}")
         landmarks = first_labels(manifest)[:, 0]
@@ -115,7 +118,7 @@ class Gldv2:
         manifest = manifest.take(np.flatnonzero(enough))
         if self.test_share is not None:
             is_test = open_set_split(first_labels(manifest), self.test_share, self.seed)
-            manifest = replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
+            manifest = replace(manifest, splits=TextArray(["train", "test"], is_test))
         return ReaderResult(manifest, excluded)
 
     def _places(self, ids: pa.Array) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:

@@ -1,0 +1,133 @@
+"""Texts of millions of images in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_BLOCK = 2**16
+
+
+class TextArray:
+    """Texts that are indexed and compared like a NumPy array of them, but take a fifth of its memory; immutable.
+
+    They are an Arrow array, and unless each of its texts is there once and in order, int32 positions in it. So a text
+    takes its bytes and 4 more, where a str object takes 60 more, and selections share the texts.
+
+    Args:
+        texts: The distinct texts, or all of them.
+        positions: Integers, shape (N,); position of each text in ``texts``. Default: all of these in order.
+
+    >>> splits = TextArray(["train", "test"], np.array([0, 1, 0]))
+    >>> splits[1], (splits == "train").tolist(), splits[np.array([2, 1])].tolist()
+    ('test', [True, False, True], ['train', 'test'])
+    """
+
+    def __init__(self, texts: Sequence[str] | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None):
+        arrow = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
+        if pa.types.is_dictionary(arrow.type):
+            encoded = pa.chunked_array(arrow).unify_dictionaries()
+            arrow = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
+            positions = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)])
+        self.texts = arrow
+        self.positions = None if positions is None else positions.astype(np.int32, copy=False)
+
+    @classmethod
+    def repeated(cls, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> TextArray:
+        """Create an array of few distinct texts."""
+        arrow = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
+        return cls(arrow if pa.types.is_dictionary(arrow.type) else arrow.dictionary_encode())
+
+    def __len__(self) -> int:
+        return len(self.texts if self.positions is None else self.positions)
+
+    @overload
+    def __getitem__(self, rows: int | np.integer[Any]) -> str: ...
+    @overload
+    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> TextArray: ...
+    def __getitem__(self, rows: Any) -> str | TextArray:
+        """Return the text in a row, or those in some: a slice, integers, or a mask."""
+        if isinstance(rows, int | np.integer):
+            return str(self.texts[int(rows if self.positions is None else self.positions[rows])])
+        if isinstance(rows, slice) and self.positions is None:
+            return TextArray(self.texts[rows])
+        if not isinstance(rows, slice):
+            rows = np.asarray(rows, None if len(rows) else np.int64)
+            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        selected = TextArray(self.texts, rows if self.positions is None else self.positions[rows])
+        # A small selection does not keep many texts in memory.
+        return TextArray(selected.to_arrow()) if 4 * len(selected) < len(self.texts) else selected
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self[start : start + _BLOCK].tolist()
+
+    def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        """Return which texts are this one: bool, shape (N,)."""
+        equal: NDArray[np.bool_] = pc.equal(self.texts, text).to_numpy(zero_copy_only=False)
+        return equal if self.positions is None else equal[self.positions]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.tolist(), dtype or object)
+
+    def tolist(self) -> list[str]:
+        """Return the texts as str objects."""
+        return self.to_arrow().to_pylist()  # type: ignore[no-any-return]
+
+    def to_fixed_width(self) -> NDArray[np.str_]:
+        """Return the texts as an array of NumPy, of 4 bytes for each character of the longest one in every row."""
+        width = max(pc.max(pc.utf8_length(self.texts)).as_py() or 1, 1)
+        fixed = np.empty(len(self), f"U{width}")
+        for start in range(0, len(self), _BLOCK):
+            fixed[start : start + _BLOCK] = self[start : start + _BLOCK].tolist()
+        return fixed
+
+    def to_arrow(self) -> pa.ChunkedArray:
+        """Return the texts as an Arrow column."""
+        taken = self.texts if self.positions is None else self.texts.take(pa.array(self.positions))
+        return taken if isinstance(taken, pa.ChunkedArray) else pa.chunked_array([taken])
+
+    def find(self) -> Callable[[TextArray], NDArray[np.int64]]:
+        """Return a function from texts to the first row of each, or -1, in a tenth of the memory of a hash table."""
+        hashes = self.hashes()
+        order = np.argsort(hashes, kind="stable")
+        hashes = hashes[order]
+        if (hashes[1:] == hashes[:-1]).any():  # repeated texts, or two of the same hash
+            values = pc.unique(self.to_arrow())
+            first = np.unique(pc.index_in(self.to_arrow(), value_set=values).to_numpy(), return_index=True)[1]
+            return lambda texts: np.append(first, -1)[
+                pc.fill_null(pc.index_in(texts.to_arrow(), value_set=values), -1).to_numpy()
+            ]
+
+        def find(texts: TextArray) -> NDArray[np.int64]:
+            rows = order[np.minimum(np.searchsorted(hashes, texts.hashes()), len(order) - 1)]
+            same = pc.equal(self[rows].to_arrow(), texts.to_arrow()).to_numpy()
+            return np.where(same, rows, -1)
+
+        return find
+
+    def is_unique(self) -> bool:
+        """Return whether no text is there twice; in very rare cases False although none is."""
+        hashes = self.hashes()
+        hashes.sort()
+        return not (hashes[1:] == hashes[:-1]).any()
+
+    def hashes(self) -> NDArray[np.int64]:
+        """Return Python's hash of each text in this process."""
+        return np.fromiter(map(hash, self), np.int64, len(self))
+
+    def without_unused(self) -> TextArray:
+        """Return the same texts, without those that no position names."""
+        if self.positions is None:
+            return self
+        used = np.bincount(self.positions, minlength=len(self.texts)) > 0
+        return TextArray(self.texts.filter(pa.array(used)), (np.cumsum(used) - 1)[self.positions])
+
+    def distinct(self) -> list[str]:
+        """Return each text once, sorted."""
+        return sorted(set(self.without_unused().texts.to_pylist()))
