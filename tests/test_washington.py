@@ -15,10 +15,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from openpyxl import load_workbook
-from typer.testing import CliRunner
 
 from hgld import evaluate_retrieval, load_hierarchy
-from hgld.cli import app
 from hgld.gldv2.tar_images import ImageReader
 from hgld.labels.encoders import LoadEncoder, load_encoder
 from hgld.labels.suggest import find_suggestion_files
@@ -26,14 +24,13 @@ from hgld.labels.suggestion_quality import evaluate_suggestions
 from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
 from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.commands import run_hgld
 
 pytestmark = pytest.mark.slow
 
 
 def hgld(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return run_hgld(*arguments).stdout
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +249,6 @@ def test_invalid_evaluation_is_reported_in_one_line(
     photographs: Path, shared: Path, options: list[str], message: str
 ) -> None:
     files = ["--embeddings", photographs / "embeddings.npy", "--labels", shared / "wa_gldv2" / "train.csv"]
-    result = CliRunner().invoke(app, ["evaluate", *map(str, files), *options])
-    assert result.exit_code == 1
+    result = run_hgld("evaluate", *files, *options, code=1)
     assert message in result.stderr
     assert result.stdout == ""

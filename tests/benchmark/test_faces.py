@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
-from hgld.cli import app
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import load_checkpoint_model
+from tests.commands import run_hgld
 from tests.datasets.pictures import save_pictures
 
 SMALL = (
@@ -45,8 +44,7 @@ def test_the_comparison_of_faces_in_miniature(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     write_vggface2(tmp_path / "VGGFace2")
     command = ["manifest", "vggface2", "VGGFace2", "-o", "data/faces/vggface2.parquet"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    run_hgld(*command)
     settings = read_benchmark("smooth_ap_faces")
     runs = table_runs(settings, tmp_path / "out", SMALL)
     assert set(runs) == {"softmax", "pairwise", "triplet", "smooth_ap"}

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.figures.style import DARK, LIGHT, also_written_as, level_colours, root_colours, save
+from tests.commands import run_hgld
 
 BEGINNINGS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
@@ -47,8 +46,7 @@ def test_further_formats_are_written_beside_png_only(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_are_not_of_figures_are_refused_at_once(command: Sequence[str], name: str) -> None:
-    result = CliRunner().invoke(app, [*command, name])
-    assert result.exit_code == 1
+    result = run_hgld(*command, name, code=1)
     assert result.stderr.startswith(f"error: {name}: expected the name of a figure, which ends with .png, .pdf, .svg")
 
 

@@ -26,6 +26,7 @@ from hgld.hierarchy.compare import compare_files
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, WHEN, WIDE
 from tests.labels.label_tables import PROVENANCE, scraped_row
 
@@ -257,8 +258,7 @@ def test_tables_elsewhere_can_be_named(versions: tuple[Path, Path], tmp_path: Pa
     alone.parent.mkdir()
     alone.write_bytes(first.read_bytes())
     arguments = ["compare", str(alone), str(second), "--before-tables", str(first.parent)]
-    result = CliRunner().invoke(app, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*arguments, "--json")
     explanation = json.loads(result.output)["explanation"]
     assert not explanation["missing"]
     assert explanation["causes"][0] == {"cause": "wikidata", "moved": 2, "root": 0, "added": 1, "lost": 1}

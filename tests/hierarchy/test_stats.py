@@ -17,6 +17,7 @@ from hgld.cli import app
 from hgld.cli.hierarchy import format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.stats import GroupCount, count_images, imbalance, stats_file
+from tests.commands import run_hgld
 
 HEADER = "landmark_id,hierarchical_label,natural_or_human_made\n"
 
@@ -128,9 +129,7 @@ def test_equal_groups_are_balanced() -> None:
 
 
 def test_stats_command(official: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["stats", str(official), "-o", str(tmp_path / "stats.png")])
-    assert result.exit_code == 0, result.output
-    assert "church              3  75.00%" in result.output
+    assert "church              3  75.00%" in run_hgld("stats", official, "-o", tmp_path / "stats.png").output
     for name in ("stats.png", "stats.tree.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     result = CliRunner().invoke(app, ["stats", str(official), "--json"])

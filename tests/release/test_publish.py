@@ -37,6 +37,7 @@ from hgld.release.settings import ReleaseSettings
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child, run_script
+from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 from tests.release.conftest import FACTS, load_with_datasets
@@ -406,8 +407,7 @@ def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
 
 def test_questions_are_answered_from_tables_only(built: Path) -> None:
     def ask() -> tuple[dict[str, Any], str]:
-        run = CliRunner().invoke(app, ["release", str(built), "--init"])
-        assert run.exit_code == 0, run.output
+        run_hgld("release", built, "--init")
         text = facts.read_text(encoding="utf-8")
         facts.unlink()
         return yaml.safe_load(text), text
@@ -443,8 +443,7 @@ def test_questions_are_answered_from_tables_only(built: Path) -> None:
 
 def test_questions_never_replace_answers(built: Path) -> None:
     built.with_name("release.yaml").write_text("name: mine\n")
-    run = CliRunner().invoke(app, ["release", str(built), "--init"])
-    assert (run.exit_code, "release.yaml exists" in run.output) == (1, True)
+    assert "release.yaml exists" in run_hgld("release", built, "--init", code=1).output
     assert built.with_name("release.yaml").read_text() == "name: mine\n"
 
 

@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
@@ -36,6 +34,7 @@ from hgld.evaluation.settings import PROTOCOLS
 from hgld.ragged import RaggedIndices
 from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
+from tests.commands import run_hgld
 from tests.rejection.helpers import evaluate_rejected
 
 CONFIG = EvaluationConfig()
@@ -91,17 +90,9 @@ def test_split_of_a_manifest_is_evaluated_and_the_rest_counted(tmp_path: Path) -
     write_embeddings(tmp_path / "e.npy", images.vectors, [f"{number:03}" for number in range(8)])
     rows = [f"{number:03},{'test' if number < 4 else 'train'},{number % 2}" for number in range(6)]
     (tmp_path / "m.csv").write_text("\n".join(["path,split,class", *rows]))
-    result = CliRunner().invoke(
-        app,
-        [
-            "evaluate",
-            f"--embeddings={tmp_path / 'e.npy'}",
-            f"--labels={tmp_path / 'm.csv'}",
-            "--split=test",
-            "--json",
-        ],
+    result = run_hgld(
+        "evaluate", f"--embeddings={tmp_path / 'e.npy'}", f"--labels={tmp_path / 'm.csv'}", "--split=test", "--json"
     )
-    assert result.exit_code == 0, result.output
     (found,) = json.loads(result.stdout)["results"]
     alone = evaluate_retrieval(images.vectors[:4], np.arange(4) % 2)
     assert found["means"] == pytest.approx(alone.means)

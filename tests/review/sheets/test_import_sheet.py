@@ -23,6 +23,7 @@ from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, write_tables
 from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_xlsx
 
@@ -525,9 +526,7 @@ def test_import_sheet_command(review: Path, caplog: pytest.LogCaptureFixture) ->
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 group,")
     assert result.stdout.endswith(f"{out}\n")
-    assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
+    assert run_hgld(*command).stdout == f"{out}: up to date\n"
     fill_workbook(review / "ada.xlsx", "Q2", comment="?")
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1
-    assert "Labels!M3: a comment without a decision" in result.stderr
-    assert CliRunner().invoke(app, [*command, "--valid-rows-only"]).exit_code == 0
+    assert "Labels!M3: a comment without a decision" in run_hgld(*command, code=1).stderr
+    run_hgld(*command, "--valid-rows-only")
