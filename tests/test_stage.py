@@ -145,8 +145,7 @@ CASES = {
         ["manifest.parquet", "copies.csv"],
     ),
     "index-images": Case(
-        lambda folder, out, force: index_images(folder, out / "images.parquet", force=force),
-        ["images.parquet"],
+        lambda folder, out, force: index_images(folder, out / "images.parquet", force=force), ["images.parquet"]
     ),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

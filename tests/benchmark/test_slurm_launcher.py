@@ -176,10 +176,7 @@ def test_command_leaves_jobs_and_finds_them_again_and_a_killed_one_resumes(
     write_comparison(folder, pictures=False, happier=LONG)
 
     step = n_steps(run)
-    once(
-        lambda: n_steps(run) > step + 50,
-        lambda: on_cluster.run("scancel", "--signal=KILL", "--batch", task),
-    )
+    once(lambda: n_steps(run) > step + 50, lambda: on_cluster.run("scancel", "--signal=KILL", "--batch", task))
     second = benchmark("out", *only)
     assert second.exit_code == 0, second.output
     assert "stopped (FAILED, exit code -9); it is submitted again" in caplog.text

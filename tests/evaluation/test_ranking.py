@@ -363,8 +363,7 @@ def ranked(queries: Any, gallery: Any, levels: npt.ArrayLike = ((1, 2),), **opti
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ("value", "problem"),
-    [(math.nan, "NaN, infinite"), (math.inf, "NaN, infinite"), (-math.inf, "NaN")],
+    ("value", "problem"), [(math.nan, "NaN, infinite"), (math.inf, "NaN, infinite"), (-math.inf, "NaN")]
 )
 def test_embeddings_that_are_not_finite_are_refused(
     value: float, problem: str, dtype: torch.dtype, precision: Precision, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ def test_further_formats_are_written_beside_png_only(tmp_path: Path) -> None:
         save(figure(), tmp_path / "b.svg")
     save(figure(), tmp_path / "c.png")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("a.sweep.pdf", "a.sweep.png", "a.sweep.svg", "b.svg", "c.png"),
+        *("a.sweep.pdf", "a.sweep.png", "a.sweep.svg", "b.svg", "c.png")
     ]
     for path in tmp_path.iterdir():
         assert path.read_bytes().startswith(BEGINNINGS[path.suffix[1:]])
@@ -69,21 +69,13 @@ def test_fonts_of_pdf_files_are_truetype(tmp_path: Path) -> None:
 #: Matrices for linear RGB: Machado et al. 2009, severity 1.
 SIGHTS = {
     "normal": np.eye(3),
-    "protanopia": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [
         [0.367322, 0.860646, -0.227968],
         [0.280085, 0.672501, 0.047413],
         [-0.011820, 0.042940, 0.968881],
     ],
-    "tritanopia": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
 #: Matrices of OKLab (Ottosson 2020).
 TO_LMS = np.array(

@@ -177,10 +177,7 @@ def test_groups_from_parents() -> None:
     }
     assert {group.levels for group in groups} == {("genus", "family", "order")}
     unsure = {decision.label: decision.comment for decision in decisions if decision.decision == "unsure"}
-    assert unsure == {
-        "Cd": "no family above it",
-        "Ef": "Aidae (Q11) and Bidae (Q12) are equally near as family",
-    }
+    assert unsure == {"Cd": "no family above it", "Ef": "Aidae (Q11) and Bidae (Q12) are equally near as family"}
     assert {group.path for group in groups_from_parents(labels, TREE, ["family"])[0]} == {
         *(("Aidae",), ("Bidae",), ("Cidae",))
     }

@@ -44,12 +44,7 @@ def read(tmp_path: Path) -> pa.Table:
     return tables.read_table(tmp_path / "e.parquet", tables.LABEL_EMBEDDINGS)
 
 
-LANDMARKS = [
-    ("train", "lake", "Q2"),
-    ("index", "lake", "Q2"),
-    ("train", "lake", "Q2"),
-    ("train", "bay", None),
-]
+LANDMARKS = [("train", "lake", "Q2"), ("index", "lake", "Q2"), ("train", "lake", "Q2"), ("train", "bay", None)]
 
 
 def test_unique_labels_have_counts_and_unit_vectors(

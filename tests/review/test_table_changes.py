@@ -121,10 +121,7 @@ def test_contradictory_earlier_decisions_are_not_offered(tmp_path: Path) -> None
 
 
 def test_changes_are_logged_at_the_start(
-    tmp_path: Path,
-    tables: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, tables: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     for labels in ([Label("Q1", "lake")], [Label("Q1", "lake"), Label("Q2", "pond")]):

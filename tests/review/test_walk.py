@@ -84,11 +84,7 @@ def _tables() -> st.SearchStrategy[list[ReviewLabel]]:
 def _given(rows: Iterable[tuple[int, str]], merged: tuple[str, ...]) -> tuple[list[Decision], list[Group]]:
     """Return decisions of somebody else, who renamed a group, proposed one and merged others into it."""
     quay = Group("quay", "natural", "Boats.", merged=merged)
-    groups = [
-        *GROUPS[:2],
-        Group("gallery", "human-made", "Pictures.", key="museum"),
-        quay,
-    ]
+    groups = [*GROUPS[:2], Group("gallery", "human-made", "Pictures.", key="museum"), quay]
     decisions = {
         number: Decision(f"Q{number}", f"label {number}", kind, group or None, "ben", LONG_AGO, "given")
         for number, choice in rows

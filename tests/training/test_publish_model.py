@@ -249,10 +249,7 @@ def test_a_file_of_initial_weights_that_a_config_names_is_never_read(run: Path, 
 
 def test_repositories_of_timm_are_loaded_as_the_model_of_that_name(hub: Hub, tmp_path: Path) -> None:
     model = hgld.load_model("test_resnet", "none")
-    weights = model.network.backbone.state_dict() | {
-        "fc.weight": torch.zeros(10, 96),
-        "fc.bias": torch.zeros(10),
-    }
+    weights = model.network.backbone.state_dict() | {"fc.weight": torch.zeros(10, 96), "fc.bias": torch.zeros(10)}
     save_file(weights, tmp_path / "model.safetensors")
     config = {
         "architecture": "test_resnet",
@@ -351,10 +348,7 @@ def test_the_variables_of_the_hub_apply(run: Path, tmp_path: Path) -> None:
         variables = {
             "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_TOKEN": "write", "HF_HUB_DISABLE_XET": "1"
         }  # fmt: skip
-        for command in (
-            ["-m", "hgld", "push-model", str(run), "ada/landmarks"],
-            ["-c", script, "hf:ada/landmarks"],
-        ):
+        for command in (["-m", "hgld", "push-model", str(run), "ada/landmarks"], ["-c", script, "hf:ada/landmarks"]):
             child = subprocess.run(
                 [sys.executable, *command], env=os.environ | variables, capture_output=True, text=True, check=False
             )

@@ -110,12 +110,7 @@ def test_soft_redirect_target(wikitext: str, target: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("links", "target"),
-    [
-        (["Category:New"], "Category:New"),
-        (["Category:New", "Category:Other"], None),
-        ([], None),
-    ],
+    ("links", "target"), [(["Category:New"], "Category:New"), (["Category:New", "Category:Other"], None), ([], None)]
 )
 def test_target_of_an_unknown_template_is_the_only_linked_category(links: list[str], target: str | None) -> None:
     page = {

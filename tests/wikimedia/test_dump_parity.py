@@ -33,9 +33,7 @@ ONLY_COMMONS_KNOWS: dict[str, dict[str, tuple[str, str | None, str | None]]] = {
         "Edge hard to nowhere": ("missing", None, None),
         "Edge soft to nowhere": ("missing", None, None),
     },
-    "that a page names an item that was deleted": {
-        "Edge deleted item": ("item_missing", "Q969999999", "direct"),
-    },
+    "that a page names an item that was deleted": {"Edge deleted item": ("item_missing", "Q969999999", "direct")},
     "where categories redirect to": {
         "Edge hard redirect": ("ok", GOAL, "hard_redirect"),
         "Edge double hard redirect": ("ok", GOAL, "hard_redirect"),
@@ -214,11 +212,7 @@ def test_full_size(replica: Replica, tmp_path: Path) -> None:
     differing = differences(api, out)
     assert len(differing) == sum(world.kind(number) in COMMONS_KINDS for number in range(world.landmarks))
     pairs = {(expected[0], expected[2], found) for expected, found in differing.values()}
-    assert pairs == {
-        ("missing", None, NO_ITEM),
-        ("ok", "hard_redirect", NO_ITEM),
-        ("ok", "soft_redirect", NO_ITEM),
-    }
+    assert pairs == {("missing", None, NO_ITEM), ("ok", "hard_redirect", NO_ITEM), ("ok", "soft_redirect", NO_ITEM)}
     assert len(classes_of(out)) > 3_000
 
 

@@ -114,11 +114,7 @@ def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, P
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server, replica("washington.json.gz") as other:
         scrape_file(categories["html"], out, config_for(server))
-        for config in (
-            config_for(server, "html"),
-            config_for(other),
-            replace(config_for(server), split="index"),
-        ):
+        for config in (config_for(server, "html"), config_for(other), replace(config_for(server), split="index")):
             with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
                 scrape_file(categories["html"], out, config)
         (tmp_path / "notes.parquet").write_text("mine")

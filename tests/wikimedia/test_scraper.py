@@ -358,11 +358,7 @@ def test_interrupted_run_writes_the_same_bytes(
 
 @pytest.mark.parametrize("damaged", [0, 4, -2, "facts of another shape"])
 def test_damaged_journal_does_not_change_the_tables(
-    replica: Replica,
-    landmarks: Path,
-    calm: dict[str, Path],
-    tmp_path: Path,
-    damaged: int | str,
+    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path, damaged: int | str
 ) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server:

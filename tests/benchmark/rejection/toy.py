@@ -43,10 +43,7 @@ def toy_settings(folder: Path) -> dict[str, Any]:
         "embeddings": {
             name: {
                 "title": name.title(),
-                "files": {
-                    "index": str(folder / f"{name}.parquet"),
-                    "food": str(folder / f"{name}_food.parquet"),
-                },
+                "files": {"index": str(folder / f"{name}.parquet"), "food": str(folder / f"{name}_food.parquet")},
                 "baseline": name == "blurred",
             }
             for name in ("blurred", "sharp")

@@ -15,15 +15,7 @@ from hgld.taxonomy.decisions import Decision
 from tests.axe import violations
 from tests.review.conftest import NOON, Label, clean_table
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
-from tests.review.page.screens import (
-    BROKEN_WORDS,
-    PHONE,
-    SCREENS,
-    ZOOMED,
-    Screen,
-    no_script,
-    shown_on,
-)
+from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
 
 LABELS = (

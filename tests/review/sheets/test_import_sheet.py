@@ -71,12 +71,7 @@ def add_mistakes(path: Path) -> None:
     sheet["B4"], sheet["K4"] = "chappel", "church"
     sheet["L5"] = "group"
     for row, (label_id, label, *entries) in enumerate(
-        [
-            ("Q1", "lake", "river", None, None),
-            (None, None, "lake", None, None),
-            ("Q9", "gone", None, None, None),
-        ],
-        6,
+        [("Q1", "lake", "river", None, None), (None, None, "lake", None, None), ("Q9", "gone", None, None, None)], 6
     ):
         sheet.cell(row, 1).value, sheet.cell(row, 2).value = label_id, label
         for column, entry in enumerate(entries, 11):
@@ -187,11 +182,7 @@ def test_valid_rows_only(review: Path) -> None:
         ({"group": "puddle", "decision": "unsure"}, "K2", 'the taxonomy has no group "puddle"'),
         ({"decision": "yes"}, "L2", 'the decision is "yes"; expected one of group, drop, unsure'),
         ({"comment": "hm"}, "M2", "a comment without a decision"),
-        (
-            {"decision": "drop", "comment": "x" * 2001},
-            "M2",
-            "the comment has 2,001 characters",
-        ),
+        ({"decision": "drop", "comment": "x" * 2001}, "M2", "the comment has 2,001 characters"),
     ],
 )
 def test_invalid_entries_are_reported(review: Path, entries: dict[str, str], cell: str, text: str) -> None:
