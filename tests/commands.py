@@ -1,7 +1,5 @@
 """Commands of hgld, run in the process of the tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from typer.testing import CliRunner, Result

@@ -1,7 +1,5 @@
 """Benchmarks run and measure what they claim; speed is never asserted."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

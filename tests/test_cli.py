@@ -1,7 +1,5 @@
 """The command line as users see it: help, completion, exit codes, messages."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Documents are true: commands parse, links resolve, tables list the columns of the code."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

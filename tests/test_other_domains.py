@@ -1,7 +1,5 @@
 """The label pipeline on lists that are no landmarks, by the commands."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 The tables themselves are tested in the folder of each stage's package.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """All stages on the 844 real landmarks of Washington state, from both sources, by the commands."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

@@ -3,8 +3,6 @@
 Mistakes that the tests of a room cover are not repeated here; wrong places are in ``test_storage.py``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The audit of annotators, on event logs that review sessions wrote."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

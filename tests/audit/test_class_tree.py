@@ -1,7 +1,5 @@
 """Defects of superclasses, beside reachability that is computed one statement at a time, on random graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

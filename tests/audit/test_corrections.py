@@ -1,7 +1,5 @@
 """From photographs that contradict a group to a corrected hierarchy: the queue, the page with undo, build, why."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import signal

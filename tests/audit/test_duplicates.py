@@ -1,7 +1,5 @@
 """Copies of pictures of noise, correlations beside scikit-learn's one pair at a time, and wrong inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Labels that neighbours contradict, beside loops over all images, on points of which some are named wrongly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

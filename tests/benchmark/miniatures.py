@@ -4,8 +4,6 @@
 their manifests. To add a data set, write its function in :mod:`tests.benchmark.miniature_datasets`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

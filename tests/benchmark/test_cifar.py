@@ -1,7 +1,5 @@
 """CIFAR-10 and -100 in miniature: the documented commands, from the published layout to the table of scores."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

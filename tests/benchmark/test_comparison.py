@@ -1,7 +1,5 @@
 """Whole comparisons, whose runs are trained in this process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Smooth-AP's Table 4 in miniature: VGGFace2's layout, its comparison, and a model's weights handed on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

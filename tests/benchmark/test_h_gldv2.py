@@ -1,7 +1,5 @@
 """Table VII in miniature: the file of the full size and the commands of its document, on files in GLDv2's layout."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

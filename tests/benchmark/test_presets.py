@@ -1,7 +1,5 @@
 """``hgld presets``: what the presets are, and where their values come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

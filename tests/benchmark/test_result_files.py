@@ -1,7 +1,5 @@
 """Result files of comparisons, from runs with invented values."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Retrieval strips of a comparison, from the files of its runs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which trainings a comparison consists of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparisons on images with several labels each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs as jobs of SLURM, on a real cluster of two nodes with a core each."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Differences of methods, against drawing classes one by one."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

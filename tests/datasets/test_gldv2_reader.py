@@ -1,7 +1,5 @@
 """Manifests of GLDv2: tar files and extracted images, hierarchies, and open-set splits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands that ``hgld manifest`` makes from the registry of readers."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Manifests of one's own images: from a table, from nested folders, and written by hand."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

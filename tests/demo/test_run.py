@@ -1,7 +1,5 @@
 """``hgld demo``: the real stages against the local server, which other terminals can use."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Measures beside the metrics of rankings, against slow versions of their definitions."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path

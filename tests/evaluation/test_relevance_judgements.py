@@ -1,7 +1,5 @@
 """Levels of pairs from labels, lists, tables and sets of labels."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

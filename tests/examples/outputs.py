@@ -1,7 +1,5 @@
 """Comparison of printed outputs with real ones: words and integers are equal, measured numbers nearly."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar

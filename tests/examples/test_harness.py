@@ -1,7 +1,5 @@
 """The runner of examples notices what is wrong on a page."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

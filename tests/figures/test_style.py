@@ -1,7 +1,5 @@
 """The formats of figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Photographs from a server that speaks Commons' API: odd names, absent files, faults, kills and resumes."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

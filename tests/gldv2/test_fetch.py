@@ -1,7 +1,5 @@
 """Downloads of the Washington part of the dataset from a server with the host's layout and scripted faults."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

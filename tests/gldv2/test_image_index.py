@@ -1,7 +1,5 @@
 """The index compared with what tarfile extracts, and damaged tar files."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Hierarchies of lists that are no landmarks: text ids, any splits, levels and roots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

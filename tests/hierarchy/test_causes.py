@@ -1,7 +1,5 @@
 """Causes of changes between two hierarchies."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence

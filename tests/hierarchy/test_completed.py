@@ -1,7 +1,5 @@
 """Landmarks that take their group from photographs, from build to stats and why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

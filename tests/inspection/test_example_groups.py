@@ -1,7 +1,5 @@
 """Example photographs of groups: which are chosen, and who is named for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

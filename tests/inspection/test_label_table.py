@@ -1,7 +1,5 @@
 """AP per label, against a loop over labels and queries."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Drafts of taxonomies for labels that have none."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Baselines of the papers' tables against loops over their definitions, and pytorch-metric-learning."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

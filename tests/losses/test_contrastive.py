@@ -1,7 +1,5 @@
 """The contrastive losses and the multi-similarity loss."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """ROADMAP, ROD-R@k, HAPPIER and ROD-NDCG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The diagnosis of embeddings, from memory and from files, and its command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """HMLC: published numbers, plain loops over its equations, gradients, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses in hyperbolic space: published numbers, plain loops over their equations, and gradients."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

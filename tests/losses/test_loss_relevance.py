@@ -1,7 +1,5 @@
 """The relevance of H-AP losses: that of Eq. 20, and that of Property 1, a weighted sum of the APs of all levels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

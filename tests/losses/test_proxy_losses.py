@@ -1,7 +1,5 @@
 """ArcFace, ProxyNCA++ and CSL; NormSoftMax is tested as a decomposability loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The eight rank losses against plain loops, the metrics that they bound, and their common behaviour."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

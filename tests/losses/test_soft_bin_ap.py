@@ -1,7 +1,5 @@
 """SoftBin-AP and FastAP, which is a special case of it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

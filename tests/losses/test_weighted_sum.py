@@ -1,7 +1,5 @@
 """Weighted sums of losses and sums over levels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

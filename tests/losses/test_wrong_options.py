@@ -1,7 +1,5 @@
 """Options out of range, and batches that do not fit a loss: errors that say what was expected."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Sources of weights, messages when they are not available, and the transforms of images."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

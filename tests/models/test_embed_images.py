@@ -1,7 +1,5 @@
 """Embeddings of many images: in shards, by several processes, after a kill."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from dataclasses import replace

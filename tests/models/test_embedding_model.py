@@ -1,7 +1,5 @@
 """timm models with pooling, norms and a projection."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

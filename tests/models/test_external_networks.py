@@ -1,7 +1,5 @@
 """Networks of ONNX and LiteRT, and functions in Python, beside the same computed without hgld."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """The Snakemake pipeline of labels, run by Snakemake with the commands of ``hgld``."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json
@@ -86,7 +84,7 @@ class Pipeline:
     def environment(self) -> dict[str, str]:
         return os.environ | {"PATH": os.pathsep.join((str(self.commands), os.environ["PATH"]))}
 
-    def with_settings(self, **settings: Any) -> Pipeline:
+    def with_settings(self, **settings: Any) -> "Pipeline":
         """The same pipeline with other settings."""
         changed = copy.copy(self)
         changed.settings = self.settings | settings

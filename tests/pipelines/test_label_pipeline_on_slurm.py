@@ -1,7 +1,5 @@
 """The Snakemake pipeline of labels on a cluster, by its profile alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from collections.abc import Iterator

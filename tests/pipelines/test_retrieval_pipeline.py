@@ -1,7 +1,5 @@
 """The Snakemake pipeline of retrieval, run by Snakemake with the commands of ``hgld``."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

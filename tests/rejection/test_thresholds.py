@@ -1,7 +1,5 @@
 """Thresholds for a wanted precision: slow oracles, properties, and simulations of what they promise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Releases of lists that are no landmarks, and what they say."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small tables from which sheets are made, and LibreOffice to convert them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

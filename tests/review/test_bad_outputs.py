@@ -1,7 +1,5 @@
 """Commands that write report a bad place in one line, before they do any work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

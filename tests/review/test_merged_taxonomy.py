@@ -1,7 +1,5 @@
 """One taxonomy from those of several annotators."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path

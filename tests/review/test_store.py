@@ -1,7 +1,5 @@
 """The event store: one writer, a clear message for a damaged, full, read-only or replaced file, and nothing lost."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

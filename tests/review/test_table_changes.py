@@ -1,7 +1,5 @@
 """A store under a new table of clusters: what still applies, what is reported, what is offered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

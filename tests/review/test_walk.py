@@ -3,8 +3,6 @@
 The session, directly or through the page's forms, does what the plain model in :mod:`tests.review.review_model` does.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import Counter

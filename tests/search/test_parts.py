@@ -1,7 +1,5 @@
 """Commands that read embeddings take a folder of parts for a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trees that are published elsewhere become taxonomies."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import re

@@ -1,7 +1,5 @@
 """Models that are published as folders and on the hub, a local server here, and loaded from there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Searches of settings: which trials there are, what they train on, and that they continue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts and resolutions from canned documents of the APIs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

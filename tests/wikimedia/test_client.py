@@ -1,7 +1,5 @@
 """The client against a server with scripted replies."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """Lines read by their bytes where possible say what they say when all of them is parsed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

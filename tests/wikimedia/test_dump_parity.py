@@ -1,7 +1,5 @@
 """A scrape of a dump has the rows of a scrape of the APIs, but for what only Commons knows."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs that stop because too many landmarks end in the same status."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

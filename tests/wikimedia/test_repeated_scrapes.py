@@ -1,7 +1,5 @@
 """Scrapes of what was scraped before, with the same list or another: what is asked again, and what is replaced."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import replace

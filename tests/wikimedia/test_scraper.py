@@ -1,7 +1,5 @@
 """Whole scrapes against the replica: results, limits, faults, interruptions and concurrent runs."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

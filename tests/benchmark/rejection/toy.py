@@ -1,7 +1,5 @@
 """A toy comparison: photographs of nine landmarks of three groups, and food, as embeddings without images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

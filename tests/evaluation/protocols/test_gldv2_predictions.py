@@ -1,7 +1,5 @@
 """Scores of predictions, against the published scorer's numbers, slow oracles, and the evaluation of embeddings."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The recognition protocol from files, against the published scorer's numbers, and its output."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

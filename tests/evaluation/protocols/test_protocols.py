@@ -1,7 +1,5 @@
 """Protocols from files to numbers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

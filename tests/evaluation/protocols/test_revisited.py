@@ -1,7 +1,5 @@
 """The measures of ROxford and RParis, and the published protocol from photographs to numbers."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

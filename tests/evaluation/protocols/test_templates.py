@@ -1,7 +1,5 @@
 """Averages of media and templates, against a slow loop."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

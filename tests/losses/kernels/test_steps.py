@@ -1,7 +1,5 @@
 """Steps: the published curves, slopes and bounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every step of HEAT against golden numbers, in float64: composition, energies, sampling, losses, and an update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sampling and training of residual energies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

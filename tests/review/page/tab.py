@@ -1,7 +1,5 @@
 """A browser tab with the review page, as tests use it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What axe-core finds on the pages of a review: nothing, on any screen, whatever is open, with script and without."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Requests that are too large or make no sense, over real connections."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socket

@@ -1,7 +1,5 @@
 """Facts of a label on the page, and pages to read beside it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

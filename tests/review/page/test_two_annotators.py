@@ -1,7 +1,5 @@
 """Two annotators change groups and clusters, a third person adjudicates, and everything arrives in the hierarchy."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path
