@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -258,63 +259,31 @@ def test_dyml_on_images_with_labels_of_all_levels() -> None:
         assert result.means == pytest.approx(alone.means)
 
 
+ONE, TWO = {"embeddings": "a.npy"}, {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"}
+
+
 @pytest.mark.parametrize(
     ("files", "protocol", "message"),
     [
         ({}, None, "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`"),
-        ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found `embeddings` and `gallery_embeddings`"),
-        (
-            {"embeddings": "a.npy"},
-            "retrieval",
-            "needs `query_embeddings` and `gallery_embeddings` and does not use `embeddings`",
-        ),
-        (
-            {"embeddings": "a.npy"},
-            "roxford",
-            r"needs `query_embeddings`, `gallery_embeddings` and `ground_truth` \(gnd",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "rparis",
-            r"the protocol rparis needs `ground_truth` \(gnd_rparis6k.pkl\)",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "gldv2-retrieval",
-            "the folder of retrieval_solution",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "leave-one-out",
-            "needs `embeddings` and does not use `gallery_embeddings` and `query_embeddings`",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "dyml",
-            r"the protocol dyml needs `ground_truth` \(the folder",
-        ),
-        (
-            {"embeddings": "a.npy", "ground_truth": "x"},
-            None,
-            "the protocol leave-one-out does not use `ground_truth`",
-        ),
-        (
-            {"embeddings": "a.npy", "ground_truth": "x", "labels": "y"},
-            "dyml",
-            "the protocol dyml does not use `labels`",
-        ),
-        ({"embeddings": "a.npy"}, "sop", "there is no protocol 'sop'"),
+        ({**ONE, "gallery_embeddings": "b.npy"}, None, "found `embeddings` and `gallery_embeddings`"),
+        (ONE, "retrieval", "needs `query_embeddings` and `gallery_embeddings` and does not use `embeddings`"),
+        (ONE, "roxford", r"needs `query_embeddings`, `gallery_embeddings` and `ground_truth` \(gnd"),
+        (TWO, "rparis", r"the protocol rparis needs `ground_truth` \(gnd_rparis6k.pkl\)"),
+        (TWO, "gldv2-retrieval", "the folder of retrieval_solution"),
+        (TWO, "leave-one-out", "needs `embeddings` and does not use `gallery_embeddings` and `query_embeddings`"),
+        (TWO, "dyml", r"the protocol dyml needs `ground_truth` \(the folder"),
+        ({**ONE, "ground_truth": "x"}, None, "the protocol leave-one-out does not use `ground_truth`"),
+        ({**ONE, "ground_truth": "x", "labels": "y"}, "dyml", "the protocol dyml does not use `labels`"),
+        (ONE, "sop", "there is no protocol 'sop'"),
     ],
 )
 def test_files_that_a_protocol_cannot_use_are_refused(
     files: dict[str, str], protocol: str | None, message: str
 ) -> None:
+    given: dict[str, Any] = {name: Path(path) for name, path in files.items()}
     with pytest.raises(ConfigurationError, match=message):
-        evaluate_files(
-            EvaluationFiles(**{name: Path(path) for name, path in files.items()}),  # type: ignore[arg-type]
-            protocol,
-            CONFIG,
-        )
+        evaluate_files(EvaluationFiles(**given), protocol, CONFIG)
 
 
 def test_embeddings_without_labels_are_refused(tmp_path: Path) -> None:
