@@ -20,12 +20,7 @@ CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path
     for pattern in (
-        "*.md",
-        "annotations/*.md",
-        "benchmarks/*.md",
-        "data/subsets/*.md",
-        "docs/*.md",
-        "docs/*/*.md",
+        *("*.md", "annotations/*.md", "benchmarks/*.md", "data/subsets/*.md", "docs/*.md", "docs/*/*.md"),
         "pipelines/*.md",
     )
     for path in CHECKOUT.glob(pattern)

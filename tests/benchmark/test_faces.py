@@ -13,16 +13,8 @@ from tests.commands import run_hgld
 from tests.datasets.pictures import save_pictures
 
 SMALL = (
-    "model.backbone=test_resnet",
-    "model.pretrained=false",
-    "model.dim=8",
-    "image.size=16",
-    "image.resize=16",
-    "image.train_resize=18",
-    "batch_size=8",
-    "epochs=null",
-    "steps=2",
-    "workers=0",
+    *("model.backbone=test_resnet", "model.pretrained=false", "model.dim=8", "image.size=16", "image.resize=16"),
+    *("image.train_resize=18", "batch_size=8", "epochs=null", "steps=2", "workers=0"),
 )
 
 

@@ -90,18 +90,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_release_contains_all_label_files_with_decisions_and_taxonomy(released: Path, built: Path) -> None:
     assert sorted(contents(released)) == [
-        "LICENSE",
-        "README.md",
-        "checksums.sha256",
-        "croissant.json",
-        "data/index.parquet",
-        "data/train.parquet",
-        "datasheet.md",
-        "decisions.csv",
-        "index_label_to_hierarchical.csv",
+        *("LICENSE", "README.md", "checksums.sha256", "croissant.json", "data/index.parquet"),
+        *("data/train.parquet", "datasheet.md", "decisions.csv", "index_label_to_hierarchical.csv"),
         "suprank/index_label_to_subcategory_with_clusters.csv",
-        "suprank/train_label_to_subcategory_with_clusters.csv",
-        "taxonomy.csv",
+        *("suprank/train_label_to_subcategory_with_clusters.csv", "taxonomy.csv"),
         "train_label_to_hierarchical.csv",
     ]
     for name in ("decisions.csv", "taxonomy.csv"):

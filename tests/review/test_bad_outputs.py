@@ -42,15 +42,7 @@ def test_place_below_a_file(name: str, tmp_path: Path, tables: Callable[..., Pat
     [
         ["review", "{clusters}", "--annotator", "ada", "--no-open"],
         [
-            "adjudicate",
-            "a.csv",
-            "b.csv",
-            "-o",
-            "{out}",
-            "--clusters",
-            "{clusters}",
-            "--annotator",
-            "ada",
+            *("adjudicate", "a.csv", "b.csv", "-o", "{out}", "--clusters", "{clusters}", "--annotator", "ada"),
             "--no-open",
         ],
         ["import-sheet", "{clusters}", "--annotator", "ada"],

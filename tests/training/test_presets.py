@@ -12,13 +12,7 @@ PRESETS = training_presets()
 #: The rows of the paper's tables.
 TABLE_I = ["fast_ap", "softbin_ap", "blackbox_ap", "smooth_ap", "roadmap"]
 TABLE_II = [
-    "smooth_ap",
-    "sup_ap",
-    "roadmap_pairs",
-    "roadmap",
-    "recall",
-    "sup_recall",
-    "rod_recall_pairs",
+    *("smooth_ap", "sup_ap", "roadmap_pairs", "roadmap", "recall", "sup_recall", "rod_recall_pairs"),
     "rod_recall",
 ]
 TABLE_V = ["triplet", "norm_softmax", "proxy_nca_pp", "smooth_ap", "triplet_sum", "norm_softmax_sum"]
