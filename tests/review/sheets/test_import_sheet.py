@@ -216,8 +216,6 @@ def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
         assert [row.label_id for row in read_decisions(out, GROUPS)] == ["Q3"]
 
 
-# Fast tests cover one format each: `test_problems_in_ods_have_the_same_addresses`, and in the other two files
-# `test_merge_of_a_workbook_saved_by_libreoffice` and `test_libreoffice_keeps_escaped_text`.
 @pytest.mark.slow
 def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
     """All decisions that come with hgld, and labels that a program could change, in every format."""
