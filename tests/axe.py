@@ -3,15 +3,13 @@
 Its rules hold what a program can check of WCAG 2.2 A and AA, and some good practices.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 
-def violations(browser: Chrome) -> list[str]:
+def violations(browser: "Chrome") -> list[str]:
     """Return what axe-core finds on a page: all its rules in a light scheme, contrast also in a dark one."""
     from selenium_axe_python.axe import Axe
 
@@ -23,7 +21,7 @@ def violations(browser: Chrome) -> list[str]:
     return found
 
 
-def _run_axe(browser: Chrome, options: dict[str, Any]) -> list[str]:
+def _run_axe(browser: "Chrome", options: dict[str, Any]) -> list[str]:
     run = "const [options, done] = arguments; axe.run(options).then(done, error => done({error: String(error)}))"
     result: dict[str, Any] = browser.execute_async_script(run, options | {"resultTypes": ["violations"]})
     assert "error" not in result, result["error"]
@@ -34,7 +32,7 @@ def _run_axe(browser: Chrome, options: dict[str, Any]) -> list[str]:
     ]
 
 
-def _prefer(browser: Chrome, scheme: str) -> None:
+def _prefer(browser: "Chrome", scheme: str) -> None:
     """Let the browser prefer a colour scheme, ``light`` or ``dark``."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})

@@ -1,7 +1,5 @@
 """Child processes of tests, whose output is shown when they fail."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures that several rooms share."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc
@@ -105,7 +103,7 @@ def cluster(shared: Path) -> Iterator[SlurmCluster]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Chrome]:
+def browser() -> "Iterator[Chrome]":
     """A headless Chromium that reaches nobody but this machine."""
     from selenium import webdriver
 

@@ -1,7 +1,5 @@
 """HTTP servers of tests, on a free port of this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -5,8 +5,6 @@ Those of datasets have names such as ``datasets/ada/birds``. Tokens are ``write`
 ``somebody`` belongs to them.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Kill a function at each point where it changes the file system."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@ Importing torch and timm takes longer than most commands need for small data, an
 process for each command. Arguments, environment, working folder, streams and exit code are those of the real command.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -6,8 +6,6 @@ It takes ten minutes or more and some 14 GB of disk for a while, as each environ
 is no test. `make release-check` runs it before a version is published.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """Inputs and configurations for scrapes of a local server, their interruption and their results."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Iterable

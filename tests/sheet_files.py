@@ -1,7 +1,5 @@
 """Read and fill in review sheets as an annotator would, without the code under test."""
 
-from __future__ import annotations
-
 import csv
 import zipfile
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The programs are Debian's: ``apt-get install slurmctld slurmd slurm-client munge
 mariadb-server-core``. The cluster itself is started by ``slurm/start_slurm.sh`` of the shared folder.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

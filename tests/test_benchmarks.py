@@ -1,7 +1,5 @@
 """Benchmarks run and measure what they claim; speed is never asserted."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,39 +30,28 @@ def evaluate_once(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def run_quick(script: str) -> str:
-    """Return what a benchmark prints with small sizes, and check that it leaves the README alone."""
+#: Rows that the benchmarks print; their scripts fail where two implementations disagree.
+QUICK = {
+    "dump": ["| lines only |", "| hgld |", "| orjson, every line |", "| json, every line |"],
+    "evaluate": ["| 8 x 2,000 | dense |", "| 8 x 2,000 | hgld |", "| 1,000 |"],
+    "losses": ["| Sup-H-AP | 32 | dense |", "| Smooth-AP | 32 | hgld |", "| Sup-H-AP | 8 x 400 |", "| 8 x 300 |"],
+    "rejection_speed": ["| ranking alone |", "10 neighbours and top1_cosine", "| mahalanobis, without ranking |"],
+    "reranking": ["8 queries x 2,000 x 512", "| alpha-qe |"],
+    "scrape": ["| `--source api` | 8,000 | 258 |", "| the same, `--update`, 1 % changed | 8,000 |", "| 200 | 206 |"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", QUICK)
+def test_quick(script: str, request: pytest.FixtureRequest) -> None:
+    """A benchmark with small sizes prints its rows, and leaves the README alone."""
+    if script == "scrape":
+        request.getfixturevalue("shared")
     readme = (BENCHMARKS / "README.md").read_bytes()
-    command = [sys.executable, f"benchmarks/{script}", "--quick", "--repeats", "1"]
+    command = [sys.executable, f"benchmarks/{script}.py", "--quick", "--repeats", "1"]
     printed = run_child(command, cwd=BENCHMARKS.parent, timeout_s=600).stdout
     assert (BENCHMARKS / "README.md").read_bytes() == readme
-    return printed
-
-
-@pytest.mark.slow
-def test_rejection_speed_quick() -> None:
-    printed = run_quick("rejection_speed.py")
-    for row in (
-        "| ranking alone |",
-        "| ranking with 10 neighbours and top1_cosine",
-        "| mahalanobis, without ranking |",
-    ):
-        assert row in printed
-
-
-@pytest.mark.slow
-def test_reranking_quick() -> None:
-    printed = run_quick("reranking.py")
-    assert "8 queries x 2,000 x 512" in printed
-    assert "| alpha-qe |" in printed
-
-
-@pytest.mark.slow
-def test_evaluate_quick() -> None:
-    """The script fails if the dense implementation disagrees with hgld."""
-    printed = run_quick("evaluate.py")
-    for row in ("| 8 x 2,000 | dense |", "| 8 x 2,000 | hgld |", "| 1,000 |"):
-        assert row in printed
+    assert [row for row in QUICK[script] if row not in printed] == []
 
 
 @pytest.mark.parametrize("sizes", [(1_000, 4_000), (1_000,)])
@@ -78,28 +65,12 @@ def test_growth_is_drawn_for_zero_memory(
 
 
 @pytest.mark.slow
-def test_dump_quick() -> None:
-    """The script fails if parsing every line finds other items than hgld."""
-    printed = run_quick("dump.py")
-    for row in ("| lines only |", "| hgld |", "| orjson, every line |", "| json, every line |"):
-        assert row in printed
-
-
-@pytest.mark.slow
 def test_completing_the_extract_of_a_dump_takes_little_memory() -> None:
     command = [sys.executable, "benchmarks/dump_completion.py", "--linked", "2", "--others", "0.5"]
     printed = run_child(command, cwd=BENCHMARKS.parent, timeout_s=600).stdout
     row = printed.splitlines()[-1].split(" | ")
     # 600 MB are promised for five times as many items; each object of Python for an item would take 100 MB or more.
     assert float(row[3]) < 400, printed
-
-
-@pytest.mark.slow
-def test_losses_quick() -> None:
-    """The script fails if the dense implementations disagree with hgld."""
-    printed = run_quick("losses.py")
-    for row in ("| Sup-H-AP | 32 | dense |", "| Smooth-AP | 32 | hgld |", "| Sup-H-AP | 8 x 400 |", "| 8 x 300 |"):
-        assert row in printed
 
 
 @pytest.mark.slow
@@ -122,15 +93,6 @@ def test_reading_at_scale_quick() -> None:
     row = run_child(command, cwd=BENCHMARKS.parent, timeout_s=300).stdout.splitlines()[-1]
     n_tars, workers, open_tars, _, _, openings, *_ = row.strip("| ").split(" | ")
     assert (n_tars, workers, open_tars, openings) == ("70", "1", "70", "70")
-
-
-@pytest.mark.slow
-def test_scrape_quick(shared: Path) -> None:
-    """The script fails if an update differs from a full scrape."""
-    assert shared.is_dir()
-    printed = run_quick("scrape.py")
-    for row in ("| `--source api` | 8,000 | 258 |", "| the same, `--update`, 1 % changed | 8,000 |", "| 200 | 206 |"):
-        assert row in printed
 
 
 @pytest.mark.parametrize("work", ["scores", "sort", "ranking", "leave_one_out"])

@@ -1,7 +1,5 @@
 """The command line as users see it: help, completion, exit codes, messages."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -19,6 +17,7 @@ from hgld.cli.base import App, SharedCommand
 from hgld.cli.options import options_of
 from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
+from tests.commands import run_hgld
 from tests.compute.test_slurm import TASK
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -31,9 +30,7 @@ def hgld(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command_has_an_example(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-    assert result.exit_code == 0
-    assert f"Example: hgld {command}" in result.output
+    assert f"Example: hgld {command}" in run_hgld(command, "--help", env={"COLUMNS": "200", "TERM": "dumb"}).output
 
 
 @pytest.mark.parametrize(
@@ -151,8 +148,7 @@ def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     ],
 )
 def test_repeated_option_of_a_single_value_is_refused(line: str, option: str) -> None:
-    result = CliRunner().invoke(app, line.split())
-    assert result.exit_code == 1
+    result = run_hgld(*line.split(), code=1)
     assert result.output == f"error: {option} is given 2 times, but takes one value; give it once\n"
 
 
@@ -206,10 +202,7 @@ def test_commands_that_do_not_share_work_refuse_several_tasks(
 ) -> None:
     for name, value in TASK.items():
         monkeypatch.setenv(name, value)
-    result = CliRunner().invoke(
-        app, ["clean", str(tmp_path / "scraped.parquet"), "-o", str(tmp_path / "out.parquet")]
-    )
-    assert result.exit_code == 1
+    result = run_hgld("clean", tmp_path / "scraped.parquet", "-o", tmp_path / "out.parquet", code=1)
     assert "srun has started 2 tasks of hgld clean, which does not divide its work among them" in result.stderr
     assert "use srun --ntasks=1" in result.stderr
     assert not list(tmp_path.iterdir())

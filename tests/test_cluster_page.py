@@ -1,7 +1,5 @@
 """Run the batch scripts of docs/how-to/cluster.md on a real SLURM as they are printed, but for their resources."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Documents are true: commands parse, links resolve, tables list the columns of the code."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex
@@ -22,12 +20,7 @@ CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path
     for pattern in (
-        "*.md",
-        "annotations/*.md",
-        "benchmarks/*.md",
-        "data/subsets/*.md",
-        "docs/*.md",
-        "docs/*/*.md",
+        *("*.md", "annotations/*.md", "benchmarks/*.md", "data/subsets/*.md", "docs/*.md", "docs/*/*.md"),
         "pipelines/*.md",
     )
     for path in CHECKOUT.glob(pattern)

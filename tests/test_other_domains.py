@@ -1,7 +1,5 @@
 """The label pipeline on lists that are no landmarks, by the commands."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +7,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from hgld import load_hierarchy
-from hgld.cli import app
+from tests.commands import run_hgld
 
 LEVELS = ["genus", "family", "order"]
 
 
 def hgld(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return run_hgld(*arguments).stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """A wheel contains the files that a checkout has beside the package, and works without the extras."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Progress on a terminal and in the log."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

@@ -1,7 +1,5 @@
 """The public names of hgld and its rooms: which there are, and that each can be imported and is documented."""
 
-from __future__ import annotations
-
 import pkgutil
 from importlib import import_module
 from types import ModuleType

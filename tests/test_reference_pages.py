@@ -1,7 +1,5 @@
 """The reference documents every command, option, setting, table, value, file and public name."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

@@ -3,8 +3,6 @@
 The tables themselves are tested in the folder of each stage's package.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -145,8 +143,7 @@ CASES = {
         ["manifest.parquet", "copies.csv"],
     ),
     "index-images": Case(
-        lambda folder, out, force: index_images(folder, out / "images.parquet", force=force),
-        ["images.parquet"],
+        lambda folder, out, force: index_images(folder, out / "images.parquet", force=force), ["images.parquet"]
     ),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -1,7 +1,5 @@
 """Commands that write end in one line when the place is wrong, read-only or full, and leave nothing half-written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The audit of annotators, on event logs that review sessions wrote."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +14,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from hgld.audit import audit_annotators
 from hgld.audit.annotators import BREAK_S, compare, decision_seconds, labels_to_decide_twice
-from hgld.cli import app
 from hgld.compute.resampling import wilson
 from hgld.errors import ConfigurationError, InputError
 from hgld.review import store as store_module
@@ -31,6 +27,7 @@ from hgld.review.store import open_store, read_store
 from hgld.tables import CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import write_taxonomy
+from tests.commands import run_hgld
 from tests.review.sessions import GROUPS, label
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
@@ -166,8 +163,7 @@ def test_command_with_people_and_a_machine(tmp_path: Path, clock: Clock, taxonom
     clusters, out = clusters_table(tmp_path), tmp_path / "disputed.csv"
     files = [ada, tmp_path / "ben.sqlite", tmp_path / "machine.csv"]
     options = ["--clusters", clusters, "--taxonomy", taxonomy, "--resamples", 200]
-    result = CliRunner().invoke(app, [*map(str, ["audit", "annotators", *files, *options, "-o", out])])
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld("audit", "annotators", *files, *options, "-o", out)
     assert "12 labels decided by two or more of 3 annotators, 9 of them differently" in result.stdout
     assert "ben        as suggested, blind to shown" in result.stdout
     table = pd.read_csv(out).set_index("label_id")
@@ -185,7 +181,7 @@ def test_command_with_people_and_a_machine(tmp_path: Path, clock: Clock, taxonom
     assert (program.annotator, program.labels) == ("machine", 12)
     assert np.isnan([program.seconds, *(change.first for change in program.changes.values())]).all()
 
-    result = CliRunner().invoke(app, ["audit", "annotators", str(ada), str(files[2]), "-o", str(files[2])])
+    result = run_hgld("audit", "annotators", ada, files[2], "-o", files[2], code=1)
     assert "is an input, and would be overwritten" in result.stderr
 
 

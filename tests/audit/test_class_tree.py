@@ -1,7 +1,5 @@
 """Defects of superclasses, beside reachability that is computed one statement at a time, on random graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,12 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from hgld.audit.class_tree import PROBLEMS, ClassGraph, TreeDefect, find_tree_defects, known_groups
-from hgld.cli import app
 from hgld.tables import CLASSES, CLEAN, Provenance, write_table
 from hgld.taxonomy.groups import Group, VocabularyTerm, write_taxonomy
+from tests.commands import run_hgld
 
 ITEMS = [f"Q{number}" for number in range(1, 8)]
 #: Superclasses of each of the items.
@@ -168,9 +165,7 @@ def clean(tmp_path: Path) -> Path:
 def test_command(clean: Path) -> None:
     out = clean.with_name("tree.csv")
     arguments = ["audit", "tree", clean, "--taxonomy", clean.with_name("groups.csv"), "-o", out]
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.startswith("15 classes for 5 labels\n1 label without a class in the tables\n")
+    assert run_hgld(*arguments).stdout.startswith("15 classes for 5 labels\n1 label without a class in the tables\n")
     table = pd.read_csv(out)
     assert table["labels"].is_monotonic_decreasing
     row = table[table["problem"] == "several groups above"].iloc[0]
@@ -181,6 +176,5 @@ def test_command(clean: Path) -> None:
 
 def test_missing_classes_are_explained(clean: Path) -> None:
     clean.with_name("train.classes.parquet").unlink()
-    result = CliRunner().invoke(app, ["audit", "tree", str(clean), "-o", str(clean.with_name("tree.csv"))])
-    assert result.exit_code == 1
+    result = run_hgld("audit", "tree", clean, "-o", clean.with_name("tree.csv"), code=1)
     assert "has no *.classes.parquet; give tables of classes from hgld scrape as --classes" in result.stderr

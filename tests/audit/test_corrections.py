@@ -1,7 +1,5 @@
 """From photographs that contradict a group to a corrected hierarchy: the queue, the page with undo, build, why."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import signal
@@ -11,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 from selenium.webdriver import Chrome
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.compare import compare_files
 from hgld.io.settings import to_yaml
@@ -22,6 +18,7 @@ from hgld.review.store import open_store
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, read_table, write_table
 from hgld.tables.embeddings import write_embeddings
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
+from tests.commands import run_hgld
 from tests.release.conftest import FACTS
 from tests.review.page.page_server import Server
 from tests.review.page.tab import open_tab, wait_for
@@ -49,15 +46,11 @@ WHEN = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)
 
 
 def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
+    return run_hgld(*arguments).output
 
 
 def refused(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 1, result.output
-    return result.output
+    return run_hgld(*arguments, code=1).output
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The model of Dawid and Skene, beside loops over units, annotators and categories."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

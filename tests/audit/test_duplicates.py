@@ -1,7 +1,5 @@
 """Copies of pictures of noise, correlations beside scikit-learn's one pair at a time, and wrong inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 from scipy.ndimage import gaussian_filter, zoom
-from typer.testing import CliRunner
 
 from hgld.audit import (
     ALTERATIONS,
@@ -21,9 +18,9 @@ from hgld.audit import (
     measure_recall,
     thumbnail_correlations,
 )
-from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError, InputError
+from tests.commands import run_hgld
 
 LABELS = ("oak,tree", "elm,tree", "rose,flower")
 
@@ -113,9 +110,7 @@ def test_correlations_are_those_of_every_crop_one_by_one(seed: int) -> None:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+    return run_hgld(*arguments).stdout
 
 
 def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
@@ -160,9 +155,7 @@ def test_wrong_inputs_are_explained(folder: Path) -> None:
             "-o",
             folder / "x.parquet",
         ]
-        result = CliRunner().invoke(app, [*map(str, arguments)])
-        assert result.exit_code == 1
-        return result.stderr
+        return run_hgld(*arguments, code=1).stderr
 
     assert "table.csv: 1 ids are not in" in refused("id\nnobody.png\n")
     assert "leave_out is maybe; expected true or false" in refused("id,leave_out\n04.png,maybe\n")

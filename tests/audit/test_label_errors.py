@@ -1,7 +1,5 @@
 """Labels that neighbours contradict, beside loops over all images, on points of which some are named wrongly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +8,14 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from hgld.audit import LabelErrorsConfig, LevelErrors, find_label_errors, label_errors_table
 from hgld.audit.duplicates import centred, mean_direction
 from hgld.audit.label_errors import MIN_RANDOM
-from hgld.cli import app
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 
 #: Class of each twelve images, and its group: class 5 is called b and looks like those called a.
 GROUPS = ("a", "a", "a", "b", "b", "b", "b")
@@ -134,8 +131,7 @@ def test_error_rate_is_that_of_loops(folder: Path, manifest: Manifest) -> None:
 
 def test_command_writes_table_and_page(folder: Path) -> None:
     arguments = ["audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "x.csv"]
-    result = CliRunner().invoke(app, [*map(str, arguments), "--page", str(folder / "page.html")])
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld(*arguments, "--page", folder / "page.html")
     assert "kind: 1 of 84 images contradicted; estimate of wrong labels 1.8 % [0.0, 4.8]\n" in result.stdout
     assert "of 8 classes contradicted; estimate of wrong labels" in result.stdout
     assert pd.read_csv(folder / "x.csv")["id"][0] == "0-03.png"
@@ -152,10 +148,9 @@ def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
 
 def test_report_has_what_its_inputs_allow(folder: Path) -> None:
     command, out = ["audit", "report", str(folder / "manifest.csv"), "-o", str(folder / "audit")], folder / "audit"
-    assert CliRunner().invoke(app, command).exit_code == 0
+    run_hgld(*command)
     assert {path.name for path in out.iterdir()} == {"copies.csv", "copies.html", "audit.md"}
-    result = CliRunner().invoke(app, [*command, "--embeddings", str(folder / "e.npy")])
-    assert result.exit_code == 0, result.stderr
+    run_hgld(*command, "--embeddings", folder / "e.npy")
     assert {path.name for path in out.iterdir()} == {
         *("copies.csv", "copies.html", "labels.csv", "labels.html", "labels.png", "audit.md")
     }

@@ -1,7 +1,5 @@
 """A fast comparison of two methods: heads on features that are noise around landmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Each function writes the files of one data set below the working folder, where the settings of its methods expect it.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@
 their manifests. To add a data set, write its function in :mod:`tests.benchmark.miniature_datasets`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from typer.testing import CliRunner
 
 from hgld.benchmark.benchmark_settings import SweepSettings
 from hgld.benchmark.runs import read_benchmark
 from hgld.benchmark.worker import WorkerTask, work
-from hgld.cli import app
 from hgld.io.preset_files import training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
 from tests.benchmark.miniature_datasets import DATASETS
+from tests.commands import run_hgld
 
 #: Changes that make any training one of seconds.
 SMALL: tuple[str, ...] = ("batch_size=16", "steps=2", "epochs=null", "warm_up_epochs=0", "workers=0", "loggers=[]")
@@ -53,9 +50,7 @@ REQUIRES: Mapping[str, Sequence[str]] = {
 
 def invoke(*arguments: object) -> str:
     """Run a command of hgld; return what it prints."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return run_hgld(*arguments).stdout
 
 
 def run_in_process(tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:

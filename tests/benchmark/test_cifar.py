@@ -1,7 +1,5 @@
 """CIFAR-10 and -100 in miniature: the documented commands, from the published layout to the table of scores."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -13,13 +11,12 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from typer.testing import CliRunner
 
 from hgld.benchmark.rejection.comparison import RejectionComparison, compare_rejection
 from hgld.benchmark.rejection.settings import read_rejection_settings
-from hgld.cli import app
 from hgld.rejection.registry import build_detector
 from hgld.training.run import read_training_settings
+from tests.commands import run_hgld
 from tests.datasets.pixel_files import pictures, write_cifar10, write_cifar100, write_svhn
 
 PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
@@ -55,8 +52,7 @@ def settings_of(n: int) -> Mapping[str, Any]:
 
 
 def run(command: str) -> None:
-    result = CliRunner().invoke(app, shlex.split(command))
-    assert result.exit_code == 0, f"{command}\n{result.output}"
+    run_hgld(*shlex.split(command))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Whole comparisons, whose runs are trained in this process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,17 +12,16 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
 from hgld.benchmark.launcher import LocalLauncher, parse_slots
 from hgld.benchmark.worker import WorkerTask, work
-from hgld.cli import app
 from hgld.cli.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
 from hgld.models.model_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
+from tests.commands import run_hgld
 
 PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
 
@@ -222,48 +219,37 @@ def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop, daemon=True).start()
-    first = CliRunner().invoke(app, command)
-    assert first.exit_code == 130, first.output
-    assert "run the same command again to resume" in first.stderr
+    assert "run the same command again to resume" in run_hgld(*command, code=130).stderr
     assert not (out / "results.md").exists()
     step = read_checkpoint(run / "last.pt")["step"]
     assert 0 < step < n_steps
     saved = history.read_text().splitlines()[: step + 1]  # with the evaluation before the first step
 
     monkeypatch.setattr(LocalLauncher, "launch", partial(launch_here, []))
-    second = CliRunner().invoke(app, command)
-    assert second.exit_code == 0, second.output
-    assert "HAPPIER" in second.stdout
+    assert "HAPPIER" in run_hgld(*command).stdout
     lines = history.read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines if '"kind": "step"' in line] == list(range(1, n_steps + 1))
     assert lines[: step + 1] == saved  # including the seconds of each step: it was not restarted
 
-    third = CliRunner().invoke(app, command)
-    assert third.exit_code == 0
-    assert third.stdout == f"{out}: up to date\n"
+    assert run_hgld(*command).stdout == f"{out}: up to date\n"
 
 
 def test_plan_trains_nothing(folder: Path) -> None:
     command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert "happier" in result.stdout
+    assert "happier" in run_hgld(*command).stdout
     assert not (folder / "out").exists()
 
 
 def test_plan_for_gpus_that_are_not_there(folder: Path) -> None:
     command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan", "--gpus", "8"]
-    result = CliRunner().invoke(app, [*command, "--per-run", "4", "--images-per-second", "748"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command, "--per-run", "4", "--images-per-second", "748")
     assert "hours on 8 GPUs, 4 for each run" in result.stdout
     assert not (folder / "out").exists()
 
 
 def test_error_messages_of_the_command(folder: Path) -> None:
     def error(*options: str) -> str:
-        result = CliRunner().invoke(app, ["benchmark", str(folder / "comparison.yaml"), "-o", "out", *options])
-        assert result.exit_code == 1
-        return result.stderr
+        return run_hgld("benchmark", folder / "comparison.yaml", "-o", "out", *options, code=1).stderr
 
     assert "there is no such setting; did you mean steps?" in error("--set", "stepz=3")
     assert 'the seeds are "0,x"' in error("--seeds", "0,x")

@@ -1,7 +1,5 @@
 """Figures of a comparison, from the files of its runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

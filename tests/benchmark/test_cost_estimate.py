@@ -1,7 +1,5 @@
 """Cost estimates: against what trainings really did, and against arithmetic by hand."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """DyML's protocol as the evaluation of a comparison: the numbers of ``hgld evaluate --protocol dyml``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,31 +1,20 @@
 """Smooth-AP's Table 4 in miniature: VGGFace2's layout, its comparison, and a model's weights handed on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
-from hgld.cli import app
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import load_checkpoint_model
+from tests.commands import run_hgld
 from tests.datasets.pictures import save_pictures
 
 SMALL = (
-    "model.backbone=test_resnet",
-    "model.pretrained=false",
-    "model.dim=8",
-    "image.size=16",
-    "image.resize=16",
-    "image.train_resize=18",
-    "batch_size=8",
-    "epochs=null",
-    "steps=2",
-    "workers=0",
+    *("model.backbone=test_resnet", "model.pretrained=false", "model.dim=8", "image.size=16", "image.resize=16"),
+    *("image.train_resize=18", "batch_size=8", "epochs=null", "steps=2", "workers=0"),
 )
 
 
@@ -45,8 +34,7 @@ def test_the_comparison_of_faces_in_miniature(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     write_vggface2(tmp_path / "VGGFace2")
     command = ["manifest", "vggface2", "VGGFace2", "-o", "data/faces/vggface2.parquet"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    run_hgld(*command)
     settings = read_benchmark("smooth_ap_faces")
     runs = table_runs(settings, tmp_path / "out", SMALL)
     assert set(runs) == {"softmax", "pairwise", "triplet", "smooth_ap"}

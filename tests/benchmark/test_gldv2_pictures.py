@@ -1,7 +1,5 @@
 """Figures and retrieval strips of a comparison by GLDv2's protocol: test photographs against the index."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping

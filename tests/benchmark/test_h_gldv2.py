@@ -1,19 +1,16 @@
 """Table VII in miniature: the file of the full size and the commands of its document, on files in GLDv2's layout."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
-from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from tests.benchmark.miniature_datasets import write_gldv2_train
 from tests.benchmark.test_gldv2_pictures import generated, write_gldv2
+from tests.commands import run_hgld
 from tests.examples.pages import console_steps, read_page
 
 CHECKOUT = Path(__file__).parents[2]
@@ -45,8 +42,7 @@ def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, mon
     for split in ("test", "index"):
         (folder / split / "images.parquet").unlink()
     for words in commands("index-images", "manifest"):
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 0, result.output
+        run_hgld(*words)
     manifest = read_manifest(folder / "train" / "manifest.parquet")
     assert 4 <= (manifest.splits == "test").sum() <= 8
 

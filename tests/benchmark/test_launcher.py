@@ -1,7 +1,5 @@
 """Launching child processes, played by small scripts that start, fail and stop."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

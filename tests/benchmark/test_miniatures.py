@@ -1,7 +1,5 @@
 """Every comparison, sweep and method that comes with hgld, in miniature: from files of a data set to its tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

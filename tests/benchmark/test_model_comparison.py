@@ -1,7 +1,5 @@
 """Comparisons of models, by the command."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -150,7 +148,7 @@ def test_linear_adaptation_learns_and_is_trained_once(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_page_sorts_by_every_column(browser: Chrome, compared: Path) -> None:
+def test_page_sorts_by_every_column(browser: "Chrome", compared: Path) -> None:
     browser.get((compared / "index.html").as_uri())
 
     def column(number: int) -> list[str]:

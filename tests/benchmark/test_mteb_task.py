@@ -1,7 +1,5 @@
 """Tasks of MTEB from manifests, run by MTEB: its numbers are those of hgld."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

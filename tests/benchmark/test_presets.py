@@ -1,16 +1,13 @@
 """``hgld presets``: what the presets are, and where their values come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from hgld.benchmark.presets import list_presets, resolve_preset
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.cli import app
 from hgld.io.preset_files import comparison_presets, training_presets
+from tests.commands import run_hgld
 
 
 def test_presets_are_listed_with_their_tables() -> None:
@@ -45,11 +42,10 @@ def test_resolved_settings_name_their_origin(name: str) -> None:
 
 
 def test_command_prints_all_presets_or_one() -> None:
-    everything = CliRunner().invoke(app, ["presets"])
-    assert everything.exit_code == 0, everything.output
+    everything = run_hgld("presets")
     names = {line.split("  ")[0] for line in everything.stdout.splitlines()}
     assert names >= {name.removeprefix("own_images/") for name in training_presets()} | set(comparison_presets())
-    one = CliRunner().invoke(app, ["presets", "own_images"]).stdout
+    one = run_hgld("presets", "own_images").stdout
     assert "methods.happier.training" in one
     assert "own_images.yaml/happier" in one
 

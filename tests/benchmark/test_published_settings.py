@@ -1,7 +1,5 @@
 """Presets of the papers' tables against the settings that their authors published, key by key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Result files of comparisons, from runs with invented values."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -367,10 +365,7 @@ def test_sweep_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Pat
     assert len(points) == 4
     table, text = write_sweep(settings, "lambda", points, tmp_path / "out" / "sweeps")
     means, relative = markdown_tables(text)
-    assert means == {
-        "0.1": {"A": "51.00 ± 1.41", "B": "56.00 ± 1.41"},
-        "0.5": {"A": "41.00 ± 1.41", "B": "–"},
-    }
+    assert means == {"0.1": {"A": "51.00 ± 1.41", "B": "56.00 ± 1.41"}, "0.5": {"A": "41.00 ± 1.41", "B": "–"}}
     assert relative == {"0.1": {"B": f"{100 * (0.56 / 0.51 - 1):+.2f}"}, "0.5": {"B": "–"}}
     assert "mean over the seeds ± standard deviation (seeds 0, 1)" in text.read_text(encoding="utf-8")
     assert "![" not in text.read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Evaluation of runs on ROxford and RParis."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

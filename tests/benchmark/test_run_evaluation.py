@@ -1,7 +1,5 @@
 """Evaluation of runs with the checkpoint that is their result."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which trainings a comparison consists of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -139,14 +137,7 @@ def test_comparisons_have_the_methods_of_table_vii(name: str, tmp_path: Path) ->
     settings = read_benchmark(PRESETS / f"{name}.yaml")
     runs = table_runs(settings, tmp_path)
     named = {
-        "softbin_ap",
-        "smooth_ap",
-        "recall",
-        "roadmap",
-        "csl",
-        "norm_softmax",
-        "happier",
-        "happier_f",
+        *("softbin_ap", "smooth_ap", "recall", "roadmap", "csl", "norm_softmax", "happier", "happier_f"),
         "rod_ndcg",
     }
     assert set(runs) >= {"untrained", *named}

@@ -1,7 +1,5 @@
 """Runs as jobs of SLURM, on a real cluster of two nodes with a core each."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -26,6 +24,7 @@ from hgld.compute.executors import Task
 from hgld.compute.slurm_executor import SlurmExecutor
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
+from tests.commands import run_hgld
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
 
 #: Files of a comparison that hold no times.
@@ -60,8 +59,7 @@ def benchmark(out: str, *options: str) -> Result:
 
 def benchmark_here(out: str, *options: str) -> None:
     """Run the comparison in child processes on this machine."""
-    result = CliRunner().invoke(app, ["benchmark", "comparison.yaml", "-o", out, "--devices", "cpu", *options])
-    assert result.exit_code == 0, result.output
+    run_hgld("benchmark", "comparison.yaml", "-o", out, "--devices", "cpu", *options)
 
 
 def results(out: Path) -> dict[str, bytes]:
@@ -135,18 +133,14 @@ def test_script_quotes_paths_and_starts_the_processes_of_a_run(tmp_path: Path) -
 def test_options_of_jobs_need_the_launcher(tmp_path: Path) -> None:
     write_data(tmp_path)
     command = ["benchmark", str(write_comparison(tmp_path)), "-o", str(tmp_path / "out"), "--sbatch", "--time=1"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1
-    assert "add --launcher slurm" in result.stderr
+    assert "add --launcher slurm" in run_hgld(*command, code=1).stderr
 
 
 def test_machine_without_slurm_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     command = ["benchmark", str(write_comparison(tmp_path)), "-o", str(tmp_path / "out"), "--launcher", "slurm"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1
-    assert "there are no programs of SLURM here" in result.stderr
+    assert "there are no programs of SLURM here" in run_hgld(*command, code=1).stderr
 
 
 @pytest.mark.slow
@@ -188,10 +182,7 @@ def test_command_leaves_jobs_and_finds_them_again_and_a_killed_one_resumes(
     write_comparison(folder, pictures=False, happier=LONG)
 
     step = n_steps(run)
-    once(
-        lambda: n_steps(run) > step + 50,
-        lambda: on_cluster.run("scancel", "--signal=KILL", "--batch", task),
-    )
+    once(lambda: n_steps(run) > step + 50, lambda: on_cluster.run("scancel", "--signal=KILL", "--batch", task))
     second = benchmark("out", *only)
     assert second.exit_code == 0, second.output
     assert "stopped (FAILED, exit code -9); it is submitted again" in caplog.text

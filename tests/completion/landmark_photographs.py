@@ -1,7 +1,5 @@
 """Small hierarchies with photographs, to test proposals with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

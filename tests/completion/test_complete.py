@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,16 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.completion.complete import complete_file
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, find_completion_files, read_completion_inputs
 from hgld.completion.quality import evaluate_completion, hide_and_propose
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.commands import run_hgld
 from tests.completion.landmark_photographs import (
     ROOTS,
     Landmark,
@@ -291,9 +288,7 @@ def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Pa
     def run(*options: object) -> str:
         images = [item for path in files.images for item in ("--images", path)]
         command = ["complete", files.hierarchy, "--embeddings", files.embeddings[0], *images, *options]
-        result = CliRunner().invoke(app, list(map(str, command)))
-        assert result.exit_code == 0, result.output
-        return result.stdout
+        return run_hgld(*command).stdout
 
     out = tmp_path / "completed.parquet"
     printed = run("-o", out)

@@ -1,7 +1,5 @@
 """Compiled loops: called from Python and from each other, switched off, without numba, without a cache."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Sets that hold the true class as often as they promise."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import inf
 

@@ -1,7 +1,5 @@
 """The nearest neighbours, compared with a full sort."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Draws with replacement, and percentiles of what they give."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graceful stops on Ctrl-C, SIGTERM and the end of the parent process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

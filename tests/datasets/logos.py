@@ -1,7 +1,5 @@
 """Generated logos with figurative codes of the Vienna classification: category.division.section, several per logo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

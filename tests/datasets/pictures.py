@@ -1,7 +1,5 @@
 """Small pictures and manifests of them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small files in the layouts in which CIFAR-10, CIFAR-100 and SVHN are published."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

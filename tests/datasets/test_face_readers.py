@@ -1,7 +1,5 @@
 """VGGFace2 and IJB-C in their published layouts, and the crops of faces."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Manifests of GLDv2: tar files and extracted images, hierarchies, and open-set splits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
+from tests.commands import run_hgld
 from tests.datasets.pictures import assert_readable, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 
@@ -142,7 +141,7 @@ def test_open_set_split_has_the_expected_mean_share_and_depends_on_the_seed() ->
 
 def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     root, images, out = shared / "wa_gldv2", tmp_path / "images.parquet", tmp_path / "m.parquet"
-    assert CliRunner().invoke(app, ["index-images", str(root), "-o", str(images)]).exit_code == 0
+    run_hgld("index-images", root, "-o", images)
     command = [
         "manifest",
         "gldv2",
@@ -155,8 +154,7 @@ def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
         str(out),
     ]
     split = ["--min-images", "4", "--test-share", "0.5", "--seed", "3"]
-    result = CliRunner().invoke(app, [*command, *split])
-    assert result.exit_code == 0, result.output
+    run_hgld(*command, *split)
     manifest = read_manifest(out)
     train, test = manifest.select_split("train"), manifest.select_split("test")
     assert not set(train.class_names[0]) & set(test.class_names[0])
@@ -165,6 +163,4 @@ def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     part = manifest.take(np.arange(0, len(manifest), 100))
     assert_readable(part, root)
     assert CliRunner().invoke(app, [*command, *split]).output == f"{out}: up to date\n"
-    wrong = CliRunner().invoke(app, [*command, "--test-share", "2"])
-    assert wrong.exit_code == 1
-    assert "error: --test-share is 2.0" in wrong.stderr
+    assert "error: --test-share is 2.0" in run_hgld(*command, "--test-share", "2", code=1).stderr

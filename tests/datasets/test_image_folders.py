@@ -1,7 +1,5 @@
 """Images below folders and in tar files, and their ids."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 from pathlib import Path

@@ -1,18 +1,15 @@
 """The commands that ``hgld manifest`` makes from the registry of readers."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.readers.registry import READERS
 from hgld.io.settings import settings_help
 from tests.child_processes import run_script
+from tests.commands import run_hgld
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -22,8 +19,7 @@ def test_every_setting_of_a_reader_is_a_documented_option(name: str) -> None:
     assert is_dataclass(reader)
     names = [field.name for field in fields(reader)]
     assert sorted(settings_help(reader)) == sorted(names)
-    result = CliRunner().invoke(app, ["manifest", name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-    assert result.exit_code == 0
+    result = run_hgld("manifest", name, "--help", env={"COLUMNS": "200", "TERM": "dumb"})
     argument = READERS[name].argument
     assert f"Example: hgld manifest {name} {f'{argument.upper()} --images ' * bool(argument)}DIR" in result.output
     for setting in names:
@@ -45,12 +41,8 @@ def test_settings_reach_the_reader_and_errors_name_options(tmp_path: Path) -> No
     for name in ("train_list", "test_list_1600"):
         (tmp_path / "train_test_split" / f"{name}.txt").write_text(f"{name} 1\n")
     command = ["manifest", "vehicle-id", str(tmp_path), "-o", str(tmp_path / "m.parquet")]
-    result = CliRunner().invoke(app, [*command, "--test-list", "1600"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command, "--test-list", "1600")
     assert result.output.startswith("2 images (1 test, 1 train) with labels at 1 levels (1 vehicle)\n")
-    wrong = CliRunner().invoke(
-        app, ["manifest", "dyml", str(tmp_path), "--part", "fine", "-o", str(tmp_path / "d.parquet")]
-    )
-    assert wrong.exit_code == 1
+    wrong = run_hgld("manifest", "dyml", tmp_path, "--part", "fine", "-o", tmp_path / "d.parquet", code=1)
     assert 'for the test set of DyML-Product, set --part to "test"' in wrong.stderr
-    assert CliRunner().invoke(app, ["manifest", "unknown"]).exit_code == 2
+    run_hgld("manifest", "unknown", code=2)

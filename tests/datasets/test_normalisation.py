@@ -1,7 +1,5 @@
 """Normalisation against the formula, evaluated by NumPy in the order of colours, rows and columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Manifests of one's own images: from a table, from nested folders, and written by hand."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -312,160 +310,114 @@ def test_plain_manifests_find_their_images_in_tar_files(root: Path, tmp_path: Pa
     assert read_manifest(table, tmp_path / "absent").to_arrow() == as_files.to_arrow()
 
 
-def table_command(
-    content: str | bytes | pa.Table, *options: str, name: str = "labels.csv"
-) -> Callable[[Path], list[str]]:
-    """Return a function from a folder to the command that reads such a table there."""
-
-    def command(folder: Path) -> list[str]:
-        table = write(folder, content, name)
-        given = " ".join(options)
-        defaults = [
-            *(["--images", str(folder / "images")] if "--images" not in given else []),
-            *(["--path", "file"] if "--path" not in given else []),
-            *(LEVELS if "--levels" not in given else []),
-        ]
-        return ["table", str(table), *defaults, *(option.replace("DIR", str(folder)) for option in options)]
-
-    return command
-
-
-def folder_command(*options: str) -> Callable[[Path], list[str]]:
-    return lambda folder: ["folder", *(option.replace("DIR", str(folder)) for option in options)]
-
-
 def changed(old: str, new: str) -> str:
     assert old in ROWS
     return ROWS.replace(old, new)
 
 
-#: Commands, as functions from a folder, and their messages.
-WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
-    "no table": (lambda folder: ["table", "absent.csv", *table_command(ROWS)(folder)[2:]], "no such file"),
-    "header alone": (table_command("file,product,kind\n"), "no rows below the header; expected a row for each image"),
-    "tabs": (table_command(ROWS.replace(",", "\t")), r"its columns are separated by '\\t'; save it with commas"),
-    "column twice": (
-        table_command(changed("product,kind", "kind,kind")),
-        "several columns are named kind; give each",
+ONES, NUMBERS = {"file": PATHS, "kind": [1] * 4}, [1.0, 2.0, None, 3.0]
+#: Tables, options besides those that read ROWS, and messages.
+WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
+    ("file,product,kind\n", "", "no rows below the header; expected a row for each image"),
+    (ROWS.replace(",", "\t"), "", r"its columns are separated by '\\t'; save it with commas"),
+    (changed("product,kind", "kind,kind"), "", "several columns are named kind; give each"),
+    (ROWS, "--path image", "no column image; its columns are file, product, kind, part"),
+    (ROWS, "--levels product,type", "no column type; its columns are"),
+    (ROWS, "--split fold", "no column fold; its columns are"),
+    (ROWS, "--id key", "no column key; its columns are"),
+    (
+        changed("Pear,Fruit", "Pear,"),
+        "",
+        r"kind is missing in 1 of 4 rows; fill it in, .*: row 3 \(Fruit/Pear/1",
     ),
-    "no path column": (
-        table_command(ROWS, "--path", "image"),
-        "no column image; its columns are file, product, kind, part",
+    (
+        pa.table({**ONES, "product": NUMBERS}),
+        "",
+        r"product is missing in 1 of 4 rows; .*: row 3 \(Fruit/Pear/1",
     ),
-    "no level column": (table_command(ROWS, "--levels", "product,type"), "no column type; its columns are"),
-    "no split column": (table_command(ROWS, "--split", "fold"), "no column fold; its columns are"),
-    "no id column": (table_command(ROWS, "--id", "key"), "no column key; its columns are"),
-    "label missing": (
-        table_command(changed("Pear,Fruit", "Pear,")),
-        r"kind is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, Pear",
+    (pa.table({**ONES, "product": [[["a"]]] * 4}), "", "product is list<.*>; expected texts or numbers"),
+    (changed("Fruit,test", "Fruit,"), "--split part", "part is missing in 1 of 4 rows"),
+    (ROWS, "--levels ,", '--levels is ","; expected different names, finest first'),
+    (ROWS, "--levels kind,kind", "expected different names, finest first"),
+    (
+        changed("kind", "size"),
+        "--levels product,size",
+        '"size", which names another column of manifests; rename',
     ),
-    "number missing": (
-        table_command(pa.table({"file": PATHS, "product": [1.0, 2.0, None, 3.0], "kind": [1] * 4}), name="x.parquet"),
-        r"product is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, 1\)",
-    ),
-    "lists": (
-        table_command(pa.table({"file": PATHS, "product": [[["a"]]] * 4, "kind": [1] * 4}), name="x.parquet"),
-        "product is list<.*>; expected texts or numbers",
-    ),
-    "split missing": (
-        table_command(changed("Fruit,test", "Fruit,"), "--split", "part"),
-        "part is missing in 1 of 4 rows",
-    ),
-    "no level": (table_command(ROWS, "--levels", ","), '--levels is ","; expected different names, finest first'),
-    "level twice": (table_command(ROWS, "--levels", "kind,kind"), "expected different names, finest first"),
-    "reserved level": (
-        table_command(changed("kind", "size"), "--levels", "product,size"),
-        '--levels has "size", which names another column of manifests; rename it in the table',
-    ),
-    "coarsest first": (
-        table_command(ROWS, "--levels", "kind,product"),
-        'one parent; levels are given finest first, which by .*kind "Fruit" has several product',
-    ),
-    "not nested": (
-        table_command(changed("2.jpg,Apple,Fruit", "2.jpg,Apple,Dairy")),
+    (ROWS, "--levels kind,product", 'levels are given finest first, which by .*kind "Fruit" has several product'),
+    (
+        changed("2.jpg,Apple,Fruit", "2.jpg,Apple,Dairy"),
+        "",
         r'one parent: .*"Apple" has several kind: "Dairy" in image 2 \(Fruit/Apple/2.jpg\), "Fruit" in image 1',
     ),
-    "id twice": (table_command(ROWS, "--id", "product"), r"image 2 \(Apple\): the id is already used by image 1"),
-    "image twice": (table_command(changed("Apple/2", "Apple/1")), "1 images have several rows; keep one for each"),
-    "no folder": (
-        table_command(ROWS, "--images", "DIR/absent"),
-        "absent: no such folder; name the folder that holds",
-    ),
-    "no images": (table_command(ROWS, "--images", "DIR/empty"), r"no images in this folder .*; found 1 .heic"),
-    "other images": (
-        table_command(ROWS, "--path", "part"),
+    (ROWS, "--id product", r"image 2 \(Apple\): the id is already used by image 1"),
+    (changed("Apple/2", "Apple/1"), "", "1 images have several rows; keep one for each"),
+    (ROWS, "--images DIR/absent", "absent: no such folder; name the folder that holds"),
+    (ROWS, "--images DIR/empty", r"no images in this folder .*; found 1 .heic"),
+    (
+        ROWS,
+        "--path part",
         "4 of 4 paths name no image in .*, where images are named like Dairy/Milk/1.jpg; is it the right folder, "
         "and --path the right column",
     ),
-    "image missing": (
-        table_command(changed("Apple/2", "Apple/3")),
-        "1 of 4 paths name no image in .*; correct them, or leave these rows out with --skip-missing",
-    ),
-    "damaged tar": (
-        table_command(ROWS, "--images", "DIR/damaged.tar"),
-        r"damaged.tar: cannot be read from byte 0 on",
-    ),
-    "share of 0": (
-        table_command(ROWS, "--test-share", "0"),
-        "--test-share is 0.0; expected a number between 0 and 1",
-    ),
-    "share in percent": (
-        table_command(ROWS, "--test-share", "20"),
-        "--test-share is 20.0; expected a number between",
-    ),
-    "two splits": (
-        table_command(ROWS, "--split", "part", "--test-share", "0.2"),
-        "have a split of their own; omit it, or omit --test-share and --open-set",
-    ),
-    "no such level": (
-        table_command(ROWS, "--open-set", "group"),
-        '--open-set is "group"; expected one of the levels',
-    ),
-    "one set": (
-        table_command(ROWS, "--test-share", "0.0001"),
-        "all 4 images are in the training set; choose another --test-share or --seed",
-    ),
-    "output is input": (
-        table_command(pa.table({"file": ["a.jpg"]}), "-o", "DIR/labels.parquet", name="labels.parquet"),
-        "--out is a file to read; name another one",
-    ),
-    "depth 0": (folder_command("DIR/images", "--depth", "0"), "--depth is 0; expected 1 or more nested folders"),
-    "too deep": (
-        folder_command("DIR/images", "--depth", "3"),
-        "4 of 4 images are in fewer than 3 nested folders; --depth 2 fits all images",
-    ),
-    "names of levels": (
-        folder_command("DIR/images", "--depth", "2", "--levels", "kind"),
-        '--levels is "kind"; expected 2 names, one for each --depth',
-    ),
-    "folder is a file": (
-        folder_command("DIR/labels.csv", "--depth", "1"),
-        "labels.csv: a file, not a folder; name the folder",
-    ),
-    "two splits of folders": (
-        folder_command("DIR/images", "--depth", "1", "--split-folders", "--open-set", "level_1"),
+    (changed("Apple/2", "Apple/3"), "", "1 of 4 paths name no image in .*; correct them, .* with --skip-missing"),
+    (ROWS, "--images DIR/damaged.tar", r"damaged.tar: cannot be read from byte 0 on"),
+    (ROWS, "--test-share 0", "--test-share is 0.0; expected a number between 0 and 1"),
+    (ROWS, "--test-share 20", "--test-share is 20.0; expected a number between"),
+    (ROWS, "--split part --test-share 0.2", "a split of their own; omit it, or omit --test-share and --open-set"),
+    (ROWS, "--open-set group", '--open-set is "group"; expected one of the levels'),
+    (ROWS, "--test-share 0.0001", "all 4 images are in the training set; choose another --test-share or --seed"),
+    (pa.table({"file": ["a.jpg"]}), "-o DIR/labels.parquet", "--out is a file to read; name another one"),
+]
+#: Other commands.
+WRONG = [
+    ("table absent.csv --images DIR/images --path file --levels product,kind", "no such file"),
+    ("folder DIR/images --depth 0", "--depth is 0; expected 1 or more nested folders"),
+    ("folder DIR/images --depth 3", "4 of 4 images are in fewer than 3 nested folders; --depth 2 fits all images"),
+    ("folder DIR/images --depth 2 --levels kind", '--levels is "kind"; expected 2 names, one for each --depth'),
+    ("folder DIR/labels.csv --depth 1", "labels.csv: a file, not a folder; name the folder"),
+    (
+        "folder DIR/images --depth 1 --split-folders --open-set level_1",
         "omit it, or omit --test-share and --open-set",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_input_is_one_message_that_says_what_to_do(name: str, root: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def refused(root: Path, tmp_path: Path) -> Callable[[str, str], None]:
+    """Check that a command fails with a message of one line and its examples, and writes nothing."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "1.heic").touch()
     (tmp_path / "labels.csv").write_text(ROWS)
     (tmp_path / "damaged.tar").write_bytes(b"<html>" * 1000)
-    command, message = WRONG[name]
-    arguments = command(tmp_path)
-    before = (tmp_path / "labels.csv").read_bytes()
-    code, output, error = run(*arguments, *([] if "-o" in arguments else ["-o", tmp_path / "m.parquet"]))
-    assert (code, output) == (1, "")
-    assert error.startswith("error: ")
-    first, *details = error.splitlines()
-    assert all(line.startswith("  ") for line in details), "examples alone follow the message"
-    assert re.search(message, " ".join([first, *details])), error
-    assert not (tmp_path / "m.parquet").exists()
-    assert (tmp_path / "labels.csv").read_bytes() == before
+
+    def check(command: str, message: str) -> None:
+        before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
+        out = "" if "-o " in command else " -o DIR/m.parquet"
+        code, output, error = run(*f"{command}{out}".replace("DIR", str(tmp_path)).split())
+        assert (code, output) == (1, "")
+        assert error.startswith("error: ")
+        first, *details = error.splitlines()
+        assert all(line.startswith("  ") for line in details), "examples alone follow the message"
+        assert re.search(message, " ".join([first, *details])), error
+        assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before
+
+    return check
+
+
+@pytest.mark.parametrize(("content", "options", "message"), WRONG_TABLES)
+def test_wrong_tables_are_refused(
+    content: str | pa.Table, options: str, message: str, refused: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    table = write(tmp_path, content, "labels.csv" if isinstance(content, str) else "labels.parquet")
+    defaults = {"--images": "DIR/images", "--path": "file", "--levels": "product,kind"}
+    given = " ".join(f"{name} {value}" for name, value in defaults.items() if name not in options)
+    refused(f"table {table} {given} {options}", message)
+
+
+@pytest.mark.parametrize(("command", "message"), WRONG)
+def test_wrong_commands_are_refused(command: str, message: str, refused: Callable[[str, str], None]) -> None:
+    refused(command, message)
 
 
 @pytest.mark.parametrize(

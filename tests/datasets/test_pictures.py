@@ -1,7 +1,5 @@
 """Decoding on demand against Pillow's own decoder."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -13,12 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.pixel_arrays import extract_images
 from hgld.errors import InputError
+from tests.commands import run_hgld
 from tests.datasets.pixel_files import pictures, rows, write_cifar10, write_cifar100, write_svhn
 
 
@@ -46,12 +43,10 @@ def test_pixels_splits_and_labels_of_cifar10_are_kept(tmp_path: Path) -> None:
 def test_cifar100_has_superclasses_and_the_manifest_reads_the_tar_file(tmp_path: Path) -> None:
     folder = write_cifar100(tmp_path / "cifar-100-python", n_train=100, n_test=7)
     out, manifest = tmp_path / "out", tmp_path / "out" / "manifest.parquet"
-    first = CliRunner().invoke(app, ["extract-images", str(folder), "-o", str(out)])
-    assert first.exit_code == 0, first.output
+    first = run_hgld("extract-images", folder, "-o", out)
     assert first.stdout == (f"107 images (100 train, 7 test) with labels: class, superclass\n{out / 'images.csv'}\n")
     command = ["manifest", "table", str(out / "images.csv"), "--images", str(out), "--levels", "class,superclass"]
-    second = CliRunner().invoke(app, [*command, "--split", "split", "-o", str(manifest)])
-    assert second.exit_code == 0, second.output
+    run_hgld(*command, "--split", "split", "-o", manifest)
     made = read_manifest(manifest)
     assert (made.n_classes, sorted(made.split_names)) == ((100, 20), ["test", "train"])
     assert made.labels.shape == (107, 2)

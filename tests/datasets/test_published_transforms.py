@@ -3,8 +3,6 @@
 A step of one pixel value is 0.017 after normalisation; the tolerance is that of float32.
 """
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Readers of published layouts, on small datasets written in them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import io
 import shutil
@@ -15,9 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.compute.part import Part
 from hgld.datasets.image_dataset import EncodedImages, ImageDataset
 from hgld.datasets.image_sources import read_images
@@ -33,6 +29,7 @@ from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress
 from hgld.tables import IMAGES, MANIFEST, Provenance, read_table
 from tests.child_processes import run_script
+from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table, picture
 from tests.gldv2.test_image_index import write_tar
 
@@ -504,20 +501,16 @@ def test_command(tmp_path: Path) -> None:
     path, out = write_source(tmp_path / "source"), tmp_path / "out"
     (path.parent / NAMES[6]).write_bytes(b"no image")
     command = ["repack", str(path), "--size", "16", "--workers", "0", "-o", str(out)]
-    planned = CliRunner().invoke(app, [*command, "--plan"])
-    assert planned.exit_code == 0, planned.output
-    assert planned.stdout.startswith("7 images to 1 tar files: about ")
+    assert run_hgld(*command, "--plan").stdout.startswith("7 images to 1 tar files: about ")
     assert not out.exists()
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command)
     assert result.stdout.startswith("6 images, 3 of them as they were, in 1 tar files (")
     assert result.stdout.endswith(f"\nleft out: 1 images that cannot be read, listed in skipped.csv\n{out}\n")
     assert "processor time" in result.stderr
-    assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
-    assert "1 verified by SHA-256" in CliRunner().invoke(app, [*command, "--verify"]).stdout
-    assert "0 seconds of processor time" not in CliRunner().invoke(app, [*command, "--plan"]).stdout
-    assert CliRunner().invoke(app, [*command, "--part", "1/2"]).stdout == f"{out}: up to date\n"
-    planned = CliRunner().invoke(app, [*command, "--plan", "--part", "1/2"])
-    assert planned.stdout == "0 images: nothing is left to do\n"
-    wrong = CliRunner().invoke(app, ["repack", str(path), "--size", "0", "-o", str(out)])
+    assert run_hgld(*command).stdout == f"{out}: up to date\n"
+    assert "1 verified by SHA-256" in run_hgld(*command, "--verify").stdout
+    assert "0 seconds of processor time" not in run_hgld(*command, "--plan").stdout
+    assert run_hgld(*command, "--part", "1/2").stdout == f"{out}: up to date\n"
+    assert run_hgld(*command, "--plan", "--part", "1/2").stdout == "0 images: nothing is left to do\n"
+    wrong = run_hgld("repack", path, "--size", "0", "-o", out, code=1)
     assert wrong.stderr == "error: --size is 0; expected 1 pixel or more\n"

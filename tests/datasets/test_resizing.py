@@ -1,7 +1,5 @@
 """Resizing against Pillow, whose pixels it has to have in every case."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

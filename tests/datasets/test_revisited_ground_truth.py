@@ -1,7 +1,5 @@
 """Ground truth of ROxford and RParis, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from math import comb
 from random import Random

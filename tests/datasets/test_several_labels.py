@@ -1,7 +1,5 @@
 """Several labels per image: tables, codes, manifests, splits, the hierarchy of several groups, and evaluation."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``hgld demo``: the real stages against the local server, which other terminals can use."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
@@ -70,9 +68,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoSummary, l
     return out, run_demo(out, encoder="ngrams", on_stage=lambda stage, _: stages.append(stage)), stages
 
 
-def test_outputs_are_consistent_with_each_other_and_the_summary(
-    demo: tuple[Path, DemoSummary, list[str]],
-) -> None:
+def test_outputs_are_consistent_with_each_other_and_the_summary(demo: tuple[Path, DemoSummary, list[str]]) -> None:
     out, summary, _ = demo
     clean = read_table(out / "clean.parquet", CLEAN)
     removed = read_table(out / "removed.parquet", REMOVED)
@@ -89,9 +85,7 @@ def test_outputs_are_consistent_with_each_other_and_the_summary(
     assert not any(groups.total() for groups in built.values())
 
 
-def test_summary_lists_groups_and_existing_outputs(
-    demo: tuple[Path, DemoSummary, list[str]],
-) -> None:
+def test_summary_lists_groups_and_existing_outputs(demo: tuple[Path, DemoSummary, list[str]]) -> None:
     out, summary, stages = demo
     assert stages == ["scrape train", "scrape index", "clean", "embed", "cluster", "suggest", "export", "build"]
     text = format_demo(summary)

@@ -1,7 +1,5 @@
 """The bundled sample is consistent, and contains the cases that its README describes."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The local server responds like the reference replica."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

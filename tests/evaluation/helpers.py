@@ -1,7 +1,5 @@
 """Helpers of the tests of evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@
 are those of the paper unless said. NaN where a metric has no positive that it could be about.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

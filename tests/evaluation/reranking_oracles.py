@@ -1,7 +1,5 @@
 """Every method of re-ranking as its paper says, for one query and a gallery without it: plain loops and sets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

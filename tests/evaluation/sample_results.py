@@ -1,7 +1,5 @@
 """Sample results for the tests of tables and files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

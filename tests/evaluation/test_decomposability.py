@@ -1,7 +1,5 @@
 """The decomposability gap and its bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

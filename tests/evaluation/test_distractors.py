@@ -1,7 +1,5 @@
 """Evaluations with distractors, against those of a gallery in one piece, where they are images of other classes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `hgld evaluate` prints."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """GAP against a slow oracle, and how its results are taken apart and resampled."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The numbers of independent implementations, through `evaluate_retrieval` itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

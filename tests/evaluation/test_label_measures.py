@@ -1,7 +1,5 @@
 """Measures beside the metrics of rankings, against slow versions of their definitions."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path
@@ -12,12 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval, grouped_recall, label_noise_ceiling, path_consistency
 from hgld.hierarchy.label_sets import LabelSets
+from tests.commands import run_hgld
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -216,7 +213,7 @@ def test_evaluate_says_how_far_recall_is_from_what_labels_allow(tmp_path: Path) 
     np.save(tmp_path / "e.npy", np.repeat(np.eye(4, dtype=np.float32), 2, axis=0))
     np.save(tmp_path / "l.npy", np.array([0, 0, 1, 1, 2, 2, 2, 3]))
     files = ["--embeddings", str(tmp_path / "e.npy"), "--labels", str(tmp_path / "l.npy")]
-    result = CliRunner().invoke(app, ["evaluate", *files, "--no-intervals", "--agreement", "0.64"])
+    result = run_hgld("evaluate", *files, "--no-intervals", "--agreement", "0.64")
     assert "leave-one-out: R@1 is 85.71 of at most 91.43 that labels of this agreement allow\n" in result.stdout
-    result = CliRunner().invoke(app, ["evaluate", *files, "--agreement", "93"])
+    result = run_hgld("evaluate", *files, "--agreement", "93", code=1)
     assert result.stderr == "error: --agreement is 93.0; expected a share between 0 and 1\n"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -317,20 +315,8 @@ def test_a_gain_of_irrelevant_items_is_refused() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "H",
-        "map@r",
-        "mAP@",
-        "R@",
-        "R@-1",
-        "R@1.5",
-        "AP@5",
-        "AP_l",
-        "AP_lx",
-        "H-AP_l2",
-        "NDCG_l1",
-        "R@1_l2_l3",
-        "ASI@3",
+        *("", "H", "map@r", "mAP@", "R@", "R@-1", "R@1.5", "AP@5", "AP_l", "AP_lx", "H-AP_l2", "NDCG_l1"),
+        *("R@1_l2_l3", "ASI@3"),
     ],
 )
 def test_unknown_metric_is_refused(name: str) -> None:

@@ -1,7 +1,5 @@
 """Compiled sums are those of torch, and the first ranks alone give the levels and metrics of whole rankings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

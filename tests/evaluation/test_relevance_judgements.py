@@ -1,7 +1,5 @@
 """Levels of pairs from labels, lists, tables and sets of labels."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -16,12 +14,7 @@ from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation import relevance as module
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance import (
-    LabelJudgements,
-    LabelSetJudgements,
-    ListJudgements,
-    RelevanceJudgements,
-)
+from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, ListJudgements, RelevanceJudgements
 from hgld.hierarchy import LabelSets, lowest_common_level
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles

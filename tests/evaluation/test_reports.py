@@ -1,7 +1,5 @@
 """Notes on settings, JSON, LaTeX and the Parquet file of queries."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

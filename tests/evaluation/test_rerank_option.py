@@ -1,7 +1,5 @@
 """hgld evaluate --rerank: what it prints, that further outputs follow the new rankings, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Means, intervals and counts of results, and the units of metrics."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

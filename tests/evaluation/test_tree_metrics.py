@@ -1,7 +1,5 @@
 """Metrics on trees of ranked levels, against the numbers of an independent implementation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

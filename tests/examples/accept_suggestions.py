@@ -3,8 +3,6 @@
 Usage: python accept_suggestions.py CLUSTERS CHANGES; see annotator.py for the output.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

@@ -10,8 +10,6 @@ The annotator decides on undecided labels as the decisions that come with hgld d
 of changes (label, decision, group, comment) as these say. Labels in neither are left alone.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import os

@@ -1,7 +1,5 @@
 """Wikimedia with Washington's landmarks, on which a year passes when an example asks for it."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

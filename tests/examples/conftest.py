@@ -1,7 +1,5 @@
 """The option with which pages get the outputs of a run."""
 
-from __future__ import annotations
-
 import pytest
 
 

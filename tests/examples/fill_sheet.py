@@ -4,8 +4,6 @@ Usage: python fill_sheet.py WORKBOOK [CELL=VALUE | FIRST:LAST]...
 Values replace those of cells, and ranges are merged.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -12,8 +12,6 @@ name a label, and the keys and texts to enter instead:
 A picture of the page is taken after the first of these labels that was decided.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -53,7 +51,7 @@ def main(keys_of: Mapping[str, Sequence[str]], picture: Path, address: str) -> N
         os.kill(os.getppid(), signal.SIGINT)
 
 
-def open_browser() -> Chrome:
+def open_browser() -> "Chrome":
     """Open a headless Chromium."""
     from selenium import webdriver
 
@@ -72,19 +70,19 @@ def read_keys(path: Path) -> dict[str, list[str]]:
     return {label: shlex.split(keys) for label, _, keys in lines}
 
 
-def _press(browser: Chrome, key: str) -> None:
+def _press(browser: "Chrome", key: str) -> None:
     from selenium.webdriver import ActionChains, Keys
 
     ActionChains(browser).send_keys(getattr(Keys, key.upper(), key)).perform()
 
 
-def _current_label(browser: Chrome) -> str:
+def _current_label(browser: "Chrome") -> str:
     """Return the label at the cursor, or nothing while there is none."""
     text = browser.execute_script("return document.querySelector('.row.current')?.innerText ?? ''")
     return str(text).strip().partition("\n")[0]
 
 
-def _wait_for(browser: Chrome, n_decided: int, after: str = "") -> int:
+def _wait_for(browser: "Chrome", n_decided: int, after: str = "") -> int:
     """Wait until so many labels are decided, and another one than ``after`` is current; return the number of all."""
     end = time.monotonic() + _WAIT_S
     while True:

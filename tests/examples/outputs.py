@@ -1,7 +1,5 @@
 """Comparison of printed outputs with real ones: words and integers are equal, measured numbers nearly."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -80,10 +78,7 @@ def _tokens_match(printed: tuple[str, str], actual: tuple[str, str], tolerance: 
 
 
 def _match(
-    printed: Sequence[_Item],
-    actual: Sequence[_Item],
-    equal: Callable[[_Item, _Item], bool],
-    any_items: _Item,
+    printed: Sequence[_Item], actual: Sequence[_Item], equal: Callable[[_Item, _Item], bool], any_items: _Item
 ) -> bool:
     """Return whether two sequences are equal, where one item of the printed sequence stands for any others."""
     reached = {0}  # lengths of beginnings of `actual` that the items so far can stand for

@@ -29,8 +29,6 @@ Comments before a block change what is done with it:
 Other languages (`text`, `yaml`, `json`, ...) show something, and are not run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Run the blocks of a page, and compare or collect their outputs."""
 
-from __future__ import annotations
-
 import difflib
 import doctest
 import os

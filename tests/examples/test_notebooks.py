@@ -1,7 +1,5 @@
 """Notebooks run from their first cell to the last, and print what they show."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

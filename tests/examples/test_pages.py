@@ -1,7 +1,5 @@
 """Every example on a page is run as it is printed, or the page says why not."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

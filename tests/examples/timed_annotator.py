@@ -6,8 +6,6 @@ The annotator decides as the decisions that come with hgld do, but sometimes tak
 often if blind; sees suggestions of every other label; and is slower at the beginning.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from datetime import datetime, timedelta, timezone

@@ -18,8 +18,6 @@ modules, whose scripts hidden commands use, and `PICTURES` the folder to which a
 `docs/pictures` when outputs are written (`make examples`), else a folder that nobody looks at.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import site

@@ -1,7 +1,5 @@
 """Figures of comparisons: elements drawn for given data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The map of labels, as an image and as a page."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -108,7 +106,7 @@ def test_name_is_placed_where_it_covers_least() -> None:
 
 
 @pytest.mark.slow
-def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
+def test_hover_and_search_in_a_browser(browser: "Chrome", tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
 
@@ -142,7 +140,7 @@ def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
     assert errors == []
 
 
-def test_photographs_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
+def test_photographs_in_a_browser(browser: "Chrome", tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
 

@@ -1,7 +1,5 @@
 """Pictures of rejection scores: written, with every name, value and interval that they are given."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

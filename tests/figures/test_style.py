@@ -1,17 +1,14 @@
 """The formats of figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.figures.style import DARK, LIGHT, also_written_as, level_colours, root_colours, save
+from tests.commands import run_hgld
 
 BEGINNINGS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
@@ -30,7 +27,7 @@ def test_further_formats_are_written_beside_png_only(tmp_path: Path) -> None:
         save(figure(), tmp_path / "b.svg")
     save(figure(), tmp_path / "c.png")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("a.sweep.pdf", "a.sweep.png", "a.sweep.svg", "b.svg", "c.png"),
+        *("a.sweep.pdf", "a.sweep.png", "a.sweep.svg", "b.svg", "c.png")
     ]
     for path in tmp_path.iterdir():
         assert path.read_bytes().startswith(BEGINNINGS[path.suffix[1:]])
@@ -47,8 +44,7 @@ def test_further_formats_are_written_beside_png_only(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_are_not_of_figures_are_refused_at_once(command: Sequence[str], name: str) -> None:
-    result = CliRunner().invoke(app, [*command, name])
-    assert result.exit_code == 1
+    result = run_hgld(*command, name, code=1)
     assert result.stderr.startswith(f"error: {name}: expected the name of a figure, which ends with .png, .pdf, .svg")
 
 
@@ -71,21 +67,13 @@ def test_fonts_of_pdf_files_are_truetype(tmp_path: Path) -> None:
 #: Matrices for linear RGB: Machado et al. 2009, severity 1.
 SIGHTS = {
     "normal": np.eye(3),
-    "protanopia": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [
         [0.367322, 0.860646, -0.227968],
         [0.280085, 0.672501, 0.047413],
         [-0.011820, 0.042940, 0.968881],
     ],
-    "tritanopia": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
 #: Matrices of OKLab (Ottosson 2020).
 TO_LMS = np.array(

@@ -1,7 +1,5 @@
 """Thumbnails of photographs of all kinds, and reasons for those that cannot be shown."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,7 +135,7 @@ def test_areas_of_the_page_are_numbers_of_landmarks(tmp_path: Path) -> None:
         assert areas[group] / sum(areas.values()) == pytest.approx(count / total, rel=1e-3)
 
 
-def test_pointing_at_a_tile_says_its_name_and_a_search_fades_others(browser: Chrome, tmp_path: Path) -> None:
+def test_pointing_at_a_tile_says_its_name_and_a_search_fades_others(browser: "Chrome", tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
 

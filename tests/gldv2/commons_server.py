@@ -1,7 +1,5 @@
 """A server of Commons' files: the API's imageinfo, and thumbnails of real photographs, with scripted faults."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

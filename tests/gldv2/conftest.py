@@ -1,7 +1,5 @@
 """Fixtures of the tests of GLDv2's files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A file server with range requests, scripted faults and a record of its requests."""
 
-from __future__ import annotations
-
 import re
 import socket
 import struct

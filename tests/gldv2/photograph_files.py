@@ -1,7 +1,5 @@
 """Real photographs, and the files of Commons that tests make of them."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Photographs from a real MediaWiki: its own thumbnails, redirects and answers for files that do not exist."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

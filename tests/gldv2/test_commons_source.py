@@ -1,7 +1,5 @@
 """Photographs from a server that speaks Commons' API: odd names, absent files, faults, kills and resumes."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
@@ -15,9 +13,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.photograph_list import PhotographList
@@ -25,6 +21,7 @@ from hgld.gldv2.photographs import TABLE_NAME, PhotographsSummary, fetch_photogr
 from hgld.io.journal import Journal
 from hgld.tables import read_provenance
 from tests.child_processes import run_child
+from tests.commands import run_hgld
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
 from tests.gldv2.photograph_files import address, commons_config, contents_of, listed, real_photographs, rows_of
 from tests.http_servers import interrupted_soon
@@ -334,19 +331,15 @@ def command(server: CommonsServer, titles: Mapping[str, str], folder: Path) -> l
 def test_command(server: CommonsServer, titles: dict[str, str], tmp_path: Path) -> None:
     run = command(server, titles, tmp_path)
     plan = f"8 photographs; 8 thumbnails 120 pixels wide from {server.url}: 9 requests, about 25.9 kB\n"
-    result = CliRunner().invoke(app, [*run, "--plan"])
-    assert (result.exit_code, result.stdout) == (0, plan)
+    assert run_hgld(*run, "--plan").stdout == plan
     assert not server.requests
     server.faults[next(iter(titles.values()))] = [Fault(400)]
-    result = CliRunner().invoke(app, run)
-    assert result.exit_code == 1
+    result = run_hgld(*run, code=1)
     assert plan in result.stderr
     assert result.stdout.startswith("8 photographs: 7 in the folder, 1 error; 7 added (")
     assert "error: 1 photographs could not be fetched:\n  " in result.stderr
-    result = CliRunner().invoke(app, run)
-    assert result.exit_code == 0, result.stderr
-    assert "8 photographs (7 done before); 1 thumbnails" in result.stderr
-    assert CliRunner().invoke(app, run).stdout == f"{tmp_path / 'out'}: up to date\n"
+    assert "8 photographs (7 done before); 1 thumbnails" in run_hgld(*run).stderr
+    assert run_hgld(*run).stdout == f"{tmp_path / 'out'}: up to date\n"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9])

@@ -1,7 +1,5 @@
 """Downloads of single files from a server with scripted faults."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

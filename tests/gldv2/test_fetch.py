@@ -1,7 +1,5 @@
 """Downloads of the Washington part of the dataset from a server with the host's layout and scripted faults."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os
@@ -16,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.download import DownloadConfig, partial_path
 from hgld.gldv2.fetch import FetchConfig, FetchRecord, FetchSummary, fetch_gldv2
 from hgld.io.locks import exclusive_lock
+from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon
 
@@ -257,12 +254,9 @@ def test_invalid_config(host: FileServer, changes: dict[str, Any], message: str)
 def test_command(host: FileServer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run = ["fetch", "gldv2", "--metadata", "--images", "--shards", "1", "--split", "train", "-o", str(out)]
-    result = CliRunner().invoke(app, run, env={"HGLD_GLDV2_URL": host.url})
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("6 files: 6 downloaded (23.3 MB in ")
+    assert run_hgld(*run, env={"HGLD_GLDV2_URL": host.url}).stdout.startswith("6 files: 6 downloaded (23.3 MB in ")
     (host.roots[0] / "metadata" / "train_attribution.csv").unlink()
-    result = CliRunner().invoke(app, [*run, "--force"], env={"HGLD_GLDV2_URL": host.url})
-    assert result.exit_code == 1
+    result = run_hgld(*run, "--force", code=1, env={"HGLD_GLDV2_URL": host.url})
     assert "5 downloaded" in result.stdout
     assert "error: 1 files could not be downloaded:" in result.stderr
     assert "train_attribution.csv answered 404" in result.stderr

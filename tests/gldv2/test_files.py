@@ -1,7 +1,5 @@
 """Names of the dataset's files, shard numbers and MD5 files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Retrieval solutions, landmarks of index images, and positions of positives in a gallery."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

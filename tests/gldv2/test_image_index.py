@@ -1,7 +1,5 @@
 """The index compared with what tarfile extracts, and damaged tar files."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -11,15 +9,14 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.images import format_index
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2 import image_index
 from hgld.gldv2.image_index import ShardIndex, index_images, index_shard
 from hgld.gldv2.tar_images import ImageReader
 from hgld.tables import IMAGES, read_table
+from tests.commands import run_hgld
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -168,8 +165,8 @@ def test_no_tar_files_and_no_workers_are_errors(tmp_path: Path) -> None:
 def test_command(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"1.jpg": b"1", "2.txt": b"2"})
     run = ["index-images", str(tmp_path), "-o", str(tmp_path / "images.parquet")]
-    assert CliRunner().invoke(app, run).stdout.startswith("1 photographs in 1 tar files, 1 of them read in ")
-    assert CliRunner().invoke(app, run).stdout == f"{tmp_path / 'images.parquet'}: up to date\n"
+    assert run_hgld(*run).stdout.startswith("1 photographs in 1 tar files, 1 of them read in ")
+    assert run_hgld(*run).stdout == f"{tmp_path / 'images.parquet'}: up to date\n"
 
 
 IDS = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).filter(

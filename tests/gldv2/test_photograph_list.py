@@ -1,7 +1,5 @@
 """Lists of photographs in every form, and what is said about wrong ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

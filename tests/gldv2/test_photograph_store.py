@@ -1,7 +1,5 @@
 """Tar files of photographs that are written one by one, and cut at every byte."""
 
-from __future__ import annotations
-
 import tarfile
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of predictions in the form of the public landmark retrieval challenges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

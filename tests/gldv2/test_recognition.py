@@ -1,7 +1,5 @@
 """Files of the landmark recognition track."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Photographs read from tar files by threads and processes, and tar files that have changed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Photographs out of tar files: of a folder, by its index, and of a mirror."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tarfile

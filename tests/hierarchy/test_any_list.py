@@ -1,7 +1,5 @@
 """Hierarchies of lists that are no landmarks: text ids, any splits, levels and roots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -177,10 +175,7 @@ def test_groups_from_parents() -> None:
     }
     assert {group.levels for group in groups} == {("genus", "family", "order")}
     unsure = {decision.label: decision.comment for decision in decisions if decision.decision == "unsure"}
-    assert unsure == {
-        "Cd": "no family above it",
-        "Ef": "Aidae (Q11) and Bidae (Q12) are equally near as family",
-    }
+    assert unsure == {"Cd": "no family above it", "Ef": "Aidae (Q11) and Bidae (Q12) are equally near as family"}
     assert {group.path for group in groups_from_parents(labels, TREE, ["family"])[0]} == {
         *(("Aidae",), ("Bidae",), ("Cidae",))
     }

@@ -1,7 +1,5 @@
 """Causes of changes between two hierarchies."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence
@@ -26,6 +24,7 @@ from hgld.hierarchy.compare import compare_files
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, WHEN, WIDE
 from tests.labels.label_tables import PROVENANCE, scraped_row
 
@@ -257,8 +256,7 @@ def test_tables_elsewhere_can_be_named(versions: tuple[Path, Path], tmp_path: Pa
     alone.parent.mkdir()
     alone.write_bytes(first.read_bytes())
     arguments = ["compare", str(alone), str(second), "--before-tables", str(first.parent)]
-    result = CliRunner().invoke(app, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*arguments, "--json")
     explanation = json.loads(result.output)["explanation"]
     assert not explanation["missing"]
     assert explanation["causes"][0] == {"cause": "wikidata", "moved": 2, "root": 0, "added": 1, "lost": 1}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -20,6 +18,7 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build_inputs import BuildInputs
 from hgld.hierarchy.changes import explain_changes, write_changes
 from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement
+from tests.commands import run_hgld
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
 
@@ -165,8 +164,7 @@ def test_compare_command(tmp_path: Path) -> None:
         rows.to_csv(tmp_path / f"train_{name}.csv", index=False)
     files = [str(tmp_path / f"train_{name}.csv") for name in "ab"]
     picture, changes = tmp_path / "flows.png", tmp_path / "changes.csv"
-    result = CliRunner().invoke(app, ["compare", *files, "-o", str(picture), "--changes", str(changes)])
-    assert result.exit_code == 0, result.output
+    result = run_hgld("compare", *files, "-o", picture, "--changes", changes)
     assert "3 landmarks moved, in 2 flows between groups" in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(changes.read_text().splitlines()) == 4

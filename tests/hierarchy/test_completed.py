@@ -1,15 +1,11 @@
 """Landmarks that take their group from photographs, from build to stats and why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.cli.hierarchy import format_build, format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
@@ -17,6 +13,7 @@ from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.stats import hierarchy_stats
 from hgld.hierarchy.why import find_trace_sources, trace_landmark
 from hgld.labels.clean import clean_file
+from tests.commands import run_hgld
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE, run
 
 
@@ -203,8 +200,6 @@ def test_command_takes_proposals(clean: Path, completed: Path) -> None:
     folder = clean.parent
     command = ["build", clean, "-o", folder / "out.parquet", "--completed", completed, "--completed-above", "0.9"]
     options = ["--decisions", folder / "decisions.csv", "--taxonomy", folder / "taxonomy.csv"]
-    result = CliRunner().invoke(app, list(map(str, command + options)))
-    assert result.exit_code == 0, result.output
-    assert "  1 take their group from photographs" in result.stdout
-    result = CliRunner().invoke(app, [*map(str, command[:-1]), "2", *map(str, options)])
+    assert "  1 take their group from photographs" in run_hgld(*command + options).stdout
+    result = run_hgld(*command[:-1], "2", *options, code=1)
     assert result.stderr == "error: --completed-above is 2.0; expected a score from 0 to 1\n"

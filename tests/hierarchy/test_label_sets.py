@@ -1,7 +1,5 @@
 """Label sets: several labels per image, each with its ancestors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of ``hgld evaluate --worst``: names from the hierarchy, photographs from a folder, links from a table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

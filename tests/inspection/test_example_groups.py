@@ -1,20 +1,17 @@
 """Example photographs of groups: which are chosen, and who is named for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.photographs import ExampleGroup
 from hgld.inspection import example_groups
 from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
 from hgld.tables import Provenance
+from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_of, save_pictures
 
 #: Images of the landmarks of each group, by root.
@@ -90,8 +87,7 @@ def test_photographs_are_of_different_landmarks_where_there_are_enough(manifest:
 
 def test_what_cannot_be_drawn(manifest: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out.png")
-    result = CliRunner().invoke(app, ["examples", str(manifest), "-o", out, "--groups", "0"])
-    assert result.exit_code == 1
+    result = run_hgld("examples", manifest, "-o", out, "--groups", "0", code=1)
     assert "--groups is 0; expected 1 or more" in result.stderr
     with pytest.raises(ConfigurationError, match='`level` is "landmark"; expected one of group, root'):
         draw_examples_file(manifest, Path(out), ExamplesConfig(level="landmark"))

@@ -1,7 +1,5 @@
 """Precision-recall curves, score distributions and class means, against slow loops."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

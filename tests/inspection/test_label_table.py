@@ -1,7 +1,5 @@
 """AP per label, against a loop over labels and queries."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -10,9 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.evaluate import format_label_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
@@ -21,6 +17,7 @@ from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task, qu
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.inspection.label_table import average_precision_per_label, write_label_table
 from hgld.tables import Provenance
+from tests.commands import run_hgld
 from tests.evaluation.oracles import average_precision
 
 LEVEL_NAMES = ("class", "group")
@@ -128,8 +125,7 @@ def test_command_writes_and_prints_the_table(tmp_path: Path) -> None:
         f"--labels={tmp_path / 'labels.csv'}",
     ]
     for name in ("table.csv", "table.parquet"):
-        result = CliRunner().invoke(app, [*arguments, f"--per-label={tmp_path / name}"])
-        assert result.exit_code == 0, result.output
+        result = run_hgld(*arguments, f"--per-label={tmp_path / name}")
         assert "species: 6 labels, mean AP" in result.output
         assert "kind: 2 labels" in result.output
     table = pd.read_csv(tmp_path / "table.csv")
@@ -137,9 +133,7 @@ def test_command_writes_and_prints_the_table(tmp_path: Path) -> None:
     assert (table["gallery_images"] == table["level"].map({2: 4, 1: 12})).all()
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "table.parquet"), table)
     assert b"per_label/1" in pq.read_schema(tmp_path / "table.parquet").metadata.values()
-    wrong = CliRunner().invoke(app, [*arguments, "--per-label=table.txt"])
-    assert wrong.exit_code == 1
-    assert 'the suffix is ".txt"' in wrong.output
+    assert 'the suffix is ".txt"' in run_hgld(*arguments, "--per-label=table.txt", code=1).output
 
 
 def test_levels_without_positives_are_printed() -> None:

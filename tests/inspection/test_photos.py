@@ -1,7 +1,5 @@
 """Where names and photographs of images come from."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The worst queries, and those that two methods rank most differently, with their picture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pages of worst queries and of differences between methods, in a browser and as HTML."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
@@ -52,11 +50,11 @@ def differences_page(
     return folder / "strips.html"
 
 
-def texts(browser: Chrome, selector: str) -> list[str]:
+def texts(browser: "Chrome", selector: str) -> list[str]:
     return [element.text for element in browser.find_elements("css selector", selector)]
 
 
-def fits_the_window(browser: Chrome, url: str, width: int) -> bool:
+def fits_the_window(browser: "Chrome", url: str, width: int) -> bool:
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
@@ -72,7 +70,7 @@ def fits_the_window(browser: Chrome, url: str, width: int) -> bool:
 # The worst queries
 
 
-def test_worst_page_shows_queries_items_and_levels(browser: Chrome, tmp_path: Path) -> None:
+def test_worst_page_shows_queries_items_and_levels(browser: "Chrome", tmp_path: Path) -> None:
     worst_page(tmp_path, worst_queries([[3, 2, 1, 0], [0, 0, 1, -1]]))
     browser.get((tmp_path / "worst.html").as_uri())
 
@@ -114,13 +112,13 @@ def test_worst_page_shows_queries_items_and_levels(browser: Chrome, tmp_path: Pa
 
 
 @pytest.mark.parametrize("width", [390, 820, 1280])
-def test_worst_page_fits_the_window(browser: Chrome, tmp_path: Path, width: int) -> None:
+def test_worst_page_fits_the_window(browser: "Chrome", tmp_path: Path, width: int) -> None:
     worst = worst_queries([[3, 2, 1, 0] * 3] * 2)
     worst_page(tmp_path, worst, describe=lambda position: Photo(LONG + str(position), (LONG, LONG)))
     assert fits_the_window(browser, (tmp_path / "worst.html").as_uri(), width)
 
 
-def test_worst_page_escapes_hostile_names(browser: Chrome, tmp_path: Path) -> None:
+def test_worst_page_escapes_hostile_names(browser: "Chrome", tmp_path: Path) -> None:
     def describe(position: int) -> Photo:
         return Photo(HOSTILE + str(position), (HOSTILE, HOSTILE), "javascript:document.title='broken'")
 
@@ -209,7 +207,7 @@ def test_page_of_550_photographs_is_smaller_than_five_megabytes(shared: Path, tm
 # Differences between methods
 
 
-def test_differences_page_shows_both_directions_and_both_methods(browser: Chrome, tmp_path: Path) -> None:
+def test_differences_page_shows_both_directions_and_both_methods(browser: "Chrome", tmp_path: Path) -> None:
     browser.get(differences_page(tmp_path, method_differences(THREE, 2)).as_uri())
     assert texts(browser, "header p")[0] == (
         "Of 1,234 queries, HAPPIER has a higher H-AP for 1,200 and a lower one for 34; the mean difference from "
@@ -242,12 +240,12 @@ def test_differences_page_shows_both_directions_and_both_methods(browser: Chrome
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_differences_page_fits_the_window(browser: Chrome, tmp_path: Path, width: int) -> None:
+def test_differences_page_fits_the_window(browser: "Chrome", tmp_path: Path, width: int) -> None:
     path = differences_page(tmp_path, method_differences([[[3, 2, 1, 0] * 3] * 2] * 2, 1, (LONG, "HAPPIER")))
     assert fits_the_window(browser, path.as_uri(), width)
 
 
-def test_differences_page_escapes_hostile_names(browser: Chrome, tmp_path: Path) -> None:
+def test_differences_page_escapes_hostile_names(browser: "Chrome", tmp_path: Path) -> None:
     differences = replace(method_differences(THREE, 2, (HOSTILE, HOSTILE)), level_names=(HOSTILE,) * 3)
     browser.get(differences_page(tmp_path, differences, title=HOSTILE).as_uri())
     assert browser.title == HOSTILE

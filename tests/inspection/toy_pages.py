@@ -1,7 +1,5 @@
 """Selections of queries with given levels, and descriptions and photographs to show them with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

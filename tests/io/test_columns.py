@@ -1,7 +1,5 @@
 """Columns of CSV and Parquet files, and checks for missing values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """CSV files that people edit: rows, problems by line, whole numbers, and formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

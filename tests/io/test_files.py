@@ -1,7 +1,5 @@
 """Atomic writes and digests."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

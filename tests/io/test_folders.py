@@ -1,7 +1,5 @@
 """Folders and sets of files that appear whole, also after kills at every change of the file system."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rate limiter on a simulated clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from hgld.io.http import RateLimiter

@@ -1,7 +1,5 @@
 """Journals that are reopened, truncated or damaged."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exclusive locks between threads, and after a process was killed."""
 
-from __future__ import annotations
-
 import errno
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Pickles are read without running any code in them."""
 
-from __future__ import annotations
-
 import collections
 import copyreg
 import os

@@ -1,7 +1,5 @@
 """Processes that start at once with empty caches, as the tasks of a job on a shared home folder do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

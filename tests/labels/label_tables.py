@@ -1,7 +1,5 @@
 """Small tables to test with."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path

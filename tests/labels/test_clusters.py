@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -141,11 +139,7 @@ def test_table_of_clusters(write_embeddings: Callable[..., Path], tmp_path: Path
     out, config = tmp_path / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
     summary = cluster_file(embeddings, out, config)
     assert summary is not None
-    assert [(row.cluster, row.labels, row.landmarks) for row in summary.rows] == [
-        (1, 4, 40),
-        (2, 3, 15),
-        (3, 5, 5),
-    ]
+    assert [(row.cluster, row.labels, row.landmarks) for row in summary.rows] == [(1, 4, 40), (2, 3, 15), (3, 5, 5)]
     assert format_clusters(summary).startswith("12 labels in 3 clusters and 4 sub-clusters\n")
     rows = tables.read_table(out, tables.CLUSTERS).to_pylist()
     assert [row["cluster"] for row in rows] == [1] * 4 + [2] * 3 + [3] * 5

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,21 +8,8 @@ from hgld import tables
 from hgld.cli import app
 
 LABELS = [
-    "church building",
-    "cathedral",
-    "chapel",
-    "mosque",
-    "lake",
-    "reservoir",
-    "river",
-    "waterfall",
-    "mountain",
-    "hill",
-    "glacier",
-    "road bridge",
-    "footbridge",
-    "museum",
-    "art museum",
+    *("church building", "cathedral", "chapel", "mosque", "lake", "reservoir", "river", "waterfall", "mountain"),
+    *("hill", "glacier", "road bridge", "footbridge", "museum", "art museum"),
 ]
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -44,12 +42,7 @@ def read(tmp_path: Path) -> pa.Table:
     return tables.read_table(tmp_path / "e.parquet", tables.LABEL_EMBEDDINGS)
 
 
-LANDMARKS = [
-    ("train", "lake", "Q2"),
-    ("index", "lake", "Q2"),
-    ("train", "lake", "Q2"),
-    ("train", "bay", None),
-]
+LANDMARKS = [("train", "lake", "Q2"), ("index", "lake", "Q2"), ("train", "lake", "Q2"), ("train", "bay", None)]
 
 
 def test_unique_labels_have_counts_and_unit_vectors(

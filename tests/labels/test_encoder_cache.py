@@ -1,7 +1,5 @@
 """Encoders with a cache: loaded once, equal to those without, and undisturbed by a cache that is damaged or full."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ class Loader:
         self.loaded: list[tuple[str, str | None]] = []
         self.batches: list[list[str]] = []
 
-    def __call__(self, name: str, device: str | None = None) -> Loader:
+    def __call__(self, name: str, device: str | None = None) -> "Loader":
         self.loaded.append((name, device))
         return self
 

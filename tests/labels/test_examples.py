@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 
 from hgld.labels.examples import EmbeddedLabels, Example, collect_examples, taxonomy_terms

@@ -1,7 +1,5 @@
 """Answers of models become suggestions and an opinion beside those of people, and never a decision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plain labels: lists of one's own, whose spellings become one label."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from itertools import combinations

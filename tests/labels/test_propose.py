@@ -1,7 +1,5 @@
 """Drafts of taxonomies for labels that have none."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.propose import ProposeConfig, propose_groups, propose_taxonomy, read_labels
 from hgld.labels.wording import guideline_terms
 from hgld.taxonomy.groups import Group, read_taxonomy
+from tests.commands import run_hgld
 from tests.labels.label_tables import PROVENANCE, write_classes
 
 #: Two classes of two labels each below one, and a third beside it; Q7 has no class.
@@ -100,8 +97,8 @@ def test_wrong_numbers_and_tables(clusters: Path, write_embeddings: Callable[...
     write_embeddings(np.eye(3), [1, 1, 1])
     with pytest.raises(InputError, match=r"label_embeddings.parquet: no embedding of 4 labels of .*, such as Q"):
         propose_taxonomy(clusters, draft)
-    run = CliRunner().invoke(app, ["taxonomy", "propose", str(clusters), "-o", str(draft), "--groups", "0"])
-    assert (run.exit_code, run.stderr) == (1, "error: --groups is 0; expected 1 or more\n")
+    run = run_hgld("taxonomy", "propose", clusters, "-o", draft, "--groups", "0", code=1)
+    assert run.stderr == "error: --groups is 0; expected 1 or more\n"
     assert not draft.exists()
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.cli.labels import format_suggestions
 from hgld.errors import InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
@@ -39,6 +35,7 @@ from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary, write_taxonomy
 from hgld.taxonomy.label_identity import label_id
+from tests.commands import run_hgld
 from tests.labels.label_tables import classes_table, decision, write_classes
 from tests.labels.word_encoder import Words
 
@@ -435,31 +432,24 @@ def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
     write_decisions(decisions, [decision("Q1", "stone viaduct", "bridge"), decision("Q4", "rain shed", None)])
     command = ["suggest", str(clusters), "-o", str(clusters), "--no-vocabulary"]
 
-    first = CliRunner().invoke(app, [*command, "--decisions", str(decisions)])
-    assert first.exit_code == 0, first.output
-    assert first.stdout.endswith(f"{clusters}\n")
-    assert CliRunner().invoke(app, [*command, "--decisions", str(decisions)]).stdout == f"{clusters}: up to date\n"
+    assert run_hgld(*command, "--decisions", decisions).stdout.endswith(f"{clusters}\n")
+    assert run_hgld(*command, "--decisions", decisions).stdout == f"{clusters}: up to date\n"
     assert read(clusters)["stone viaduct"]["suggested_group"] == "bridge"
 
     before = clusters.read_bytes()
-    evaluated = CliRunner().invoke(app, [*command, "--evaluate", str(decisions)])
-    assert evaluated.exit_code == 0, evaluated.output
+    evaluated = run_hgld(*command, "--evaluate", decisions)
     assert "1 labels of 2 landmarks assigned to a group, 1 labels of 1 landmarks dropped" in evaluated.stdout
     assert evaluated.stdout.endswith(f"\n{tmp_path / 'clusters.reliability.png'}\n")
     assert (tmp_path / "clusters.reliability.png").is_file()
     assert clusters.read_bytes() == before
 
-    both = CliRunner().invoke(app, [*command, "--evaluate", str(decisions), "--decisions", str(decisions)])
-    assert both.exit_code == 1
-    assert "omit --decisions" in both.stderr
+    assert "omit --decisions" in run_hgld(*command, "--evaluate", decisions, "--decisions", decisions, code=1).stderr
 
-    sets = CliRunner().invoke(app, [*command, "--evaluate", str(decisions), "--coverage", "0.4"])
+    sets = run_hgld(*command, "--evaluate", decisions, "--coverage", "0.4")
     assert re.search(r"  sets   hold the right one  mean size\n  group +[0-9.]+% ", sets.stdout), sets.stdout
     for options, problem in (
         (["--coverage", "0.95"], "--coverage is calibrated on decided labels; give them as --decisions"),
         (["--coverage", "95", "--decisions", str(decisions)], "--coverage is 95.0; expected between 0 and 1"),
         (["--coverage", "0.95", "--decisions", str(decisions)], "19 known groups or more, and there are 2; decide"),
     ):
-        refused = CliRunner().invoke(app, [*command, *options])
-        assert refused.exit_code == 1
-        assert problem in refused.stderr
+        assert problem in run_hgld(*command, *options, code=1).stderr

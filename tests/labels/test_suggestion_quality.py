@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +7,7 @@ import pytest
 from hgld.cli.labels import format_suggestion_quality
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
-from hgld.labels.suggestion_quality import (
-    Miss,
-    Rung,
-    ScoredLabels,
-    cross_validate,
-    measure_agreement,
-    score_labels,
-)
+from hgld.labels.suggestion_quality import Miss, Rung, ScoredLabels, cross_validate, measure_agreement, score_labels
 from hgld.taxonomy.groups import Group
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words

@@ -1,16 +1,13 @@
 """What is wrong with a taxonomy that can be read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.labels.taxonomy_checks import check_taxonomy
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import write_decisions
+from tests.commands import run_hgld
 from tests.labels.label_tables import decision, write_classes
 
 CLASSES = {
@@ -70,11 +67,11 @@ def test_groups_without_labels(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    shipped = CliRunner().invoke(app, ["taxonomy", "check", str(annotation_file("taxonomy.csv"))])
-    assert (shipped.exit_code, shipped.output) == (0, "78 groups: 0 errors, 0 warnings\n")
+    shipped = run_hgld("taxonomy", "check", annotation_file("taxonomy.csv"))
+    assert shipped.output == "78 groups: 0 errors, 0 warnings\n"
     (tmp_path / "x.csv").write_text("leaf,root,guideline\na,b,\nb,a,x\n")
-    run = CliRunner().invoke(app, ["taxonomy", "check", str(tmp_path / "x.csv")])
-    assert (run.exit_code, run.stderr) == (1, "")
+    run = run_hgld("taxonomy", "check", tmp_path / "x.csv", code=1)
+    assert run.stderr == ""
     assert run.stdout.splitlines() == [
         "         problem       groups",
         'error    cycle         "a" > "b" > "a"',
@@ -82,6 +79,6 @@ def test_command(tmp_path: Path) -> None:
         "2 groups: 1 error, 1 warning",
     ]
     (tmp_path / "x.csv").write_text("leaf,root,guideline\na,b,\na,b,x\n")
-    run = CliRunner().invoke(app, ["taxonomy", "check", str(tmp_path / "x.csv")])
-    assert (run.exit_code, run.stdout) == (1, "")
+    run = run_hgld("taxonomy", "check", tmp_path / "x.csv", code=1)
+    assert run.stdout == ""
     assert 'line 3: the group "a" is in line 2 already' in run.stderr

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from hgld.labels.wording import guideline_terms, head_words, normalised_words

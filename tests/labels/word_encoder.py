@@ -1,7 +1,5 @@
 """An encoder by hand: texts that share words are near each other, and nothing else is."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

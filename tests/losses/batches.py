@@ -1,7 +1,5 @@
 """Random batches for tests of losses."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

@@ -4,8 +4,6 @@ Sources: ``paper``, our own reading of the equations in float64; ``paper_selfout
 from its retrieval set; ``official``, the published code in float32; ``official_f64``, the published code in float64.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

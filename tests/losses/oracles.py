@@ -1,7 +1,5 @@
 """Sums of steps, ranks and metrics of one query as slow, plain loops over their equations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Baselines of the papers' tables against loops over their definitions, and pytorch-metric-learning."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +10,6 @@ from pytorch_metric_learning import losses as library
 from pytorch_metric_learning.distances import LpDistance
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import (
     CrossEntropy,
     LiftedStructureLoss,
@@ -209,27 +206,3 @@ def test_gradients_agree_with_finite_differences(make: Callable[[], Loss]) -> No
 
     parameters = [parameter.detach().clone().requires_grad_() for parameter in names.values()]
     assert torch.autograd.gradcheck(value, (X.clone().requires_grad_(), *parameters), fast_mode=True)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ProxyNCA(4, 6, scale=0), "`scale` is 0"),
-        (lambda: CrossEntropy(4, 6, label_smoothing=1), "`label_smoothing` is 1; expected 0 to below 1"),
-        (lambda: LiftedStructureLoss(math.nan), "`margin` is not a number"),
-        (lambda: ProxyGML(4, 6, share=0), "`proxies_per_class` is 12, `share` 0 and `proxy_weight` 0.3; expected"),
-        (lambda: SelectivelyContrastiveTriplet(tau=0), "`tau` is 0; expected at least 1e-08"),
-        (lambda: SelectivelyContrastiveTriplet(weight=-1), "`weight` is -1; expected 0 or more"),
-        (lambda: MarginLoss(0), "`n_classes` is 0"),
-        (lambda: MarginLoss(4, margin=0), "`margin` is 0, `beta` 1.2 and `nu` 0.0; expected above 0"),
-        (lambda: MarginLoss(4, cutoff=1.5), "`cutoff` is 1.5 and `max_distance` 1.4; expected 0 < cutoff"),
-    ],
-)
-def test_numbers_out_of_range_are_errors(make: Callable[[], Loss], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        make()
-
-
-def test_margin_refuses_classes_without_a_boundary() -> None:
-    with pytest.raises(InputError, match="classes 0 to 3, but the loss was built for 0 to 1"):
-        MarginLoss(2)(X, LABELS)

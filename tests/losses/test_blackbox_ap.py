@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import BlackBoxAP
 from tests.losses.batches import LABELS, REFERENCE_LABELS, unit_vectors
 
@@ -57,17 +54,3 @@ def test_each_call_draws_new_noise() -> None:
     first, second = loss(x, LABELS), loss(x, LABELS)
     torch.manual_seed(0)
     assert loss(x, LABELS) == first != second
-
-
-def test_no_query_with_a_positive_is_an_error() -> None:
-    with pytest.raises(
-        InputError, match="none of 2 queries has a positive; batches .* two or more images of a class"
-    ):
-        BlackBoxAP()(unit_vectors(2), torch.tensor([[0], [1]]), unit_vectors(2), torch.tensor([[2], [3]]))
-
-
-def test_numbers_out_of_range_are_errors() -> None:
-    with pytest.raises(ConfigurationError, match="`lambda_` is 0"):
-        BlackBoxAP(0)
-    with pytest.raises(ConfigurationError, match="`margin` -1"):
-        BlackBoxAP(margin=-1)

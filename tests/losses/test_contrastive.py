@@ -1,14 +1,11 @@
 """The contrastive losses and the multi-similarity loss."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError
 from hgld.losses import ContrastiveLoss, DecomposabilityLoss, Loss, MultiSimilarityLoss, XBMContrastive
 from tests.losses.batches import class_vectors
 
@@ -66,12 +63,3 @@ def test_batch_without_pairs_has_no_loss_and_no_gradient(loss: Loss) -> None:
     assert value == 0
     assert x.grad is not None
     assert not x.grad.any()
-
-
-def test_numbers_out_of_range_are_errors() -> None:
-    with pytest.raises(ConfigurationError, match="cosines, -1 to 1"):
-        ContrastiveLoss(2.0)
-    with pytest.raises(ConfigurationError, match="a cosine, -1 to 1"):
-        XBMContrastive(2.0)
-    with pytest.raises(ConfigurationError, match="`beta` 0; expected more than 0"):
-        MultiSimilarityLoss(beta=0)

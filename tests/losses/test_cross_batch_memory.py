@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.losses import (
     CrossBatchMemory,
     DecomposabilityLoss,
@@ -242,27 +240,3 @@ def test_memory_of_16_bits_has_the_loss_of_its_content(loss: Loss, dtype: Any) -
     torch.manual_seed(0)
     loss(queries, LABELS)  # draws what the first term of the memory's loss drew
     torch.testing.assert_close(memory.parts["memory"], loss(queries, LABELS, references.float(), labels).detach())
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"size": 0}, "`size` is 0, .* expected at least 1 of each"),
-        ({"memory_weight": 0.0}, "`memory_weight` is 0.0 .* above 0"),
-        ({"reduction": "max"}, '`reduction` is "max"; expected mean or sum'),
-        ({"start_step": -1}, "`start_step` -1"),
-        ({"dtype": "int8"}, '`dtype` is "int8"; expected one of float32, float16, bfloat16'),
-        ({"loss": ProxyLoss(3, 4)}, "ProxyLoss compares with proxies only, .* use it without one"),
-    ],
-)
-def test_invalid_arguments_are_errors(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        CrossBatchMemory(**{"loss": SupAP(), "size": 6, "dim": 4, "n_levels": 2, **wrong})
-
-
-def test_batches_that_do_not_fit_are_errors() -> None:
-    memory = CrossBatchMemory(SupAP(), size=6, dim=4, n_levels=2)
-    with pytest.raises(InputError, match="dimension 5 .* 2 levels, but the memory is for dimension 4 and 2 levels"):
-        memory(batch(0, dim=5), LABELS)
-    with pytest.raises(InputError, match="are those of the memory"):
-        memory(batch(0), LABELS, batch(1), LABELS)

@@ -1,13 +1,8 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, InputError
-from hgld.losses import DecomposabilityLoss, Loss, ProxyLoss
+from hgld.losses import DecomposabilityLoss, ProxyLoss
 from hgld.losses.decomposability import PairReduction
 from tests.losses.batches import LABELS, unit_vectors
 
@@ -87,27 +82,6 @@ def test_proxies_are_uniform_at_first_and_ignore_references() -> None:
     x = unit_vectors(8, 16)
     assert loss(x, LABELS) == loss(x, LABELS, unit_vectors(3, 16, seed=1), LABELS[:3])
     assert loss.reference_part() is None
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DecomposabilityLoss(alpha=1.5), "cosines, -1 to 1"),
-        (lambda: DecomposabilityLoss(reduction="mean"), "choose query_mean or violating"),  # type: ignore[arg-type]
-        (lambda: ProxyLoss(0, 8), "at least 1 of each"),
-        (lambda: ProxyLoss(4, 8, eta=0), "`eta` is 0; expected at least 1e-08"),
-    ],
-)
-def test_values_out_of_range_are_errors(make: Callable[[], Loss], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        make()
-
-
-def test_classes_without_a_proxy_are_errors() -> None:
-    with pytest.raises(InputError, match=r"classes 0 to 3, but the loss was built for 0 to 2; number the"):
-        ProxyLoss(3, 6)(unit_vectors(8), LABELS)
-    with pytest.raises(InputError, match="`embeddings` have dimension 6, but the loss has proxies of dimension 5"):
-        ProxyLoss(4, 5)(unit_vectors(8), LABELS)
 
 
 def test_half_precision_is_computed_in_float32() -> None:

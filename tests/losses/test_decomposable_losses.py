@@ -1,14 +1,11 @@
 """ROADMAP, ROD-R@k, HAPPIER and ROD-NDCG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError
 from hgld.losses import (
     DecomposabilityLoss,
     Loss,
@@ -76,8 +73,3 @@ def test_agreement_with_the_published_code(
     expect_close(value, golden[f"{source}/{key}/value"], atol)
     expect_close(grad_x, golden[f"{source}/{key}/grad"], atol)
     expect_close(grad_proxies, golden[f"{source}/{key}/grad_proxies"], atol)
-
-
-def test_lambda_out_of_range_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match=r"`lambda_` is 1.5; expected 0 \(the rank loss alone\) to 1"):
-        happier(ProxyLoss(4, 6), 1.5)

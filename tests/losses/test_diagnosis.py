@@ -1,7 +1,5 @@
 """The diagnosis of embeddings, from memory and from files, and its command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from hgld.evaluation import EvaluationFiles
 from hgld.evaluation.decomposability import calibrated_gap_bound, gap_bound
 from hgld.losses.diagnosis import DiagnosisConfig, diagnose, diagnose_files, relative_decrease
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 
 CLASSES = np.repeat(np.arange(12), 4)
 LABELS = np.stack([CLASSES, CLASSES // 3], axis=1)
@@ -112,8 +111,7 @@ def test_files_are_diagnosed_like_arrays(files: Path) -> None:
 def test_the_command_prints_tables_and_json(files: Path) -> None:
     command = ["diagnose", "--embeddings", str(files / "model.parquet"), "--labels", str(files / "labels.npy")]
     command += ["--baseline", str(files / "baseline.parquet"), "--batch-size", "16", "--per-class", "2"]
-    text = CliRunner().invoke(app, command)
-    assert text.exit_code == 0, text.output
+    text = run_hgld(*command)
     printed = CliRunner().invoke(app, [*command, "--tau", "0.02", "--json"])
     document = json.loads(printed.stdout)
     assert document["config"]["temperatures"] == [0.02]
@@ -124,9 +122,7 @@ def test_the_command_prints_tables_and_json(files: Path) -> None:
     assert f"{100 * document['calibrated_bound']:.2f}" in text.stdout
     counts = f"{document['images']} images of {document['classes']} classes in {document['batches']} batches of 16"
     assert text.stdout.startswith(f"{counts} with 2 of each class")
-    recall = CliRunner().invoke(app, [*command, "--metric", "R@1", "--max-batches", "1"])
+    recall = run_hgld(*command, "--metric", "R@1", "--max-batches", "1")
     assert "R@1 in %    whole set  batches   gap\n" in recall.stdout
     assert "with L_DG" not in recall.stdout  # bounds are those of AP
-    refused = CliRunner().invoke(app, [*command, "--tau", "0"])
-    assert refused.exit_code == 1
-    assert "error: --tau is 0.0; expected at least 1e-08" in refused.stderr
+    assert "error: --tau is 0.0; expected at least 1e-08" in run_hgld(*command, "--tau", "0", code=1).stderr

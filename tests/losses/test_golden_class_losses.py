@@ -1,7 +1,5 @@
 """Values and gradients of independent implementations, for the losses that are not rank losses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Values and gradients of independent implementations, for the rank losses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

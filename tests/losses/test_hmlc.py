@@ -1,7 +1,5 @@
 """HMLC: published numbers, plain loops over its equations, gradients, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import HMLC
 from tests.losses.batches import hierarchical_batch
 from tests.losses.golden import newer_cases, newer_losses, tensor
@@ -91,23 +88,3 @@ def test_references_that_are_the_batch_add_each_query_to_its_positives() -> None
     for variant, factor in (("paper", 1), ("code", 1 / 0.07 / 2)):
         value = HMLC("hmc", 1.0, variant=variant)(x, labels, x, labels)  # type: ignore[arg-type]
         assert value.item() == pytest.approx(expected.item() * factor)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mode": "hme"}, '`mode` is "hme"; choose hmc or hce or hmce'),
-        ({"variant": "exact"}, '`variant` is "exact"; choose paper or code'),
-        ({"variant": "code", "positives": "lca"}, "choose the `variant` paper for lca"),
-        ({"n_views": 0}, "`n_views` is 0; expected at least 1"),
-        ({"tau": 0.0}, "`tau` is 0.0; expected at least"),
-    ],
-)
-def test_options_out_of_range_are_errors(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        HMLC(**options)
-
-
-def test_batches_need_all_views() -> None:
-    with pytest.raises(InputError, match="a batch of 15 does not have 2 views of each image"):
-        HMLC(n_views=2)(*hierarchical_batch())

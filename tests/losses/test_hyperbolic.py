@@ -1,7 +1,5 @@
 """Losses in hyperbolic space: published numbers, plain loops over their equations, and gradients."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import HIER, CrossBatchMemory, HyperbolicContrastive, hyperbolic_hier
 from hgld.losses.hyperbolic import reciprocal_neighbours
 from hgld.losses.kernels.poincare import PoincareBall
@@ -199,24 +196,3 @@ def test_memory_and_label_sets() -> None:
         torch.manual_seed(0)
         values.append(loss(x, labels))
     assert values[0] == values[1]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: HyperbolicContrastive(curvature=-1.0), "`curvature` is -1.0; expected 0 or more"),
-        (lambda: HyperbolicContrastive(clip=0.0), "`clip` is 0.0; expected more than 0"),
-        (lambda: HyperbolicContrastive(variant="paper"), '`variant` is "paper"; choose exact or code'),  # type: ignore[arg-type]
-        (lambda: HIER(4, curvature=0.0), "`curvature` 0.0; expected 0 or more, and above 0"),
-        (lambda: HIER(4, n_neighbours=0), "`n_neighbours` is 0; expected at least 1"),
-        (lambda: hyperbolic_hier(4, weight=-1.0), "`weight` is -1.0; expected 0 or more"),
-    ],
-)
-def test_options_out_of_range_are_errors(make: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        make()
-
-
-def test_embeddings_of_another_dimension_than_the_proxies_are_an_error() -> None:
-    with pytest.raises(InputError, match="`embeddings` have dimension 6, but the loss has proxies of dimension 4"):
-        HIER(4, 5)(unit_vectors(8), PAIRS)

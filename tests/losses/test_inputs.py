@@ -1,7 +1,5 @@
 """What every loss of the registry does with its input: refusals, conversions, and gradients of degenerate batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Losses that other packages declare are trained by their name in settings."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

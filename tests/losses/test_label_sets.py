@@ -1,7 +1,5 @@
 """Losses of images with several labels each, against plain loops: values and gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

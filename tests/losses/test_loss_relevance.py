@@ -1,7 +1,5 @@
 """The relevance of H-AP losses: that of Eq. 20, and that of Property 1, a weighted sum of the APs of all levels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.errors import ConfigurationError
 from hgld.losses import Heaviside, LabelSpace, SmoothAP, SmoothHAP, SupAP, SupHAP
-from hgld.losses.registry import LOSSES, build_loss, loss_settings
+from hgld.losses.registry import build_loss, loss_settings
 from tests.losses.batches import hierarchical_batch
 
 WEIGHTS = (0.2, 0.3, 0.5)
@@ -59,27 +56,3 @@ def test_settings_choose_the_relevance(name: str) -> None:
     assert value(relevance="weighted_ap") == value(relevance="weighted_ap", level_weights=[1 / 3] * 3)
     assert value(relevance="weighted_ap") == value(relevance="weighted_ap", alpha=2.0)
     assert value(relevance="weighted_ap") != value(relevance="weighted_ap", level_weights=[0.2, 0.3, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"relevance": "own"}, '`relevance` is "own"; choose hierarchical, weighted_ap or algorithm1'),
-        ({"level_weights": (1.0,)}, "`level_weights` have no effect without the `relevance` weighted_ap"),
-        ({"relevance": "weighted_ap", "level_weights": (1.0, 0.0, 1.0)}, r"are \[1.0, 0.0, 1.0\]; expected positive"),
-        ({"relevance": "weighted_ap", "alpha": -1.0}, "`alpha` is -1.0"),
-    ],
-)
-def test_options_that_do_not_fit_are_errors(options: dict[str, Any], message: str) -> None:
-    for make in (SupHAP, SmoothHAP):
-        with pytest.raises(ConfigurationError, match=message):
-            make(**options)
-
-
-def test_a_weight_for_each_level_is_needed() -> None:
-    with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
-        SupHAP(relevance="weighted_ap", level_weights=(0.5, 0.5))(*hierarchical_batch())
-    with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
-        SupHAP(relevance="weighted_ap", level_weights=())(*hierarchical_batch())
-    with pytest.raises(ConfigurationError, match='`relevance` is "own"'):
-        LOSSES["sup_hap"](LabelSpace(6, (5, 3, 2)), relevance="own")

@@ -1,7 +1,5 @@
 """Rank losses of the relevance of pairs, and H-AP with the thesis's Algorithm 1 for images with several labels."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """ArcFace, ProxyNCA++ and CSL; NormSoftMax is tested as a decomposability loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -9,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import CSL, ArcFace, Loss, ProxyNCAPP
 from tests.losses.batches import class_vectors
 
@@ -67,27 +64,3 @@ def test_initial_proxies() -> None:
     assert arcface_proxies.abs().max() <= 0.25
     assert arcface_proxies.std().item() == pytest.approx(0.5 / 12**0.5, rel=0.05)
     assert nca_proxies.std().item() == pytest.approx(1 / 8, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ArcFace(4, 6, margin=28.6), "0 to pi / 2"),
-        (lambda: ProxyNCAPP(4, 6, scale=0), "`scale` is 0"),
-        (lambda: CSL(CLASSES, 6, (0.1,)), "a margin for each of 2 levels, finest first, and has 1; give `margins`"),
-        (lambda: CSL(torch.zeros(1, 5, dtype=torch.int64), 6), "each of 5 levels, .* has none by default; give"),
-        (lambda: CSL(CLASSES, 6, scale=0), "`scale` is 0"),
-    ],
-)
-def test_numbers_out_of_range_are_errors(make: Callable[[], Loss], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        make()
-
-
-def test_csl_rejects_labels_that_do_not_fit() -> None:
-    with pytest.raises(InputError, match=r"shape \(2, 2\); expected a row of labels per finest class"):
-        CSL(CLASSES[[1, 0]], 6)
-    with pytest.raises(InputError, match="`labels` have 1 levels, but the loss was built for 2"):
-        CSL(CLASSES, 6)(X, LABELS[:, :1])
-    with pytest.raises(InputError, match="`labels` have classes 0 to 9, but the loss was built for 0 to 3"):
-        CSL(CLASSES, 6)(X, LABELS * 3)

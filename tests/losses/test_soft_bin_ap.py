@@ -1,11 +1,8 @@
 """SoftBin-AP and FastAP, which is a special case of it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import FastAP, SoftBinAP
 from tests.losses.batches import LABELS, REFERENCE_LABELS, unit_vectors
 
@@ -61,18 +58,3 @@ def test_perfect_ranking_in_separate_bins_has_no_loss() -> None:
     assert value.item() == pytest.approx(0)
     assert x.grad is not None
     assert x.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("loss", [SoftBinAP(), FastAP()])
-def test_no_query_with_a_positive_is_an_error(loss: SoftBinAP) -> None:
-    with pytest.raises(
-        InputError, match="none of 2 queries has a positive; batches .* two or more images of a class"
-    ):
-        loss(unit_vectors(2), torch.tensor([[0], [1]]), unit_vectors(2), torch.tensor([[2], [3]]))
-
-
-def test_too_few_bins_are_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="`n_bins` is 1; expected at least 2"):
-        SoftBinAP(1)
-    with pytest.raises(ConfigurationError, match="`n_bins` is 0; expected at least 1"):
-        FastAP(0)

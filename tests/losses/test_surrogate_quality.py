@@ -1,7 +1,5 @@
 """AP_e and operating regions against loops over the definitions of Smooth-AP."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

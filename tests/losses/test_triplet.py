@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import itertools
 import math
 
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError
 from hgld.losses import TripletLoss
 from hgld.losses.triplet import Mining
 from tests.losses.batches import class_vectors
@@ -64,10 +61,3 @@ def test_batch_without_positives_has_no_loss_and_no_gradient() -> None:
     assert value == 0
     assert x.grad is not None
     assert not x.grad.any()
-
-
-def test_values_out_of_range_are_errors() -> None:
-    with pytest.raises(ConfigurationError, match="`margin` is 0; expected more than 0"):
-        TripletLoss(0)
-    with pytest.raises(ConfigurationError, match="choose semihard, easy_positive or all"):
-        TripletLoss(mining="hard")  # type: ignore[arg-type]

@@ -1,15 +1,11 @@
 """Weighted sums of losses and sums over levels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError, InputError
 from hgld.losses import (
-    AtLevel,
     Loss,
     ProxyLoss,
     SoftBinAP,
@@ -67,14 +63,3 @@ def test_sum_and_mean_over_levels_add_the_losses_of_all_columns(make: Callable[[
         mean = SumOverLevels(lambda column: make(), 3, mean=True)
         assert mean(x, LABELS, *given).item() == pytest.approx(float(sum(columns)) / 3, abs=1e-12)
         assert mean.parts == loss.parts
-
-
-def test_empty_sums_and_missing_levels_are_errors() -> None:
-    with pytest.raises(ConfigurationError, match="is empty; name at least one"):
-        WeightedSum({})
-    with pytest.raises(ConfigurationError, match="is empty"):
-        SumOverLevels(lambda column: SupAP(), 0)
-    with pytest.raises(InputError, match="`labels` have 3 levels, but the loss is a sum over 2"):
-        SumOverLevels(lambda column: SupAP(), 2)(unit_vectors(8), LABELS)
-    with pytest.raises(InputError, match="`labels` have 3 levels and no column 3"):
-        AtLevel(SupAP(), 3)(unit_vectors(8), LABELS)

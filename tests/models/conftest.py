@@ -1,7 +1,5 @@
 """A small model, and pictures to embed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

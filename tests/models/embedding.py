@@ -1,7 +1,5 @@
 """A small job of embedding images, and progress that aborts it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Embeddings of many images: in shards, by several processes, after a kill."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from dataclasses import replace
@@ -13,9 +11,7 @@ import pyarrow.csv as pa_csv
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.base import parse_numbers
 from hgld.cli.models import format_embed_images
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
@@ -32,6 +28,7 @@ from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings
 from tests.child_processes import run_child, single_thread_environment
+from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 from tests.models.embedding import (
@@ -143,13 +140,11 @@ def test_command_writes_deviations_of_real_photographs(shared: Path, tmp_path: P
     out = tmp_path / "e.safetensors"
     arguments = ["embed-images", "--images", str(tmp_path / "manifest.parquet"), "--root", str(shared / "wa_gldv2")]
     options = ["--model", "test_resnet", "--pretrained", "none", "--size", "96", "--workers", "0", "--with-std"]
-    result = CliRunner().invoke(app, [*arguments, *options, "-o", str(out)])
-    assert result.exit_code == 0, result.output
+    run_hgld(*arguments, *options, "-o", out)
     deviations = read_deviations(out)
     assert deviations.shape == (3, 96)
     assert not torch.allclose(deviations[0], deviations[1], rtol=0.01)
-    result = CliRunner().invoke(app, [*arguments, *options, "--scales", "1,0.5", "-o", str(out)])
-    assert result.exit_code == 1
+    result = run_hgld(*arguments, *options, "--scales", "1,0.5", "-o", out, code=1)
     assert "error: --with-std is set and --scales is [1.0, 0.5]" in result.stderr
 
 
@@ -281,8 +276,7 @@ def test_pictures_of_unequal_shape_are_embedded_as_each_alone(folder: Path, tmp_
     out = tmp_path / "e.parquet"
     options = ["--model", "test_resnet", "--pretrained", "none", "--size", "48", "--fit", "longest", "--workers", "0"]
     scales = ["--scales", "1,0.7071", "--interpolation", "lanczos"]
-    result = CliRunner().invoke(app, ["embed-images", "--images", str(folder), *options, *scales, "-o", str(out)])
-    assert result.exit_code == 0, result.output
+    run_hgld("embed-images", "--images", folder, *options, *scales, "-o", out)
     model = load_model("test_resnet", "none", size=48, fit="longest", interpolation="lanczos")
     written, ids = read_with_ids(out)
     tensors = {name: model.preprocess(Image.open(folder / name)) for name in ids}
@@ -393,13 +387,9 @@ def test_summary_counts_unreadable_images_and_vectors_of_zeros(folder: Path, tmp
 def test_command_writes_embeddings(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "e.parquet"
     arguments = ["embed-images", "--images", str(folder), "-o", str(out), *MODEL_OPTIONS, "--workers", "0"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert "22 images embedded in 96 dimensions; 22 of them in this run" in result.stdout
+    assert "22 images embedded in 96 dimensions; 22 of them in this run" in run_hgld(*arguments).stdout
     assert read_embeddings(out).vectors.shape == (22, 96)
-    assert f"{out}: up to date" in CliRunner().invoke(app, arguments).stdout
-    result = CliRunner().invoke(app, [*arguments, "--scales", "x"])
-    assert result.exit_code == 1
+    assert f"{out}: up to date" in run_hgld(*arguments).stdout
+    result = run_hgld(*arguments, "--scales", "x", code=1)
     assert 'error: --scales is "x"; expected numbers such as 1,0.7071,1.4142' in result.stderr
-    result = CliRunner().invoke(app, [*arguments, "--scales", "1,0.5"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*arguments, "--scales", "1,0.5")

@@ -1,7 +1,5 @@
 """Embeddings in parts: any division into them, killed parts, merging, and a job array on a cluster."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time

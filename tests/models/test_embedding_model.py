@@ -1,7 +1,5 @@
 """timm models with pooling, norms and a projection."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -199,8 +197,7 @@ def test_parameters_frozen_by_the_backbone_stay_frozen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "p"),
-    [({"pooling": "gem"}, 3.0), ({"pooling": "gem", "dim": 5}, 1.0), ({"pooling": "average"}, 1.0)],
+    ("settings", "p"), [({"pooling": "gem"}, 3.0), ({"pooling": "gem", "dim": 5}, 1.0), ({"pooling": "average"}, 1.0)]
 )
 def test_scales_are_averaged_or_combined_by_gem(settings: dict[str, object], p: float) -> None:
     model = tiny(**settings)

@@ -1,7 +1,5 @@
 """Networks of ONNX and LiteRT, and functions in Python, beside the same computed without hgld."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tarfile
@@ -20,16 +18,15 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import nn
 from torch.nn.functional import normalize
-from typer.testing import CliRunner
 
 import hgld
-from hgld.cli import app
 from hgld.errors import ConfigurationError, HgldError, InputError
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedding import embed_images
 from hgld.search.query_model import load_query_model
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.publish_model import push_model
+from tests.commands import run_hgld
 
 PHOTOGRAPHS = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
 CONFIG = EmbedImagesConfig(workers=0)
@@ -222,10 +219,7 @@ def test_a_search_runs_code_only_if_it_is_named(functions: str, folder: Path, tm
     name, out = f"{functions}:colours", tmp_path / "e.npy"
     options = ["--size", "32", "--mean", "0.5", "0.5", "0.5", "--std", "1", "1", "1", "--workers", "0"]
     (tmp_path / "own_functions.py").write_text(FUNCTIONS.replace("0 <= images.min()", "-0.5 <= images.min()"))
-    result = CliRunner().invoke(
-        app, ["embed-images", "--model", name, "--images", str(folder), "-o", str(out), *options]
-    )
-    assert result.exit_code == 0, result.output
+    run_hgld("embed-images", "--model", name, "--images", folder, "-o", out, *options)
     with pytest.raises(
         ConfigurationError, match=r"e.npy: made by the code of python:.*colours; if you trust it, give"
     ):
@@ -343,9 +337,7 @@ def test_landmarks_are_found_as_by_a_plain_script(
     expected = same[np.arange(len(same)), scores.argmax(axis=1)][has_positive].mean()
 
     def invoke(*arguments: object) -> str:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == 0, result.output
-        return result.stdout
+        return run_hgld(*arguments).stdout
 
     images, out = ["--images", tmp_path / "photographs"], tmp_path / "embeddings.npy"
     invoke("embed-images", "--model", f"litert:{networks / name}#{tensor}", *images, "--center", "-o", out)

@@ -1,7 +1,5 @@
 """Models that embed lists and folders of images, from Python."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """LoRA against its formula, what it trains, and merging it into the weights."""
 
-from __future__ import annotations
-
 import pytest
 import timm
 import torch

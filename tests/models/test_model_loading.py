@@ -1,7 +1,5 @@
 """Models from checkpoints and by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

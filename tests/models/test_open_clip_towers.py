@@ -3,8 +3,6 @@
 open_clip is imported by the tests: each process that collects them would wait for seconds.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

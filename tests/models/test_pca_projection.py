@@ -1,7 +1,5 @@
 """PCA against numpy."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The Snakemake pipeline of retrieval in a folder of its own, for its tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The Snakemake pipeline of labels on a cluster, by its profile alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from collections.abc import Iterator
@@ -41,7 +39,8 @@ def test_stages_after_the_scrape_are_two_jobs_with_the_results_of_the_commands(
     pipeline: Pipeline, wide_cluster: SlurmCluster
 ) -> None:
     pipeline = pipeline.with_settings(decisions="annotations/decisions/final.csv")
-    arguments = ("out/label_embeddings.parquet", "out/hierarchy.parquet", "--workflow-profile", str(PROFILE))
+    targets = ("out/label_embeddings.parquet", "out/hierarchy.parquet")
+    arguments = (*targets, "--workflow-profile", str(PROFILE), "--slurm-init-seconds-before-status-checks", "2")
     run = pipeline.run(*arguments, environment=wide_cluster.variables)
     assert run.returncode == 0, run.stderr
     assert sorted(started_rules(run)) == ["scrape", "scrape"], "run on the machine of Snakemake"

@@ -1,7 +1,5 @@
 """The Snakemake pipeline of retrieval, run by Snakemake with the commands of ``hgld``."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex
@@ -50,10 +48,7 @@ def shipped(name: str, folder: Path) -> RetrievalPipeline:
                 **{"evaluate": 1, "benchmark": 1},
             },
         ),
-        (
-            "own_images.yaml",
-            {"manifest": 1, "repack": 1, "embed_part": 1, "embed": 1, "evaluate": 1, "benchmark": 1},
-        ),
+        ("own_images.yaml", {"manifest": 1, "repack": 1, "embed_part": 1, "embed": 1, "evaluate": 1, "benchmark": 1}),
     ],
 )
 def test_shipped_settings_make_commands_that_exist(name: str, jobs: dict[str, int], tmp_path: Path) -> None:

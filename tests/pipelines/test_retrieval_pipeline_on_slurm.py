@@ -1,7 +1,5 @@
 """The Snakemake pipeline of retrieval on a cluster, with real photographs and jobs that are killed."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Helpers of the tests of rejection."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hgld.evaluation import EvaluationConfig, RetrievalResult, RetrievalTask, evaluate_tasks

@@ -1,7 +1,5 @@
 """Metrics of detection: golden values, scikit-learn, and slow oracles by their definitions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

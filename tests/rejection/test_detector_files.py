@@ -1,7 +1,5 @@
 """Folders of fitted scores: what is saved is loaded, and damage is one clear line."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What all rejection scores have in common."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gaussians of classes with a shared covariance, against loops, SciPy, scikit-learn and golden values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linear classifiers: fitted ones against scikit-learn, and files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Answers to known, near and far queries against plain loops, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

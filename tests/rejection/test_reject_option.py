@@ -1,7 +1,5 @@
 """hgld evaluate --reject: what it prints and writes, detectors from folders, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rejected queries of every kind of task: scores, what is right, and figures of sets of unknown images."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Risk against coverage, against slow oracles by definition."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

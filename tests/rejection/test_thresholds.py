@@ -1,7 +1,5 @@
 """Thresholds for a wanted precision: slow oracles, properties, and simulations of what they promise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -13,10 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.thresholds import (
-    exact_binomial_interval,
-    threshold_for_precision,
-)
+from hgld.rejection.thresholds import exact_binomial_interval, threshold_for_precision
 
 Floats = npt.NDArray[np.float64]
 SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0, math.inf]) | st.floats(allow_nan=False)

@@ -1,7 +1,5 @@
 """Fixtures of the tests of the hierarchy, whose result a release publishes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Releases of lists that are no landmarks, and what they say."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -17,6 +15,7 @@ from hgld.cli import app
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.release.publish import verify_checksums
 from hgld.tables import Provenance
+from tests.commands import run_hgld
 from tests.hierarchy.test_any_list import build
 from tests.hub_server import Hub
 from tests.release.conftest import load_with_datasets
@@ -50,9 +49,7 @@ def birds(tmp_path: Path) -> Path:
 
 
 def hgld(*arguments: str | Path, answers: str = "") -> str:
-    run = CliRunner().invoke(app, [*map(str, arguments)], input=answers)
-    assert run.exit_code == 0, run.output
-    return run.stdout
+    return run_hgld(*arguments, input=answers).stdout
 
 
 def texts(folder: Path) -> dict[str, str]:

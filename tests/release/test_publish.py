@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -36,7 +34,8 @@ from hgld.release.publish import ReleaseSummary, verify_checksums, write_release
 from hgld.release.settings import ReleaseSettings
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
-from tests.child_processes import run_child, run_script
+from tests.child_processes import run_child
+from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 from tests.release.conftest import FACTS, load_with_datasets
@@ -91,18 +90,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_release_contains_all_label_files_with_decisions_and_taxonomy(released: Path, built: Path) -> None:
     assert sorted(contents(released)) == [
-        "LICENSE",
-        "README.md",
-        "checksums.sha256",
-        "croissant.json",
-        "data/index.parquet",
-        "data/train.parquet",
-        "datasheet.md",
-        "decisions.csv",
-        "index_label_to_hierarchical.csv",
+        *("LICENSE", "README.md", "checksums.sha256", "croissant.json", "data/index.parquet"),
+        *("data/train.parquet", "datasheet.md", "decisions.csv", "index_label_to_hierarchical.csv"),
         "suprank/index_label_to_subcategory_with_clusters.csv",
-        "suprank/train_label_to_subcategory_with_clusters.csv",
-        "taxonomy.csv",
+        *("suprank/train_label_to_subcategory_with_clusters.csv", "taxonomy.csv"),
         "train_label_to_hierarchical.csv",
     ]
     for name in ("decisions.csv", "taxonomy.csv"):
@@ -179,40 +170,7 @@ def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monke
     assert not list(released.parent.glob(".*"))
 
 
-KILLED = """
-import shutil, sys
-from pathlib import Path
-from hgld.release import croissant
-from hgld.release.facts import ORIGINS, annotations_creators, count_origins
-from tests.kill_points import kill_points, killed_before_change
-from tests.release.test_publish import NEXT, contents, release
-
-built, earlier, later, home = map(Path, sys.argv[1:])
-out = home / "release"
-croissant._is_valid_croissant = lambda path: False  # which only reads, for a second
-
-def prepare():
-    shutil.rmtree(home, ignore_errors=True)
-    shutil.copytree(earlier, out)
-
-def write():
-    release(built, out, NEXT)
-
-for number in kill_points(write, home, prepare):
-    assert not out.exists() or contents(out) in (contents(earlier), contents(later)), number
-    assert not killed_before_change(10_000, write, home)
-    assert contents(out) == contents(later)
-    assert [path.name for path in home.iterdir()] == ["release"], number
-print(number)
-"""
 NEXT = with_facts(version="1.1.0")
-
-
-@pytest.mark.slow
-def test_killed_release_is_whole_and_the_next_one_cleans_up(built: Path, released: Path, tmp_path: Path) -> None:
-    release(built, tmp_path / "later", NEXT)
-    arguments = (built, released, tmp_path / "later", tmp_path / "home")
-    assert int(run_script(KILLED, *arguments)) > 20
 
 
 def test_releases_at_the_same_time_do_not_disturb_each_other(built: Path, released: Path) -> None:
@@ -406,8 +364,7 @@ def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
 
 def test_questions_are_answered_from_tables_only(built: Path) -> None:
     def ask() -> tuple[dict[str, Any], str]:
-        run = CliRunner().invoke(app, ["release", str(built), "--init"])
-        assert run.exit_code == 0, run.output
+        run_hgld("release", built, "--init")
         text = facts.read_text(encoding="utf-8")
         facts.unlink()
         return yaml.safe_load(text), text
@@ -443,8 +400,7 @@ def test_questions_are_answered_from_tables_only(built: Path) -> None:
 
 def test_questions_never_replace_answers(built: Path) -> None:
     built.with_name("release.yaml").write_text("name: mine\n")
-    run = CliRunner().invoke(app, ["release", str(built), "--init"])
-    assert (run.exit_code, "release.yaml exists" in run.output) == (1, True)
+    assert "release.yaml exists" in run_hgld("release", built, "--init", code=1).output
     assert built.with_name("release.yaml").read_text() == "name: mine\n"
 
 

@@ -1,7 +1,5 @@
 """Small tables from which sheets are made, and LibreOffice to convert them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from jinja2 import FileSystemBytecodeCache
 
+from hgld.pages.templates import page_templates
 from hgld.review import store
 from hgld.review.opinions import Opinions
 from hgld.review.session import ReviewSession
@@ -114,6 +114,12 @@ def write_tables(folder: Path, labels: Sequence[Label] = LABELS) -> Path:
     table = pa.Table.from_pylist(classes, CLASSES.schema)
     write_table(folder / "scraped.classes.parquet", CLASSES, table, made)
     return folder / "clusters.parquet"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_templates(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compile the templates of the page once for all sessions, each of which has an environment of its own."""
+    page_templates("review").bytecode_cache = FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
 
 
 @pytest.fixture(autouse=True)

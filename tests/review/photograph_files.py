@@ -1,7 +1,5 @@
 """Tar files of small photographs, their index, and the list of their landmarks."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

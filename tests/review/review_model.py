@@ -4,8 +4,6 @@ The model knows nothing of events. A step is the set of facts that it wrote, wit
 undone while all of them still are as the step left them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

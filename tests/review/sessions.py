@@ -1,7 +1,5 @@
 """Made-up labels and groups to review, without tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

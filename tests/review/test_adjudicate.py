@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -8,20 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.review import format_adjudicate
 from hgld.errors import ConfigurationError, InputError
-from hgld.review.adjudication import (
-    AdjudicateConfig,
-    adjudicate,
-    adjudicate_files,
-    combine_decisions,
-    open_labels,
-)
+from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files, combine_decisions, open_labels
 from hgld.review.opinions import Opinions, category
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
+from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, decide
 
 AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS = map(AdjudicateConfig, ("agree-only", "prefer:ada", "most-landmarks"))
@@ -203,8 +194,7 @@ def test_page_refuses_before_it_is_served(files: tuple[Path, Path, Path, Path]) 
     ada, ben, out, clusters = files
     write_decisions(out, [Decision("Q2", "label 2", "group", "tower", "seed", NOON)])
     command = ["adjudicate", str(ada), str(ben), "-o", str(out), "--clusters", str(clusters), "--annotator", "cleo"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1
+    result = run_hgld(*command, code=1)
     assert result.stderr.startswith(
         f"error: {out}: holds decisions by seed, which would be lost (1 of its labels, such as"
     )
@@ -220,11 +210,8 @@ def test_inputs_are_not_overwritten(files: tuple[Path, Path, Path, Path]) -> Non
     for suffix, output in ((".json", "-o"), (".png", "--figure")):
         annotated = ada.with_suffix(suffix)
         annotated.write_bytes(before)
-        result = CliRunner().invoke(app, ["agreement", str(annotated), str(ben), output, str(annotated)])
-        assert (result.exit_code, result.stderr) == (
-            1,
-            f"error: {annotated}: is an input, and would be overwritten; write to another file\n",
-        )
+        result = run_hgld("agreement", annotated, ben, output, annotated, code=1)
+        assert result.stderr == f"error: {annotated}: is an input, and would be overwritten; write to another file\n"
         assert annotated.read_bytes() == before
     assert ada.read_bytes() == before
 
@@ -281,7 +268,6 @@ def test_invalid_rules_are_refused(files: tuple[Path, Path, Path, Path]) -> None
 def test_adjudicate_command(files: tuple[Path, Path, Path, Path]) -> None:
     ada, ben, out, clusters = files
     command = ["adjudicate", str(ada), str(ben), "-o", str(out), "--rule"]
-    result = CliRunner().invoke(app, [*command, "most-landmarks", "--clusters", str(clusters)])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command, "most-landmarks", "--clusters", clusters)
     assert result.stdout.startswith("3 labels agreed, 4 settled, 3 open\nopen:\n  label 9 (Q9)")
-    assert CliRunner().invoke(app, [*command, "prefer:cyd"]).exit_code == 1
+    run_hgld(*command, "prefer:cyd", code=1)

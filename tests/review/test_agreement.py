@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -17,6 +15,7 @@ from hgld.figures.groups import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
 from hgld.review.opinions import UNSURE, Opinions
 from hgld.taxonomy.decisions import DROP, write_decisions
+from tests.commands import run_hgld
 from tests.review.conftest import Label, decide
 
 CONFIG = AgreementConfig()
@@ -166,8 +165,7 @@ def test_agreement_command_and_its_files(tables: Callable[..., Path], tmp_path: 
         write_decisions(path, opinions.decisions.values())
     out, figure = tmp_path / "agreement.json", tmp_path / "agreement.png"
     command = ["agreement", *map(str, paths), "--clusters", str(clusters), "-o", str(out), "--figure", str(figure)]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command)
     assert "Cohen's kappa (ada, ben)" in result.stdout
     assert result.stdout.endswith(f"{out}\n{figure}\n")
     report = json.loads(out.read_text())

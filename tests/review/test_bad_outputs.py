@@ -1,14 +1,11 @@
 """Commands that write report a bad place in one line, before they do any work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
+from tests.commands import run_hgld
 
 COMMANDS = {
     "review": ["review", "{clusters}", "--annotator", "ada", "--no-open", "--store"],
@@ -25,8 +22,7 @@ def test_folder_in_place_of_a_file(name: str, tmp_path: Path, tables: Callable[.
     clusters, folder = tables(), tmp_path / "folder"
     folder.mkdir()
     arguments = [part.format(clusters=clusters, missing=tmp_path / "missing") for part in COMMANDS[name]]
-    result = CliRunner().invoke(app, [*arguments, str(folder)])
-    assert (result.exit_code, result.stderr) == (1, f"error: {folder} is a folder; name a file in it\n")
+    assert run_hgld(*arguments, folder, code=1).stderr == f"error: {folder} is a folder; name a file in it\n"
     assert list(folder.iterdir()) == []
 
 
@@ -36,8 +32,7 @@ def test_place_below_a_file(name: str, tmp_path: Path, tables: Callable[..., Pat
     file.touch()
     command = COMMANDS.get(name, ["export", "{missing}", "--annotators", "ada", "-o"])
     arguments = [part.format(clusters=clusters, missing=tmp_path / "missing") for part in command]
-    result = CliRunner().invoke(app, [*arguments, str(file / "out")])
-    assert result.exit_code == 1
+    result = run_hgld(*arguments, file / "out", code=1)
     assert result.stderr.startswith(f"error: {file} is a file")
     assert result.stderr.count("\n") == 1
 
@@ -47,15 +42,7 @@ def test_place_below_a_file(name: str, tmp_path: Path, tables: Callable[..., Pat
     [
         ["review", "{clusters}", "--annotator", "ada", "--no-open"],
         [
-            "adjudicate",
-            "a.csv",
-            "b.csv",
-            "-o",
-            "{out}",
-            "--clusters",
-            "{clusters}",
-            "--annotator",
-            "ada",
+            *("adjudicate", "a.csv", "b.csv", "-o", "{out}", "--clusters", "{clusters}", "--annotator", "ada"),
             "--no-open",
         ],
         ["import-sheet", "{clusters}", "--annotator", "ada"],
@@ -69,6 +56,4 @@ def test_default_place_below_a_file(command: list[str], tmp_path: Path) -> None:
     for name in ("review", "../decisions"):
         (folder / name).touch()
     arguments = [part.format(clusters=folder / "clusters.parquet", out=tmp_path / "out.csv") for part in command]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 1
-    assert " is a file, so nothing can be written below it" in result.stderr
+    assert " is a file, so nothing can be written below it" in run_hgld(*arguments, code=1).stderr

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +11,7 @@ from hgld.review.session import LabelAction
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from tests.commands import run_hgld
 from tests.review.conftest import NOON
 from tests.review.sessions import GROUPS, decide, label, open_session
 
@@ -46,18 +45,12 @@ def test_exported_decisions_taxonomy_and_clusters(tmp_path: Path, tables: Callab
 
 
 def test_decisions_command(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from hgld.cli import app
 
     with open_session(tmp_path / "a.sqlite") as session:
         decide(session, LabelAction("drop"), "Q1", "Q2")
     out = tmp_path / "a.csv"
-    result = CliRunner().invoke(app, ["decisions", str(tmp_path / "a.sqlite"), "-o", str(out)])
-    assert (result.exit_code, result.output) == (0, f"2 labels decided by ada\n{out}\n")
-    result = CliRunner().invoke(app, ["decisions", str(tmp_path / "b.sqlite"), "-o", str(out)])
-    assert result.exit_code == 1
-    assert "no such file" in result.output
+    assert run_hgld("decisions", tmp_path / "a.sqlite", "-o", out).output == f"2 labels decided by ada\n{out}\n"
+    assert "no such file" in run_hgld("decisions", tmp_path / "b.sqlite", "-o", out, code=1).output
 
 
 SEED = Decision("Q9", "pagoda", "drop", None, "seed", NOON)

@@ -1,7 +1,5 @@
 """Facts about labels: classes, superclasses and landmarks."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from hgld.review.labels import ClassLink, FactBook, LabelFacts

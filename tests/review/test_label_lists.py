@@ -1,7 +1,5 @@
 """Lists of labels by filters, a search and an order, against the obvious loop over all labels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl

@@ -1,7 +1,5 @@
 """One taxonomy from those of several annotators."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -166,9 +164,7 @@ def test_merges(
 
 
 values = st.dictionaries(
-    st.sampled_from(NAMES[:4]),
-    st.builds(lambda key: {"merged_into": key}, st.sampled_from(NAMES[:4])),
-    max_size=3,
+    st.sampled_from(NAMES[:4]), st.builds(lambda key: {"merged_into": key}, st.sampled_from(NAMES[:4])), max_size=3
 )
 
 

@@ -1,7 +1,5 @@
 """Photographs of labels: which are shown first, and inputs that do not fit."""
 
-from __future__ import annotations
-
 import base64
 import io
 import logging

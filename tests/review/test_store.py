@@ -1,7 +1,5 @@
 """The event store: one writer, a clear message for a damaged, full, read-only or replaced file, and nothing lost."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -25,6 +23,7 @@ from hgld.review.session import LabelAction
 from hgld.review.state import Change, current_decisions
 from hgld.review.store import copy_store, open_store, read_store
 from hgld.taxonomy.decisions import read_decisions
+from tests.commands import run_hgld
 from tests.review.sessions import decide, open_session
 from tests.test_storage import CHECKOUT, mounted
 
@@ -217,8 +216,7 @@ def test_commands_report_a_damaged_store_in_one_line(
         ["agreement", str(store), str(other)],
         ["adjudicate", str(store), str(other), "-o", final, "--rule", "agree-only"],
     ):
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == 1, (command, result.exception)
+        result = run_hgld(*command, code=1)
         errors = [line for line in result.stderr.splitlines() if " INFO " not in line]
         assert len(errors) == 1, errors
         assert errors[0].startswith("error: "), command

@@ -1,7 +1,5 @@
 """A store under a new table of clusters: what still applies, what is reported, what is offered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,10 +119,7 @@ def test_contradictory_earlier_decisions_are_not_offered(tmp_path: Path) -> None
 
 
 def test_changes_are_logged_at_the_start(
-    tmp_path: Path,
-    tables: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, tables: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     for labels in ([Label("Q1", "lake")], [Label("Q1", "lake"), Label("Q2", "pond")]):

@@ -3,8 +3,6 @@
 The session, directly or through the page's forms, does what the plain model in :mod:`tests.review.review_model` does.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import Counter
@@ -84,11 +82,7 @@ def _tables() -> st.SearchStrategy[list[ReviewLabel]]:
 def _given(rows: Iterable[tuple[int, str]], merged: tuple[str, ...]) -> tuple[list[Decision], list[Group]]:
     """Return decisions of somebody else, who renamed a group, proposed one and merged others into it."""
     quay = Group("quay", "natural", "Boats.", merged=merged)
-    groups = [
-        *GROUPS[:2],
-        Group("gallery", "human-made", "Pictures.", key="museum"),
-        quay,
-    ]
+    groups = [*GROUPS[:2], Group("gallery", "human-made", "Pictures.", key="museum"), quay]
     decisions = {
         number: Decision(f"Q{number}", f"label {number}", kind, group or None, "ben", LONG_AGO, "given")
         for number, choice in rows

@@ -1,7 +1,5 @@
 """Small galleries, and an obvious search to compare with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,19 +1,16 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.hierarchy.label_sets import single_labels
 from hgld.search.gallery import Gallery, export_gallery
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
+from tests.commands import run_hgld
 from tests.search.conftest import PATHS
 from tests.search.galleries import LEVELS, toy_gallery
 
@@ -38,7 +35,7 @@ def test_level_with_the_name_of_another_column_is_refused(tmp_path: Path) -> Non
 
 def test_wrong_outputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> None:
     embeddings = str(gallery_folder / "all.npy")
-    result = CliRunner().invoke(app, ["export-embeddings", embeddings, "-o", str(tmp_path / "x.csv")])
+    result = run_hgld("export-embeddings", embeddings, "-o", tmp_path / "x.csv", code=1)
     assert 'x.csv: the suffix is ".csv"; choose .faiss or .parquet' in result.stderr
 
 
@@ -48,7 +45,7 @@ def test_hugging_face_datasets_reads_the_export(
 ) -> None:
     datasets = pytest.importorskip("datasets")
     out = tmp_path / "x.parquet"
-    result = CliRunner().invoke(app, ["export-embeddings", str(gallery_folder / "all.npy"), "-o", str(out)])
+    result = run_hgld("export-embeddings", gallery_folder / "all.npy", "-o", out)
     assert result.stdout == f"9 embeddings of 96 dimensions with product, kind\n{out}\n"
     loaded = datasets.load_dataset("parquet", data_files=str(out), cache_dir=str(tmp_path / "cache"))["train"]
     assert loaded["id"][:] == PATHS

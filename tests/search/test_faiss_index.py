@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -7,15 +5,14 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.search.faiss_index import build_index, open_index
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
+from tests.commands import run_hgld
 from tests.search.conftest import PATHS
 from tests.search.galleries import obvious_neighbours, toy_gallery
 
@@ -122,11 +119,9 @@ def test_what_cannot_be_built_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 def test_search_with_an_index_says_its_recall(gallery_folder: Path, tmp_path: Path) -> None:
     embeddings = str(gallery_folder / "all.npy")
     index = str(tmp_path / "x.faiss")
-    built = CliRunner().invoke(app, ["export-embeddings", embeddings, "-o", index, "--index", "flat"])
-    assert built.exit_code == 0, built.stderr
+    built = run_hgld("export-embeddings", embeddings, "-o", index, "--index", "flat")
     assert built.stdout.startswith("Flat: 9 images of 96 dimensions\nrecall@10 1.000 against exact search, ")
     query = str(gallery_folder / "pictures" / PATHS[3])
-    result = CliRunner().invoke(app, ["search", query, "--embeddings", embeddings, "--index", index, "--json"])
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld("search", query, "--embeddings", embeddings, "--index", index, "--json")
     assert "recall@10 1.000 against exact search" in result.stderr
     assert json.loads(result.stdout)["queries"][0]["results"][0]["id"] == PATHS[3]

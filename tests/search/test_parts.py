@@ -1,25 +1,20 @@
 """Commands that read embeddings take a folder of parts for a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.search.gallery import read_gallery
 from hgld.search.searcher import Searcher
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.output
+    return run_hgld(*arguments).output
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """``hgld reject``: from embeddings to detectors, thresholds and scores."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``hgld search`` on pictures, an embedding model with random weights, and everything that can be wrong with them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

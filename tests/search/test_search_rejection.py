@@ -1,7 +1,5 @@
 """``hgld search --reject``: rejected queries, and detectors that do not fit a gallery."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

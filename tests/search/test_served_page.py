@@ -1,7 +1,5 @@
 """The page of ``hgld search --serve``: uploads with and without script, what it refuses, and how it looks."""
 
-from __future__ import annotations
-
 import io
 import re
 import socket
@@ -150,7 +148,7 @@ def address(application: Starlette) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_page_in_a_browser(browser: Chrome, address: str, keys: PageKeys, gallery_folder: Path) -> None:
+def test_page_in_a_browser(browser: "Chrome", address: str, keys: PageKeys, gallery_folder: Path) -> None:
     """Choose, drop and paste a picture; go back; and without script, send the form."""
     from selenium.webdriver.support.wait import WebDriverWait
 

@@ -1,7 +1,5 @@
 """Search in galleries of images with several labels: votes, levels, names and export."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Decision files and the look-up of decisions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

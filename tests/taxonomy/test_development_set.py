@@ -1,7 +1,5 @@
 """The development set: labels that can be trusted, and a graph of superclasses that holds all of them."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

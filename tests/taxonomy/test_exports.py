@@ -1,7 +1,5 @@
 """Taxonomies in other forms, and back."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The shipped taxonomy, and taxonomy files in general."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from pathlib import Path

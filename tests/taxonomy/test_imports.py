@@ -1,7 +1,5 @@
 """Trees that are published elsewhere become taxonomies."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import re
@@ -9,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.taxonomy.groups import read_taxonomy
 from hgld.taxonomy.imports import ImportConfig, import_taxonomy
+from tests.commands import run_hgld
 from tests.labels.label_tables import PROVENANCE, classes_table
 
 SKOS = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n@prefix : <http://example.org/> .\n"
@@ -234,8 +231,8 @@ def test_wrong_trees_get_one_message(
     if text is not None:
         Path(name).write_text(text)
     before = sorted(tmp_path.iterdir())
-    result = CliRunner().invoke(app, ["taxonomy", "import", name, "-o", "out.csv", *options.split()])
-    assert (result.exit_code, result.stdout) == (1, "")
+    result = run_hgld("taxonomy", "import", name, "-o", "out.csv", *options.split(), code=1)
+    assert result.stdout == ""
     first, *rows = result.stderr.splitlines()
     assert first.startswith("error: ")
     assert re.search(message, " ".join([first, *map(str.strip, rows)])), result.stderr

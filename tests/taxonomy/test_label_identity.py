@@ -1,7 +1,5 @@
 """Normalised labels, their ids, and one label and item per class."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

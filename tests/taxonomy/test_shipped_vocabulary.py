@@ -1,7 +1,5 @@
 """The shipped vocabulary agrees with the taxonomy, its guidelines and the shipped decisions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Vocabulary files in general."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

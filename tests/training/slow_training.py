@@ -1,7 +1,5 @@
 """A training of the toy model that takes long enough to be stopped in the middle, as a command for SLURM."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

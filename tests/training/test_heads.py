@@ -1,7 +1,5 @@
 """Heads that are trained on features in a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weights & Biases offline, and MLflow with a store of files: what they have is what the history has."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +12,7 @@ PRESETS = training_presets()
 #: The rows of the paper's tables.
 TABLE_I = ["fast_ap", "softbin_ap", "blackbox_ap", "smooth_ap", "roadmap"]
 TABLE_II = [
-    "smooth_ap",
-    "sup_ap",
-    "roadmap_pairs",
-    "roadmap",
-    "recall",
-    "sup_recall",
-    "rod_recall_pairs",
+    *("smooth_ap", "sup_ap", "roadmap_pairs", "roadmap", "recall", "sup_recall", "rod_recall_pairs"),
     "rod_recall",
 ]
 TABLE_V = ["triplet", "norm_softmax", "proxy_nca_pp", "smooth_ap", "triplet_sum", "norm_softmax_sum"]

@@ -1,7 +1,5 @@
 """Models that are published as folders and on the hub, a local server here, and loaded from there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -17,10 +15,8 @@ import torch
 import yaml
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
 import hgld
-from hgld.cli import app
 from hgld.datasets.transforms import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
@@ -35,6 +31,7 @@ from hgld.training.publish_model import (
 )
 from hgld.training.run import train
 from hgld.training.training_settings import RandomSplitSettings
+from tests.commands import run_hgld
 from tests.hub_server import Hub, hub_server
 from tests.training import toy
 
@@ -132,10 +129,7 @@ def test_folder_and_card_say_how_images_are_fitted(run: Path, tmp_path: Path, fi
 
 
 def test_a_model_is_pushed_to_the_hub_and_loaded_from_there(run: Path, hub: Hub, tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        app, ["push-model", str(run), "ada/landmarks", "--private", "-o", str(tmp_path / "m")]
-    )
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld("push-model", run, "ada/landmarks", "--private", "-o", tmp_path / "m")
     described, folder, url = result.stdout.splitlines()
     assert described.startswith("ImageEmbedder(test_resnet, 8 dimensions, images of 32 x 32), ")
     assert described.endswith(" MB, with 1 evaluation on its card")
@@ -253,10 +247,7 @@ def test_a_file_of_initial_weights_that_a_config_names_is_never_read(run: Path, 
 
 def test_repositories_of_timm_are_loaded_as_the_model_of_that_name(hub: Hub, tmp_path: Path) -> None:
     model = hgld.load_model("test_resnet", "none")
-    weights = model.network.backbone.state_dict() | {
-        "fc.weight": torch.zeros(10, 96),
-        "fc.bias": torch.zeros(10),
-    }
+    weights = model.network.backbone.state_dict() | {"fc.weight": torch.zeros(10, 96), "fc.bias": torch.zeros(10)}
     save_file(weights, tmp_path / "model.safetensors")
     config = {
         "architecture": "test_resnet",
@@ -290,10 +281,8 @@ def test_evaluations_of_the_command_are_on_the_card(run: Path, tmp_path: Path) -
     """`hgld evaluate --json` writes what `--evaluation` reads."""
     embedded, labels = tmp_path / "e.parquet", run.parent / "images" / "manifest.parquet"
     command = ["embed-images", "--model", str(run), "--images", str(labels), "-o", str(embedded), "--workers", "0"]
-    assert CliRunner().invoke(app, command).exit_code == 0
-    evaluated = CliRunner().invoke(
-        app, ["evaluate", "--embeddings", str(embedded), "--labels", str(labels), "--json", "--no-intervals"]
-    )
+    run_hgld(*command)
+    evaluated = run_hgld("evaluate", "--embeddings", embedded, "--labels", labels, "--json", "--no-intervals")
     (tmp_path / "noise.json").write_text(evaluated.stdout)
     push_model(run, out=tmp_path / "model", config=PushConfig(evaluations=[tmp_path / "noise.json"]))
     means = json.loads(evaluated.stdout)["results"][0]["means"]
@@ -357,10 +346,7 @@ def test_the_variables_of_the_hub_apply(run: Path, tmp_path: Path) -> None:
         variables = {
             "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_TOKEN": "write", "HF_HUB_DISABLE_XET": "1"
         }  # fmt: skip
-        for command in (
-            ["-m", "hgld", "push-model", str(run), "ada/landmarks"],
-            ["-c", script, "hf:ada/landmarks"],
-        ):
+        for command in (["-m", "hgld", "push-model", str(run), "ada/landmarks"], ["-c", script, "hf:ada/landmarks"]):
             child = subprocess.run(
                 [sys.executable, *command], env=os.environ | variables, capture_output=True, text=True, check=False
             )

@@ -1,7 +1,5 @@
 """Trainings on a random split of all images of a manifest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training with several labels per image: trademarks from the command line, samplers, resuming, refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

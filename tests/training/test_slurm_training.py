@@ -3,8 +3,6 @@
 Times are all that may differ from an undisturbed run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -13,6 +11,7 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.training.trainer import Trainer
+from tests.commands import run_hgld
 from tests.training import toy
 
 
@@ -41,18 +40,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_train_prints_evaluations_and_gain(config: Path, tmp_path: Path) -> None:
     command = ["train", str(config), "-o", str(tmp_path / "run"), "--set", "loss.lambda=0.3", "--device", "cpu"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command)
     assert "mean in %" in result.stdout
     assert "6 steps; H-AP " in result.stdout
     assert "from epoch 0 to epoch 3, the last: there is no split val" in result.stdout
     assert "lambda: 0.3" in (tmp_path / "run" / "settings.yaml").read_text()
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code == 1
+    again = run_hgld(*command, code=1)
     assert "there is a run already" in again.stderr
     assert "resume it (--resume), delete it (--force)" in again.stderr
-    finished = CliRunner().invoke(app, [*command, "--resume"])
-    assert finished.stdout == result.stdout
+    assert run_hgld(*command, "--resume").stdout == result.stdout
 
 
 def test_interrupted_training_says_how_to_resume(
@@ -65,21 +61,17 @@ def test_interrupted_training_says_how_to_resume(
         return step(self, *args)
 
     monkeypatch.setattr(Trainer, "train_step", interrupted)
-    result = CliRunner().invoke(app, ["train", str(config), "-o", str(tmp_path / "run")])
-    assert result.exit_code == 130
-    assert "interrupted; continue with --resume" in result.stderr
+    assert "interrupted; continue with --resume" in run_hgld("train", config, "-o", tmp_path / "run", code=130).stderr
     assert (tmp_path / "run" / "last.pt").exists()
 
 
 def test_plan_writes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["train", str(config), "--plan", "--set", "steps=7", "--set", "epochs=null"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld("train", config, "--plan", "--set", "steps=7", "--set", "epochs=null")
     assert "batches per epoch, 7 steps" in result.stdout
     assert "hours" not in result.stdout
     command = ["train", str(config), "--plan", "--gpus", "2", "--images-per-second", "0.001"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command)
     assert re.search(r"GPU-hours for the runs to do; \d+\.\d hours on 2 GPUs, 2 for each run\n", result.stdout)
     assert "of checkpoints" in result.stdout
     assert not list(tmp_path.iterdir())
@@ -95,9 +87,7 @@ def test_preset_is_trained_on_images_of_ones_own(
     small += ["warm_up_epochs=0", "steps=1", "epochs=null", "batch_size=8", "workers=0"]
     options = [word for setting in small for word in ("--set", setting)]
     command = ["train", "happier", "--manifest", "a: table.parquet", "--images", str(images), "-o", "run", *options]
-    result = CliRunner().invoke(app, [*command, "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    assert "1 steps; H-AP" in result.stdout
+    assert "1 steps; H-AP" in run_hgld(*command, "--device", "cpu").stdout
     written = yaml.safe_load(Path("run/settings.yaml").read_text())
     assert written["data"]["root"] == str(images)
     # The folder of a preset's own images does not apply to another manifest.
@@ -107,9 +97,7 @@ def test_preset_is_trained_on_images_of_ones_own(
 
 def test_error_messages(config: Path, tmp_path: Path) -> None:
     def error(*options: str) -> str:
-        result = CliRunner().invoke(app, ["train", str(config), *options])
-        assert result.exit_code == 1
-        return result.stderr
+        return run_hgld("train", config, *options, code=1).stderr
 
     assert "no folder for the run; name one with --out" in error()
     assert "--set: epochz: there is no such setting; did you mean epochs?" in error("--set", "epochz=3")

@@ -1,7 +1,5 @@
 """How much of a backbone is trained: nothing, some modules, or changes of low rank."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Gradients and a training, computed by two processes and by a test alone, to compare them."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

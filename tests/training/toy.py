@@ -1,7 +1,5 @@
 """A training that takes less than a second: noise of 16 x 16 pixels, and a model of two convolutions."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

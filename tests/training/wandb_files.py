@@ -1,7 +1,5 @@
 """Read what Weights & Biases writes in offline mode: records in the log format of LevelDB."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Searches of settings: which trials there are, what they train on, and that they continue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from hgld.benchmark.launcher import LocalLauncher
 from hgld.benchmark.worker import WorkerTask, work
-from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError
 from hgld.io.settings import to_dict
@@ -23,6 +19,7 @@ from hgld.training import read_training_settings, train
 from hgld.training.training_images import TrainingImages
 from hgld.tuning import Dimension, SearchSummary, parse_dimension, tune
 from hgld.tuning.search import sample
+from tests.commands import run_hgld
 from tests.training import test_heads
 
 SPACE = [parse_dimension("optimiser.head.lr=log:1e-4..1e-1"), parse_dimension("loss.lambda=0..0.9")]
@@ -166,13 +163,11 @@ def test_trials_that_fail_are_the_worst(search: Any) -> None:
 def test_command_prints_the_trials(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalLauncher, "launch", Trials())
     command = ["tune", str(config), "-o", str(tmp_path / "out"), "--trials", "2", "--devices", "cpu"]
-    result = CliRunner().invoke(app, [*command, "--space", "loss.lambda=0..0.9", "--set", "steps=3"])
-    assert result.exit_code == 0, result.output
+    result = run_hgld(*command, "--space", "loss.lambda=0..0.9", "--set", "steps=3")
     assert "unchanged" in result.stdout
     assert "on held-out training classes" in result.stdout
     assert str(tmp_path / "out" / "best.yaml") in result.stdout
-    wrong = CliRunner().invoke(app, [*command, "--space", "loss.lamda=0..0.9"])
-    assert wrong.exit_code == 1
+    wrong = run_hgld(*command, "--space", "loss.lamda=0..0.9", code=1)
     assert "loss.lamda: there is no such setting; did you mean lambda?" in wrong.stderr
-    wrong = CliRunner().invoke(app, [*command, *["--space", "loss.lambda=0..0.9"] * 2])
+    wrong = run_hgld(*command, *["--space", "loss.lambda=0..0.9"] * 2, code=1)
     assert "--space has 2 settings; expected" in wrong.stderr

@@ -1,7 +1,5 @@
 """Worlds of the replica that change, with later revisions of what has changed."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Fixtures of the tests of scraping."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Scrapes of the same landmarks from the replica's APIs and from a dump of its world, and how they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON dumps of Wikidata that hold a world of the replica, as Wikimedia's own scripts write them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -3,8 +3,6 @@
 The programs are Debian's: ``apt-get install mediawiki php-cli php-sqlite3 php-intl``.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -94,7 +92,7 @@ class MediaWiki:
             self._port: int = listener.getsockname()[1]
         self.base_url = f"http://127.0.0.1:{self._port}"
 
-    def __enter__(self) -> MediaWiki:
+    def __enter__(self) -> "MediaWiki":
         self._install()
         if self._files:
             self._import_files()

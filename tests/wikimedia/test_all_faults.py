@@ -1,7 +1,5 @@
 """Whole worlds under all faults at once: the tables are those of an undisturbed scrape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

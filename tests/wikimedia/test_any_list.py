@@ -1,7 +1,5 @@
 """Lists of any entities: items or categories, any ids, splits, property, parents and languages."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from collections import Counter

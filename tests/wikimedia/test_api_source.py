@@ -1,7 +1,5 @@
 """Facts and resolutions from canned documents of the APIs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,12 +108,7 @@ def test_soft_redirect_target(wikitext: str, target: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("links", "target"),
-    [
-        (["Category:New"], "Category:New"),
-        (["Category:New", "Category:Other"], None),
-        ([], None),
-    ],
+    ("links", "target"), [(["Category:New"], "Category:New"), (["Category:New", "Category:Other"], None), ([], None)]
 )
 def test_target_of_an_unknown_template_is_the_only_linked_category(links: list[str], target: str | None) -> None:
     page = {

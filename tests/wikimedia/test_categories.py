@@ -1,7 +1,5 @@
 """GLDv2's category lists, valid and invalid."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A dump says the same however it is divided, compressed and ordered, and whoever reads its parts."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import random

@@ -1,7 +1,5 @@
 """A scrape of a dump that is killed, or that meets a damaged file or a full disk, goes on where it was."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Lines read by their bytes where possible say what they say when all of them is parsed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -19,16 +17,8 @@ READ = ("P31", "P279", "P301", "P373", "P910")
 MODIFIED = "2023-01-02T03:04:05Z"
 #: Texts that look like the places in a line that are read.
 TRAPS = (
-    '"P31":[{"mainsnak"',
-    '","aliases":',
-    '"lastrevid":1,"modified":"2020"}',
-    '"commonswiki"',
-    '{"P279":[]}',
-    "}]",
-    "\\",
-    '\\"',
-    "église\u2028/🏰",
-    "",
+    *('"P31":[{"mainsnak"', '","aliases":', '"lastrevid":1,"modified":"2020"}', '"commonswiki"', '{"P279":[]}'),
+    *("}]", "\\", '\\"', "église\u2028/🏰", ""),
 )
 
 texts = st.sampled_from(TRAPS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -1,7 +1,5 @@
 """Category pages parsed from HTML, responses to page requests, and what they may say about a landmark."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

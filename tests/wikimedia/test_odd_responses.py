@@ -1,7 +1,5 @@
 """Responses that no server should send: real ones of the replica, changed at random."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

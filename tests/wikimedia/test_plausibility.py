@@ -1,7 +1,5 @@
 """Runs that stop because too many landmarks end in the same status."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.wikimedia.plausibility import StatusCheck, UnlikelyStatusError
 from hgld.wikimedia.scraper import journal_path, scrape_file
+from tests.commands import run_hgld
 from tests.scrapes import command, config_for, first_landmarks, interrupt_scrape, run_scrape, untimed
 
 Replica = Callable[..., Any]
@@ -116,8 +115,7 @@ def test_command_stops_and_says_what_to_do(replica: Replica, categories: Path, t
     out = tmp_path / "out.parquet"
     with replica("edge_cases.json") as server:
         run = command(categories, out, server)[3:]
-        stopped = CliRunner().invoke(app, run)
-        assert stopped.exit_code == 1
+        stopped = run_hgld(*run, code=1)
         assert "of 100 landmarks ended as missing (5" in stopped.stderr
         assert "the one that --commons-url should name" in stopped.stderr
         assert "allow it with --allow-frequent missing" in stopped.stderr

@@ -1,7 +1,5 @@
 """Scrapes of a real MediaWiki, which the replica's Wikidata accompanies: Debian has no package of Wikibase."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scrapes of what was scraped before, with the same list or another: what is asked again, and what is replaced."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -114,11 +112,7 @@ def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, P
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server, replica("washington.json.gz") as other:
         scrape_file(categories["html"], out, config_for(server))
-        for config in (
-            config_for(server, "html"),
-            config_for(other),
-            replace(config_for(server), split="index"),
-        ):
+        for config in (config_for(server, "html"), config_for(other), replace(config_for(server), split="index")):
             with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
                 scrape_file(categories["html"], out, config)
         (tmp_path / "notes.parquet").write_text("mine")

@@ -1,7 +1,5 @@
 """Whole scrapes against the replica: results, limits, faults, interruptions and concurrent runs."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -358,11 +356,7 @@ def test_interrupted_run_writes_the_same_bytes(
 
 @pytest.mark.parametrize("damaged", [0, 4, -2, "facts of another shape"])
 def test_damaged_journal_does_not_change_the_tables(
-    replica: Replica,
-    landmarks: Path,
-    calm: dict[str, Path],
-    tmp_path: Path,
-    damaged: int | str,
+    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path, damaged: int | str
 ) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server:

@@ -1,7 +1,5 @@
 """Titles in URLs and their normal form."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Updates of an earlier scrape: they equal a full scrape of the changed world."""
 
-from __future__ import annotations
-
 import random
 import socket
 from collections.abc import Callable

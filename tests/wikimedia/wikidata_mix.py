@@ -7,8 +7,6 @@ for properties in the bytes of a line: P31, P279, P301 and P373 as properties of
 texts.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator

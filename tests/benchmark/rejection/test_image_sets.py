@@ -1,7 +1,5 @@
 """Open-set splits of landmarks, near and far images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

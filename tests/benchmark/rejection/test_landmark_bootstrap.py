@@ -1,7 +1,5 @@
 """Metrics of resamples of landmarks, against copies of the images."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """``hgld reject compare``: its plan and its errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from typer.testing import CliRunner, Result

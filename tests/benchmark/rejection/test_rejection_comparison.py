@@ -1,7 +1,5 @@
 """Comparisons of rejection scores from settings to files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

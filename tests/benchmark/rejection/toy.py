@@ -1,7 +1,5 @@
 """A toy comparison: photographs of nine landmarks of three groups, and food, as embeddings without images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +41,7 @@ def toy_settings(folder: Path) -> dict[str, Any]:
         "embeddings": {
             name: {
                 "title": name.title(),
-                "files": {
-                    "index": str(folder / f"{name}.parquet"),
-                    "food": str(folder / f"{name}_food.parquet"),
-                },
+                "files": {"index": str(folder / f"{name}.parquet"), "food": str(folder / f"{name}_food.parquet")},
                 "baseline": name == "blurred",
             }
             for name in ("blurred", "sharp")

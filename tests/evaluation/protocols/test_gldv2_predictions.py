@@ -1,7 +1,5 @@
 """Scores of predictions, against the published scorer's numbers, slow oracles, and the evaluation of embeddings."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -11,9 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, labelled_result, official_results
@@ -28,6 +24,7 @@ from hgld.gldv2.ground_truth import (
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.queries import write_predictions
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 from tests.evaluation import oracles
 
 N_INDEX, N_LANDMARKS, N_LABELLED = 260, 20, 15
@@ -173,18 +170,12 @@ def test_predictions_written_from_embeddings_have_their_official_scores(
 ) -> None:
     out = folder / "predictions.csv"
     options = [f"--{name.replace('_', '-')}={path}" for name, path in embedded.items()]
-    written = CliRunner().invoke(
-        app, ["evaluate", "--no-intervals", "--protocol=gldv2-retrieval", *options, f"--write-predictions={out}"]
-    )
-    assert written.exit_code == 0, written.output
+    run_hgld("evaluate", "--no-intervals", "--protocol=gldv2-retrieval", *options, f"--write-predictions={out}")
     ranked = evaluate_files(EvaluationFiles(**embedded), "gldv2-retrieval").results
     scored = evaluate_files(EvaluationFiles(predictions=out, ground_truth=folder)).results
     for ours, theirs in zip(ranked, scored, strict=True):
         pd.testing.assert_frame_equal(ours.per_query[["map100_official"]], theirs.per_query[["map100_official"]])
-    read = CliRunner().invoke(
-        app, ["evaluate", f"--predictions={out}", f"--ground-truth={folder}", "--json", "--no-intervals"]
-    )
-    assert read.exit_code == 0, read.output
+    read = run_hgld("evaluate", f"--predictions={out}", f"--ground-truth={folder}", "--json", "--no-intervals")
     means = [result["means"] for result in json.loads(read.output)["results"]]
     assert means == [result.means for result in scored]
 
@@ -217,6 +208,4 @@ def test_long_lists_have_the_labelled_scores_of_embeddings(folder: Path, embedde
     ],
 )
 def test_options_that_do_not_suit_predictions(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["evaluate", "--predictions=p.csv", *arguments])
-    assert result.exit_code == 1
-    assert message in result.output
+    assert message in run_hgld("evaluate", "--predictions=p.csv", *arguments, code=1).output

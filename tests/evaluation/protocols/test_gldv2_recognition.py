@@ -1,18 +1,15 @@
 """The recognition protocol from files, against the published scorer's numbers, and its output."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.evaluation.global_average_precision import RECOGNITION_METRICS
 from hgld.evaluation.protocols.gldv2_recognition import SOLUTION
 from hgld.evaluation.results import read_per_query
+from tests.commands import run_hgld
 
 N_CASES = 12
 
@@ -29,9 +26,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["evaluate", "--protocol=gldv2-recognition", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
+    return run_hgld("evaluate", "--protocol=gldv2-recognition", *arguments).output
 
 
 @pytest.mark.parametrize(
@@ -105,6 +100,5 @@ def test_the_solution_is_found_in_its_folder_and_values_of_images_are_written(
     ],
 )
 def test_wrong_inputs_get_one_clear_line(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["evaluate", "--protocol=gldv2-recognition", *arguments])
-    assert result.exit_code == 1
+    result = run_hgld("evaluate", "--protocol=gldv2-recognition", *arguments, code=1)
     assert message in " ".join(result.output.split())

@@ -1,7 +1,5 @@
 """GLDv2's protocol on files in the real layout, against lists ranked and counted one by one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

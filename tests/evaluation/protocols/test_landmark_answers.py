@@ -1,7 +1,5 @@
 """Recognition from embeddings: what is answered, what is left out, and the file of predictions."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

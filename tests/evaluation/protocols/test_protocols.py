@@ -1,19 +1,16 @@
 """Protocols from files to numbers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
@@ -36,6 +33,7 @@ from hgld.evaluation.settings import PROTOCOLS
 from hgld.ragged import RaggedIndices
 from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
+from tests.commands import run_hgld
 from tests.rejection.helpers import evaluate_rejected
 
 CONFIG = EvaluationConfig()
@@ -91,17 +89,9 @@ def test_split_of_a_manifest_is_evaluated_and_the_rest_counted(tmp_path: Path) -
     write_embeddings(tmp_path / "e.npy", images.vectors, [f"{number:03}" for number in range(8)])
     rows = [f"{number:03},{'test' if number < 4 else 'train'},{number % 2}" for number in range(6)]
     (tmp_path / "m.csv").write_text("\n".join(["path,split,class", *rows]))
-    result = CliRunner().invoke(
-        app,
-        [
-            "evaluate",
-            f"--embeddings={tmp_path / 'e.npy'}",
-            f"--labels={tmp_path / 'm.csv'}",
-            "--split=test",
-            "--json",
-        ],
+    result = run_hgld(
+        "evaluate", f"--embeddings={tmp_path / 'e.npy'}", f"--labels={tmp_path / 'm.csv'}", "--split=test", "--json"
     )
-    assert result.exit_code == 0, result.output
     (found,) = json.loads(result.stdout)["results"]
     alone = evaluate_retrieval(images.vectors[:4], np.arange(4) % 2)
     assert found["means"] == pytest.approx(alone.means)
@@ -269,63 +259,31 @@ def test_dyml_on_images_with_labels_of_all_levels() -> None:
         assert result.means == pytest.approx(alone.means)
 
 
+ONE, TWO = {"embeddings": "a.npy"}, {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"}
+
+
 @pytest.mark.parametrize(
     ("files", "protocol", "message"),
     [
         ({}, None, "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`"),
-        ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found `embeddings` and `gallery_embeddings`"),
-        (
-            {"embeddings": "a.npy"},
-            "retrieval",
-            "needs `query_embeddings` and `gallery_embeddings` and does not use `embeddings`",
-        ),
-        (
-            {"embeddings": "a.npy"},
-            "roxford",
-            r"needs `query_embeddings`, `gallery_embeddings` and `ground_truth` \(gnd",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "rparis",
-            r"the protocol rparis needs `ground_truth` \(gnd_rparis6k.pkl\)",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "gldv2-retrieval",
-            "the folder of retrieval_solution",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "leave-one-out",
-            "needs `embeddings` and does not use `gallery_embeddings` and `query_embeddings`",
-        ),
-        (
-            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
-            "dyml",
-            r"the protocol dyml needs `ground_truth` \(the folder",
-        ),
-        (
-            {"embeddings": "a.npy", "ground_truth": "x"},
-            None,
-            "the protocol leave-one-out does not use `ground_truth`",
-        ),
-        (
-            {"embeddings": "a.npy", "ground_truth": "x", "labels": "y"},
-            "dyml",
-            "the protocol dyml does not use `labels`",
-        ),
-        ({"embeddings": "a.npy"}, "sop", "there is no protocol 'sop'"),
+        ({**ONE, "gallery_embeddings": "b.npy"}, None, "found `embeddings` and `gallery_embeddings`"),
+        (ONE, "retrieval", "needs `query_embeddings` and `gallery_embeddings` and does not use `embeddings`"),
+        (ONE, "roxford", r"needs `query_embeddings`, `gallery_embeddings` and `ground_truth` \(gnd"),
+        (TWO, "rparis", r"the protocol rparis needs `ground_truth` \(gnd_rparis6k.pkl\)"),
+        (TWO, "gldv2-retrieval", "the folder of retrieval_solution"),
+        (TWO, "leave-one-out", "needs `embeddings` and does not use `gallery_embeddings` and `query_embeddings`"),
+        (TWO, "dyml", r"the protocol dyml needs `ground_truth` \(the folder"),
+        ({**ONE, "ground_truth": "x"}, None, "the protocol leave-one-out does not use `ground_truth`"),
+        ({**ONE, "ground_truth": "x", "labels": "y"}, "dyml", "the protocol dyml does not use `labels`"),
+        (ONE, "sop", "there is no protocol 'sop'"),
     ],
 )
 def test_files_that_a_protocol_cannot_use_are_refused(
     files: dict[str, str], protocol: str | None, message: str
 ) -> None:
+    given: dict[str, Any] = {name: Path(path) for name, path in files.items()}
     with pytest.raises(ConfigurationError, match=message):
-        evaluate_files(
-            EvaluationFiles(**{name: Path(path) for name, path in files.items()}),  # type: ignore[arg-type]
-            protocol,
-            CONFIG,
-        )
+        evaluate_files(EvaluationFiles(**given), protocol, CONFIG)
 
 
 def test_embeddings_without_labels_are_refused(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The measures of ROxford and RParis, and the published protocol from photographs to numbers."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path
@@ -12,11 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner
 
 import hgld
-from hgld.cli import app
 from hgld.evaluation.protocols.revisited import revisited_average_precision, revisited_precision_at
+from tests.commands import run_hgld
 
 
 def published(ranking: list[int], positives: set[int], junk: set[int], k: int) -> tuple[float, float]:
@@ -98,9 +95,7 @@ def roxford(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return run_hgld(*arguments).stdout
 
 
 def test_commands_give_the_numbers_of_the_published_protocol(roxford: Path) -> None:

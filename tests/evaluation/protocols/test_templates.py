@@ -1,7 +1,5 @@
 """Averages of media and templates, against a slow loop."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -13,13 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
 from hgld.rejection.rejected_queries import RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 from tests.datasets.pictures import picture
 
 Vector = npt.NDArray[np.float64]
@@ -182,8 +179,7 @@ def test_ijb_c_from_its_lists_to_a_result(tmp_path: Path) -> None:
         ["evaluate", "--protocol", "templates", "--embeddings", embeddings, "--labels", manifest, "--json"],
     ]
     for command in commands:
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == 0, result.output
+        result = run_hgld(*command)
     (report,) = json.loads(result.stdout)["results"]
     assert report["counts"]["queries"] == 15
     assert report["counts"]["images"] == 21

@@ -1,7 +1,5 @@
 """Texts as queries, beside plain NumPy, and inputs that cannot be ranked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

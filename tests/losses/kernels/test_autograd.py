@@ -1,7 +1,5 @@
 """Products with references of 16 bits: those of the same numbers in float32, within the error of storing them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Sums by interpolation against all pairs at once, in float64."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Compiled sums over pairs against those of torch."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

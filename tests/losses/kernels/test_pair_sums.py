@@ -1,7 +1,5 @@
 """Blocks of pairs as torch.compile sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

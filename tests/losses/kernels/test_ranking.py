@@ -1,7 +1,5 @@
 """Order and counts of a ranking."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """Sums of steps, by sorting and by blocks of pairs, against plain loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

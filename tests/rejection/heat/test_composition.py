@@ -1,7 +1,5 @@
 """Compositions of energies: bounds, limits, and numbers that would overflow."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Every step of HEAT against golden numbers, in float64: composition, energies, sampling, losses, and an update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,11 +113,7 @@ def test_prior_energies(golden: Callable[[str], Any]) -> None:
 
 @pytest.mark.parametrize(("variant", "name"), [("thesis", "hybrid_paper"), ("code", "hybrid_code")])
 def test_corrected_energies(
-    golden: Callable[[str], Any],
-    residual: ResidualEnergy,
-    parameters: dict[str, float],
-    variant: Variant,
-    name: str,
+    golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float], variant: Variant, name: str
 ) -> None:
     energy = corrected_energy(prior_of(golden, variant), residual, parameters["temperature_prior"])
     close(energy(golden("ebm/real")), golden(f"ebm/real/{name}"))
@@ -127,11 +121,7 @@ def test_corrected_energies(
 
 @pytest.mark.parametrize(("variant", "name"), [("thesis", "sgld_paper"), ("code", "sgld_code")])
 def test_chains(
-    golden: Callable[[str], Any],
-    residual: ResidualEnergy,
-    parameters: dict[str, float],
-    variant: Variant,
-    name: str,
+    golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float], variant: Variant, name: str
 ) -> None:
     prior, settings = prior_of(golden, variant), settings_of(golden, parameters, variant)
     start = golden("ebm/z0")
@@ -157,11 +147,7 @@ def test_chains(
     ("variant", "name"), [("thesis", "loss_paper"), ("code", "loss_code"), ("code", "loss_code_no_noise")]
 )
 def test_losses_and_their_gradients(
-    golden: Callable[[str], Any],
-    residual: ResidualEnergy,
-    parameters: dict[str, float],
-    variant: Variant,
-    name: str,
+    golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float], variant: Variant, name: str
 ) -> None:
     settings = settings_of(golden, parameters, variant)
     negatives = sample_negatives(

@@ -1,7 +1,5 @@
 """Sampling and training of residual energies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -144,10 +142,7 @@ def test_the_correction_rejects_what_the_prior_accepts() -> None:
 def test_divergence_is_explained() -> None:
     points = ring(40)
     prior = LogitPrior(LinearClassifier(torch.eye(3), torch.zeros(3)))
-    for settings in (
-        replace(TINY, learning_rate=1e30),
-        replace(TINY, langevin=LangevinSettings(4, (1e38, 1e38))),
-    ):
+    for settings in (replace(TINY, learning_rate=1e30), replace(TINY, langevin=LangevinSettings(4, (1e38, 1e38)))):
         with pytest.raises(ConfigurationError, match=r"prior energy diverges in epoch 1 of 2.*`learning_rate`"):
             train_residual_energy(prior, normal_sampler(prior.density.weight), points, settings, name="energy")
 

@@ -1,7 +1,5 @@
 """Baselines: pytorch-ood as the oracle, classifiers from elsewhere, and invalid inputs."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

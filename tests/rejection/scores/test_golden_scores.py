@@ -1,7 +1,5 @@
 """All golden scores: thesis's baselines on stored features, in float64 and float32."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The score heat: corrected energies of its priors, composed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of neighbours, compared with slow obvious counts over single images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of a session for each test: a module chooses its labels and groups by ``LABELS`` and ``GROUPS``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A connection to the page's server that fails in the ways in which connections and servers fail."""
 
-from __future__ import annotations
-
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread

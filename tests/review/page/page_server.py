@@ -1,7 +1,5 @@
 """The review page as tests start, use and stop it: in their process, in a thread of it, or served by the command."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Screens of several sizes, as the browser of the tests can imitate them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple

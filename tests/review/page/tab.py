@@ -1,7 +1,5 @@
 """A browser tab with the review page, as tests use it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,25 +59,21 @@ class Tab:
         texts: list[str] = self.browser.execute_script(script, selector)
         return texts
 
+    def of_rows(self, value: str) -> dict[str, str]:
+        """Return a value of each row in the list of labels, by label_id."""
+        script = f"[...document.querySelectorAll('.row')].map(row => [row.dataset.label, {value}])"
+        values: dict[str, str] = self.browser.execute_script(f"return Object.fromEntries({script})")
+        return values
+
     @property
     def decided(self) -> dict[str, str]:
         """Texts of the decisions in the list of labels, by label_id."""
-        script = (
-            "return Object.fromEntries([...document.querySelectorAll('.row')]"
-            ".map(row => [row.dataset.label, row.querySelector('.decided').textContent.trim()]))"
-        )
-        decided: dict[str, str] = self.browser.execute_script(script)
-        return decided
+        return self.of_rows("row.querySelector('.decided').textContent.trim()")
 
     @property
     def decided_kinds(self) -> dict[str, str]:
         """Kinds of decisions of all labels in the list, also of brief rows, by label_id."""
-        script = (
-            "return Object.fromEntries([...document.querySelectorAll('.row')]"
-            ".map(row => [row.dataset.label, row.dataset.decision]))"
-        )
-        kinds: dict[str, str] = self.browser.execute_script(script)
-        return kinds
+        return self.of_rows("row.dataset.decision")
 
     @property
     def current(self) -> str:

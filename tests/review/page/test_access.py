@@ -1,7 +1,5 @@
 """Who can use the page: a browser that has used a key, for requests from the page itself."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.testclient import TestClient
 

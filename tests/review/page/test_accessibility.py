@@ -1,7 +1,5 @@
 """What axe-core finds on the pages of a review: nothing, on any screen, whatever is open, with script and without."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,15 +13,7 @@ from hgld.taxonomy.decisions import Decision
 from tests.axe import violations
 from tests.review.conftest import NOON, Label, clean_table
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
-from tests.review.page.screens import (
-    BROKEN_WORDS,
-    PHONE,
-    SCREENS,
-    ZOOMED,
-    Screen,
-    no_script,
-    shown_on,
-)
+from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
 
 LABELS = (

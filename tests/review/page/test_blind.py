@@ -1,7 +1,5 @@
 """A blind review: the page shows no suggestions, and says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

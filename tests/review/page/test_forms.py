@@ -1,7 +1,5 @@
 """Forms: what they do, and that those which no page sends are refused with a reason, never a fault of the server."""
 
-from __future__ import annotations
-
 from urllib.parse import quote_from_bytes
 
 import pytest

@@ -1,7 +1,5 @@
 """The page while the disk of its store is full, in a browser and without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path

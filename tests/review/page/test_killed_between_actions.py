@@ -1,7 +1,5 @@
 """A session by keyboard alone, whose server is killed after every action that the page has shown as done."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

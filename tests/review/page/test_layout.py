@@ -1,7 +1,5 @@
 """The page on screens of every size, from a desktop to a window at 400 % zoom, in a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests that are too large or make no sense, over real connections."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socket
@@ -144,9 +142,7 @@ def test_all_labels_of_the_full_dataset_can_be_decided_at_once(tmp_path: Path) -
         client = open_client(session)
         versions = [f"0:{key}" for key in session.labels]
         answer = client.post(
-            "/decide",
-            data={"choose": "drop", "label": versions},
-            headers={"accept": "application/json"},
+            "/decide", data={"choose": "drop", "label": versions}, headers={"accept": "application/json"}
         )
         assert answer.status_code == 200
         assert len(session.decisions()) == 5_700

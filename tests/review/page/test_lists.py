@@ -1,7 +1,5 @@
 """Lists of labels of all clusters on the page: over HTTP, and in a browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from html import unescape

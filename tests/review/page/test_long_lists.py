@@ -1,7 +1,5 @@
 """Clusters with so many labels that most rows are sent in brief at first."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

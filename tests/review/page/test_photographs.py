@@ -1,7 +1,5 @@
 """Photographs over HTTP: images by id, the list of all of a label, and the part beside the card."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

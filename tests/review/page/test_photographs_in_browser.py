@@ -1,7 +1,5 @@
 """Photographs beside the card in a browser: enlarged, in the dialog, fetched ahead, and without JavaScript."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The card shows the set that holds the right group with a promised probability."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

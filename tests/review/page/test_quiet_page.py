@@ -1,7 +1,5 @@
 """The page neither takes the focus nor speaks by itself, and stays within the browser's history."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.review import sessions

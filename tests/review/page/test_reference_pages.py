@@ -1,7 +1,5 @@
 """Facts of a label on the page, and pages to read beside it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +16,7 @@ from hgld.tables import CLASSES
 from tests.review.conftest import Label, clean_table
 from tests.review.page.page_server import REFERENCES, open_client
 
-LAKE = {
-    "item": "Q1",
-    "label": "lake",
-    "description": "body of <still> water",
-    "subclass_of": ["Q55659167"],
-}
+LAKE = {"item": "Q1", "label": "lake", "description": "body of <still> water", "subclass_of": ["Q55659167"]}
 
 
 @pytest.fixture

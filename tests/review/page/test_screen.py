@@ -1,7 +1,5 @@
 """Accepting suggestions by key, in a browser: one, or all sure ones on the screen."""
 
-from __future__ import annotations
-
 import pytest
 from selenium.webdriver import Keys
 

@@ -1,7 +1,5 @@
 """The addresses that a command prints and opens, in a real browser."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -1,7 +1,5 @@
 """Keys that the annotator changes or switches off, in a browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

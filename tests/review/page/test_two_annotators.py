@@ -1,15 +1,11 @@
 """Two annotators change groups and clusters, a third person adjudicates, and everything arrives in the hierarchy."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file
@@ -19,6 +15,7 @@ from hgld.review.store import open_store
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import read_decisions, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
+from tests.commands import run_hgld
 from tests.release.conftest import FACTS
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
@@ -42,9 +39,7 @@ pytestmark = [
 
 
 def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
+    return run_hgld(*arguments).output
 
 
 @pytest.fixture
@@ -150,8 +145,7 @@ def test_from_clusters_to_hierarchy(project: Path) -> None:
         "Q6": (None, "ada+ben"),
     }
     assert {row.label_id: row.group for row in read_decisions(final, None)}["Q4"] == "parks"
-    result = CliRunner().invoke(app, ["adjudicate", *files, *options])
-    assert (result.exit_code, "agree on every label" in result.stderr) == (1, True)
+    assert "agree on every label" in run_hgld("adjudicate", *files, *options, code=1).stderr
 
     build = ("build", project / "clean.parquet", "-o", project / "hierarchy.parquet", "--decisions", final)
     run(*build)

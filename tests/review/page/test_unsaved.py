@@ -1,7 +1,5 @@
 """What is decided or typed is not lost, whatever happens to the server, the connection or another window."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -36,12 +34,7 @@ def test_ordinary_text_is_not_escaped(text: str) -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    labels = [
-        *LABELS,
-        Label("Q5", "=SUM(A1)", 2),
-        Label("Q6", 'בית כנסת, "q"; 😀\u2028', 2),
-        Label("Q7", "-\nx", 2),
-    ]
+    labels = [*LABELS, Label("Q5", "=SUM(A1)", 2), Label("Q6", 'בית כנסת, "q"; 😀\u2028', 2), Label("Q7", "-\nx", 2)]
     rows = review_labels(clusters_table(labels), clean_table(labels))
     entries = {
         "Q5": Entry("Q5", "=SUM(A1)", "lake", "group", '=x\n\'tis; "so"'),

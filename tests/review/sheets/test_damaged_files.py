@@ -1,7 +1,5 @@
 """Files that are no review sheets, or would unpack to more memory than there is: refused at once, in one line."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 import zipfile

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from openpyxl import load_workbook
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.review import format_export
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.review.sheets.csv_sheet import read_csv_sheet
@@ -16,6 +12,7 @@ from hgld.review.sheets.entries import COLUMNS, Entry, read_entries
 from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.workbook import read_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
+from tests.commands import run_hgld
 from tests.review.conftest import LABELS
 from tests.sheet_files import fill_csv, fill_workbook
 
@@ -267,15 +264,10 @@ def test_missing_inputs_are_reported(tables: TABLES, tmp_path: Path, caplog: pyt
 def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
     command = ["export", str(tables()), "-o", str(out), "--annotators"]
-    result = CliRunner().invoke(app, [*command, "ada, ben"])
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
-    assert CliRunner().invoke(app, [*command, "ada,ben"]).stdout == f"{out}: up to date\n"
+    assert run_hgld(*command, "ada, ben").stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
+    assert run_hgld(*command, "ada,ben").stdout == f"{out}: up to date\n"
     fill_workbook(out / "ben.xlsx", "Q1", group="lake")
-    assert CliRunner().invoke(app, [*command, "ada,ben"]).stdout == f"{out}: up to date\n"
+    assert run_hgld(*command, "ada,ben").stdout == f"{out}: up to date\n"
     tables(LABELS[:3])
-    result = CliRunner().invoke(app, [*command, "ada,ben"])
-    assert result.exit_code == 1
-    assert "--merge" in result.stderr
-    result = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
-    assert "entries of 1 label kept" in result.stdout
+    assert "--merge" in run_hgld(*command, "ada,ben", code=1).stderr
+    assert "entries of 1 label kept" in run_hgld(*command, "ada,ben", "--merge").stdout

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, write_tables
 from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_xlsx
 
@@ -70,12 +69,7 @@ def add_mistakes(path: Path) -> None:
     sheet["B4"], sheet["K4"] = "chappel", "church"
     sheet["L5"] = "group"
     for row, (label_id, label, *entries) in enumerate(
-        [
-            ("Q1", "lake", "river", None, None),
-            (None, None, "lake", None, None),
-            ("Q9", "gone", None, None, None),
-        ],
-        6,
+        [("Q1", "lake", "river", None, None), (None, None, "lake", None, None), ("Q9", "gone", None, None, None)], 6
     ):
         sheet.cell(row, 1).value, sheet.cell(row, 2).value = label_id, label
         for column, entry in enumerate(entries, 11):
@@ -186,11 +180,7 @@ def test_valid_rows_only(review: Path) -> None:
         ({"group": "puddle", "decision": "unsure"}, "K2", 'the taxonomy has no group "puddle"'),
         ({"decision": "yes"}, "L2", 'the decision is "yes"; expected one of group, drop, unsure'),
         ({"comment": "hm"}, "M2", "a comment without a decision"),
-        (
-            {"decision": "drop", "comment": "x" * 2001},
-            "M2",
-            "the comment has 2,001 characters",
-        ),
+        ({"decision": "drop", "comment": "x" * 2001}, "M2", "the comment has 2,001 characters"),
     ],
 )
 def test_invalid_entries_are_reported(review: Path, entries: dict[str, str], cell: str, text: str) -> None:
@@ -226,8 +216,6 @@ def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
         assert [row.label_id for row in read_decisions(out, GROUPS)] == ["Q3"]
 
 
-# Fast tests cover one format each: `test_problems_in_ods_have_the_same_addresses`, and in the other two files
-# `test_merge_of_a_workbook_saved_by_libreoffice` and `test_libreoffice_keeps_escaped_text`.
 @pytest.mark.slow
 def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
     """All decisions that come with hgld, and labels that a program could change, in every format."""
@@ -525,9 +513,7 @@ def test_import_sheet_command(review: Path, caplog: pytest.LogCaptureFixture) ->
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 group,")
     assert result.stdout.endswith(f"{out}\n")
-    assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
+    assert run_hgld(*command).stdout == f"{out}: up to date\n"
     fill_workbook(review / "ada.xlsx", "Q2", comment="?")
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1
-    assert "Labels!M3: a comment without a decision" in result.stderr
-    assert CliRunner().invoke(app, [*command, "--valid-rows-only"]).exit_code == 0
+    assert "Labels!M3: a comment without a decision" in run_hgld(*command, code=1).stderr
+    run_hgld(*command, "--valid-rows-only")

@@ -1,7 +1,5 @@
 """Exports that are killed, or that meet somebody at work, lose no entry and leave no half set of sheets."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,10 +80,7 @@ def test_parents_are_labelled_from_the_first_table() -> None:
         named = [dict(zip(columns, row, strict=True)) | {"language": "en"} for row in rows]
         return pa.Table.from_pylist(named, CLASSES.schema)
 
-    tables = [
-        classes(("Q1", "lake", ["Q10", "Q11"])),
-        classes(("Q1", "lake", []), ("Q10", "body of water", [])),
-    ]
+    tables = [classes(("Q1", "lake", ["Q10", "Q11"])), classes(("Q1", "lake", []), ("Q10", "body of water", []))]
     rows = {row.label_id: row for row in review_labels(clusters_table(LABELS), clean_table(LABELS), tables)}
     assert rows["Q1"].parents == "body of water, Q11"
     assert rows["Q2"].parents == ""

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import sys
 import zipfile
@@ -27,16 +25,7 @@ MADE = Provenance("export", {"annotator": "ada"}, {"clusters": "abc"})
 NASTY = (
     *("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'=1", '=HYPERLINK("http://x","y")'),
     *("#N/A", "TRUE", "1862", "3-4", "<b>&amp;</b>", '"q"', "a\nb", " padded ", "{=A1}"),
-    *(
-        "кирха",
-        "בית כנסת",
-        "מסגד & جامع",
-        "神社",
-        "café",
-        "😀👨‍👩‍👧",
-        "\u202eevil\u2028",
-        "nul\x00bell\x07\ufffe",
-    ),
+    *("кирха", "בית כנסת", "מסגד & جامع", "神社", "café", "😀👨‍👩‍👧", "\u202eevil\u2028", "nul\x00bell\x07\ufffe"),
     *("same text", "same text", "x" * 40_000, "😀" * 20_000),
 )
 NASTY_LABELS = [Label(f"Q{n}", label, n // 5, n // 2) for n, label in enumerate(NASTY, 1)]
@@ -45,15 +34,7 @@ NASTY_LABELS = [Label(f"Q{n}", label, n // 5, n // 2) for n, label in enumerate(
 def write(path: Path, labels: Sequence[Label] = LABELS, entries: Entries | None = None, **options: Entries) -> Path:
     rows = review_labels(clusters_table(labels), clean_table(labels))
     set_aside = options.get("set_aside", {})
-    write_workbook(
-        path,
-        rows,
-        entries or {},
-        set_aside=set_aside,
-        groups=GROUPS,
-        annotator="ada",
-        provenance=MADE,
-    )
+    write_workbook(path, rows, entries or {}, set_aside=set_aside, groups=GROUPS, annotator="ada", provenance=MADE)
     return path
 
 
