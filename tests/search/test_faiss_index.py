@@ -7,9 +7,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.settings import RerankMethod, RerankSettings
@@ -49,7 +51,7 @@ def test_equal_images_are_in_the_order_of_the_gallery(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw", "IVF8,PQ4x4"])
+@pytest.mark.parametrize("kind", ["ivf", "ivf-pq", "hnsw", "IVF8,PQ4x4"])
 def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
     gallery = toy_gallery(1000, 16)
     record = build_index(gallery, tmp_path / "x.faiss", kind, queries=1000)
@@ -66,6 +68,45 @@ def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
     assert 0.2 < record.recall <= 1
     assert (tmp_path / "x.faiss.ids.txt").read_text().splitlines() == gallery.ids.tolist()
     assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 1000
+
+
+def test_lossy_indexes_of_parts_have_the_scores_of_the_exact_search(tmp_path: Path) -> None:
+    """Merged by score and then by position, they find what one index of all vectors does."""
+    whole = toy_gallery(900, 8)
+    vectors = torch.cat([whole.vectors[:300], whole.vectors[:300], whole.vectors[300:]])  # each of 300 twice
+    parts = [vectors[:290], vectors[290:310], vectors[310:]]
+    (tmp_path / "index").mkdir()
+    for number, (part, kind) in enumerate(zip(parts, ["ivf-pq", "flat", "IVF4,SQ8"], strict=True)):
+        build_index(
+            Gallery.from_arrays(part, [*map(str, range(len(part)))]), tmp_path / f"index/{number}.faiss", kind
+        )
+    gallery = Gallery.from_arrays(PartedTensor(parts), [f"image {row}" for row in range(1200)])
+    index = open_index(tmp_path / "index", gallery)
+    assert (index.record.images, index.record.queries) == (1200, 290 + 20 + 890)
+    assert index.record.description.endswith("PQ4 and Flat and IVF4,SQ8")
+    assert index.record.recall > 0.95
+    queries = np.random.default_rng(3).normal(size=(40, 8)).astype(np.float32)
+    (scores, found), exact = index.search(queries, 12), obvious_neighbours(queries, vectors.numpy(), 12)
+    hits = [len({*row} & {position for position, _ in near}) for row, near in zip(found.tolist(), exact, strict=True)]
+    assert sum(hits) / 480 > 0.95
+    for row, own in enumerate(found.tolist()):
+        cosine_of = dict(obvious_neighbours(queries[row : row + 1], vectors.numpy(), 1200)[0])
+        np.testing.assert_allclose(scores[row], [cosine_of[position] for position in own], atol=1e-6)
+        twins = [position for position in own if position < 300 and position + 300 in own]
+        assert all(own.index(position) + 1 == own.index(position + 300) for position in twins), (
+            "ties in gallery order"
+        )
+    (tmp_path / "index" / "2.faiss").unlink()
+    with pytest.raises(ConfigurationError, match="the index of other embeddings, 310 of 1,200; write one from each"):
+        open_index(tmp_path / "index", gallery)
+
+
+def test_more_is_searched_for_a_higher_recall(tmp_path: Path) -> None:
+    gallery = toy_gallery(3000, 16)
+    low, high = (build_index(gallery, tmp_path / "x.faiss", "IVF70,Flat", recall=recall) for recall in (0, 1.0))
+    assert low.effort == 1
+    assert high.effort == 4
+    assert low.recall < 0.9 < high.recall == 1
 
 
 @pytest.mark.parametrize("method", get_args(RerankMethod))
