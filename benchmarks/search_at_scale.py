@@ -70,15 +70,17 @@ def main() -> None:
     gallery, queries = read_gallery(embeddings), draw(2 * N_QUERIES, 2)
     print(f"{len(gallery):,} images read: {usage()}", flush=True)
     whole = arguments.folder / f"{arguments.index}.faiss"
-    sources = [(whole, embeddings), *((indexes / f"{part.stem}.faiss", part) for part in parts)]
-    for path, source in sources:
-        if not path.exists():
-            build_index(read_gallery(source), path, arguments.index)
-            print(f"{path.name} built: {usage()}", flush=True)
-    for path in (whole, indexes):
+    for path, sources in (
+        (whole, {whole: embeddings}),
+        (indexes, {indexes / f"{part.stem}.faiss": part for part in parts}),
+    ):
+        for out, source in sources.items():
+            if not out.exists():
+                build_index(read_gallery(source), out, arguments.index)
+        print(f"{path.name} built: {usage()}", flush=True)
         index = open_index(path, gallery)
         times = query_times(gallery, index, queries)[N_QUERIES:]
-        print(f"{path.name}: {format_index(index.record)}")
+        print(format_index(index.record))
         print(f"a query takes {np.median(times):.1f} ms, the slowest of {N_QUERIES} {times.max():.1f} ms", flush=True)
     print(usage())
 
