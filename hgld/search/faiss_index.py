@@ -37,7 +37,7 @@ from hgld.search.gallery import Gallery, unit_blocks
 KINDS = ("flat", "ivf", "ivf-pq", "hnsw")
 #: Descriptions of indexes that hold vectors as they are.
 _LOSSLESS = re.compile(r"(IVF[^,]*,)?Flat|HNSW\d*(,Flat)?")
-#: Candidates per result that a lossy index proposes.
+#: Candidates per result that a lossy index proposes, with the least effort.
 _CANDIDATES = 10
 #: Neighbours per query in the measurement of the recall.
 _RECALL_AT = 10
@@ -60,7 +60,7 @@ class IndexRecord:
         images: Number of images.
         dim: Dimension of the vectors.
         vectors_sha256: SHA-256 of up to a thousand of the embeddings.
-        effort: How many times the least number of lists, or of candidates in a graph, a search visits.
+        effort: How many times the least number of lists, or of candidates, a search visits.
         queries: Number of images of the gallery that were searched to measure the recall, without themselves.
         recall: Share of their ten nearest images that the index finds; NaN if there is only one image.
         speedup: Time of the exact search divided by that of the index, for these queries.
@@ -94,14 +94,15 @@ class FaissIndex:
 
     Args:
         indexes: The indexes of faiss.
-        record: What they hold.
+        records: What they hold.
         vectors: Embeddings of the gallery.
     """
 
-    def __init__(self, indexes: Sequence[Any], record: IndexRecord, vectors: torch.Tensor) -> None:
-        self._indexes, self.record, self._vectors = indexes, record, vectors
-        self._starts = list(accumulate((index.ntotal for index in indexes), initial=0))[:-1]
-        self._is_lossless = all(map(_LOSSLESS.fullmatch, record.description.split(" and ")))
+    def __init__(self, indexes: Sequence[Any], records: Sequence[IndexRecord], vectors: torch.Tensor) -> None:
+        self.record, self._vectors = IndexRecord.of_parts(records), vectors
+        starts = accumulate((index.ntotal for index in indexes), initial=0)
+        candidates = [0 if _LOSSLESS.fullmatch(each.description) else _CANDIDATES * each.effort for each in records]
+        self._parts, self._is_lossy = [*zip(indexes, starts, candidates, strict=False)], any(candidates)
 
     def search(
         self, queries: npt.NDArray[np.float32], k: int
@@ -115,15 +116,9 @@ class FaissIndex:
         if not np.isfinite(lengths).all() or not lengths.all():
             raise InputError("a query has NaN or infinite values, or only zeros")
         unit = np.ascontiguousarray(queries / lengths, np.float32)
-        n_candidates = k if self._is_lossless else k * _CANDIDATES
-        found = [index.search(unit, n_candidates) for index in self._indexes]
-        own = [np.where(each < 0, -1, each + start) for start, (_, each) in zip(self._starts, found, strict=True)]
-        positions = np.concatenate(own, axis=1)
-        scores = (
-            np.concatenate([each for each, _ in found], axis=1)
-            if self._is_lossless
-            else self._cosines(unit, positions)
-        )
+        found = [(start, *index.search(unit, k * max(n, 1))) for index, start, n in self._parts]
+        positions = np.concatenate([np.where(own < 0, -1, own + start) for start, _, own in found], axis=1)
+        scores = self._cosines(unit, positions) if self._is_lossy else np.concatenate([own for _, own, _ in found], 1)
         scores = np.where(positions < 0, -np.inf, scores)
         order = np.lexsort((positions, -scores), axis=1)[:, :k]  # of equal scores, the first position
         scores, positions = np.take_along_axis(scores, order, 1), np.take_along_axis(positions, order, 1)
@@ -227,14 +222,14 @@ def open_index(path: Path, gallery: Gallery) -> FaissIndex:
             f"{path}: the index of other embeddings, {start:,} of {len(gallery):,}; write one from each part of "
             "those that are searched"
         )
-    return FaissIndex(indexes, IndexRecord.of_parts(records), gallery.vectors)
+    return FaissIndex(indexes, records, gallery.vectors)
 
 
 def _measured(
     index: Any, record: IndexRecord, vectors: torch.Tensor, rows: npt.NDArray[np.int64], wanted: float
 ) -> IndexRecord:
     """Raise the effort of an index until it finds enough of the nearest images, and return what it then is."""
-    queries, searched = np.concatenate(list(unit_blocks(vectors, rows))), FaissIndex([index], record, vectors)
+    queries = np.concatenate(list(unit_blocks(vectors, rows)))
     k = min(_RECALL_AT, len(vectors) - 1)
     start = time.perf_counter()
     excluded = RaggedIndices.from_lists([[row] for row in rows.tolist()])
@@ -244,7 +239,7 @@ def _measured(
     for effort in _EFFORTS if k else []:
         _set_search_effort(index, effort)
         start = time.perf_counter()
-        _, found = searched.search(queries, k + 1)
+        _, found = FaissIndex([index], [replace(record, effort=effort)], vectors).search(queries, k + 1)
         seconds = time.perf_counter() - start
         others = [[near for near in own if near != row][:k] for row, own in zip(rows, found.tolist(), strict=True)]
         recall = sum(len({*one} & {*other}) for one, other in zip(exact, others, strict=True)) / (k * len(rows))
