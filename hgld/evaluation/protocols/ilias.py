@@ -3,8 +3,8 @@
 mAP@1k as in the published evaluation (``evaluation/src/dataset.py`` of github.com/ilias-vrg/ilias, commit e81029e):
 the sum of the precisions at the positives among the first 1,000 items, divided by min(R, 1,000), where R positives
 show the query's object; the mean is over all queries. ``TR@1000`` is what the best re-ranking of these items would
-reach, there called oracle (for R up to 1,000, as in ILIAS). The published code counts items of equal scores as one step of the precision; here,
-``ties`` orders them.
+reach, there called oracle (for R up to 1,000, as in ILIAS). The published code counts items of equal scores as one
+step of the precision; here, ``ties`` orders them.
 """
 
 from __future__ import annotations
