@@ -43,12 +43,12 @@ def usage() -> str:
 
 
 def query_times(gallery: Gallery, index: FaissIndex, queries: NDArray[np.float16]) -> NDArray[np.float64]:
-    """Return the milliseconds of each query."""
+    """Return the milliseconds of each query, by the clock and of processor time, shape (n, 2)."""
     searcher, times = Searcher(gallery, index=index), []
     for row in range(len(queries)):
-        start = time.perf_counter()
+        start = np.array([time.perf_counter(), time.process_time()])
         searcher.search(queries[row : row + 1], 10)
-        times.append(1000 * (time.perf_counter() - start))
+        times.append(1000 * (np.array([time.perf_counter(), time.process_time()]) - start))
     return np.array(times)
 
 
@@ -81,7 +81,8 @@ def main() -> None:
         index = open_index(path, gallery)
         times = query_times(gallery, index, queries)[N_QUERIES:]
         print(format_index(index.record))
-        print(f"a query takes {np.median(times):.1f} ms, the slowest of {N_QUERIES} {times.max():.1f} ms", flush=True)
+        (median, processor), (slowest, _) = np.median(times, axis=0), times.max(axis=0)
+        print(f"a query takes {median:.1f} ms ({processor:.1f} ms of processor time), the slowest {slowest:.1f} ms")
     print(usage())
 
 
