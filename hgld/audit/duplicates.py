@@ -292,8 +292,7 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
 
 def _search(index: NeighbourIndex, embeddings: torch.Tensor, k: int) -> NDArray[np.int64]:
     """Return the positions of each image itself and of the k nearest ones; -1 where there are fewer."""
-    blocks = _blocks(len(embeddings), 4096)
-    found = [index.search(functional.normalize(embeddings[block].float(), dim=1).numpy(), k + 1) for block in blocks]
+    found = [index.search(embeddings[block].float().numpy(), k + 1) for block in _blocks(len(embeddings), 4096)]
     return np.concatenate([positions for _, positions in found])
 
 

@@ -324,7 +324,9 @@ def embed_images(
 @options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
 def embed_texts(
     *,
-    texts: Annotated[Path, typer.Argument(help="Manifest, whose labels are embedded; or a table of id, text.")],
+    texts: Annotated[
+        Path, typer.Argument(help="Manifest, whose labels are embedded; a table of id, text; or ilias_core.")
+    ],
     out: Annotated[Path, out_file("Embeddings to write: .parquet, .npy or .safetensors.")],
     config: EmbedConfig,
 ) -> None:

@@ -79,7 +79,11 @@ def search(
     root: Annotated[Path | None, relative_to("--images")] = None,
     device: Annotated[str, option("Device: cpu, cuda or cuda:N.")] = "cpu",
     index: Annotated[
-        Path | None, option("Index of the gallery from hgld export-embeddings.", default="exact search")
+        Path | None,
+        option(
+            "Index of the gallery from hgld export-embeddings, or a folder of those of its parts.",
+            default="exact search",
+        ),
     ] = None,
     reranking: RerankSettings,
     reject: Annotated[
@@ -186,8 +190,12 @@ def export_embeddings(
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
     index: Annotated[
-        str, option("Kind of index: flat, ivf, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.")
+        str,
+        option("Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64."),
     ] = "ivf",
+    recall: Annotated[
+        float, option("Wanted recall of an index, for which a search visits more of it, as long as it gains by that.")
+    ] = 0.95,
     queries: Annotated[
         int, option("Number of images that are searched to measure the recall of an index.", min=1)
     ] = 1000,
@@ -209,7 +217,7 @@ def export_embeddings(
     gallery = read_gallery(embeddings, labels, hierarchy, split)
     if out.suffix == ".faiss":
         with friendly_errors(kind="--index"):
-            typer.echo(format_index(build_index(gallery, out, index, queries=queries, seed=seed)))
+            typer.echo(format_index(build_index(gallery, out, index, recall=recall, queries=queries, seed=seed)))
     else:
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
         export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))

@@ -65,7 +65,10 @@ class PartedTensor(torch.Tensor):
             return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).to(self.dtype)
         if columns:
             return self.whole()[index]
-        positions = np.arange(len(self))[chosen if isinstance(chosen, slice) else np.asarray(chosen)]
+        positions = np.asarray(range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen)
+        if positions.dtype == bool:
+            positions = np.arange(len(self))[positions]
+        positions = np.where(positions < 0, positions + len(self), positions)
         taken = self.new_empty(positions.size, *self.shape[1:])
         part_of = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1
         for number in np.unique(part_of):

@@ -19,6 +19,7 @@ PROTOCOLS = {
     "dyml": "dyml:DYML",
     "roxford": "revisited:ROXFORD",
     "rparis": "revisited:RPARIS",
+    "ilias": "ilias:ILIAS",
 }
 SeveralLabels = Literal["mean", "best"]
 RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal"]
@@ -38,7 +39,7 @@ class EvaluationFiles:
             requires the ground truth. For retrieval: .csv with id and images, ids separated by spaces; for
             gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
         distractor_embeddings: Embeddings of images to add to the gallery that are relevant to no query, such as those
-            of R1M or ILIAS; a file, or a folder of parts. For retrieval, roxford and rparis.
+            of R1M or ILIAS; a file, or a folder of parts. For retrieval, roxford, rparis and ilias.
         labels: Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and a
             column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, row by
             row. Default: landmark_id of the embeddings.
@@ -48,8 +49,8 @@ class EvaluationFiles:
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
         split: Split of the landmark ids, if the hierarchy has several; or of a manifest of labels, of which other
             images are not used.
-        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or
-            recognition_solution_v2.1.csv.
+        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl,
+            ILIAS's image_ids, or recognition_solution_v2.1.csv.
 
     Raises:
         ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and

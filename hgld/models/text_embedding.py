@@ -29,11 +29,14 @@ def embed_texts(
     Args:
         texts: Manifest, whose names of labels at all levels are embedded, with spaces for underscores and without
             those that are numbers; or a CSV or Parquet file with the name of each label as ``id`` and its words as
-            ``text``.
+            ``text``; or the folder ``ilias_core`` of ILIAS, whose descriptions are embedded by their paths.
         out: File to write; the ids are the names.
     """
-    columns = column_names(texts)
-    if {"id", "text"} <= {*columns}:
+    columns = [] if texts.is_dir() else column_names(texts)
+    if texts.is_dir():
+        files = sorted(texts.glob("*/query/T*.txt"))
+        words = {file.relative_to(texts).as_posix(): file.read_text(encoding="utf-8").strip() for file in files}
+    elif {"id", "text"} <= {*columns}:
         table = read_text_columns(texts, ["id", "text"])
         words = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
         if len(words) < len(table):

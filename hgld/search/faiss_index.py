@@ -1,7 +1,11 @@
 """Approximate search with faiss: build an index of a gallery, measure what it finds, and search it.
 
 An index ``x.faiss`` is a plain faiss index of unit vectors with inner products, whose labels are the rows of the
-embeddings. Beside it, ``x.faiss.ids.txt`` has their ids, one per line, and ``x.faiss.json`` the measured recall.
+embeddings. Beside it, ``x.faiss.ids.txt`` has their ids, one per line, and ``x.faiss.json`` the measured recall. A
+folder of indexes, of the parts of the embeddings in the same order, is searched as one.
+
+An index that compresses vectors only proposes candidates, whose cosines are then computed from the embeddings. So
+scores do not depend on the index, and those of several indexes compare.
 """
 
 from __future__ import annotations
@@ -10,13 +14,18 @@ import errno
 import hashlib
 import json
 import os
+import re
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch.nn.functional import cosine_similarity
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
@@ -25,13 +34,21 @@ from hgld.ragged import RaggedIndices
 from hgld.search.gallery import Gallery, unit_blocks
 
 #: Kinds of index by name; other names are descriptions for faiss's ``index_factory``.
-KINDS = ("flat", "ivf", "hnsw")
+KINDS = ("flat", "ivf", "ivf-pq", "hnsw")
+#: Descriptions of indexes that hold vectors as they are.
+_LOSSLESS = re.compile(r"(IVF[^,]*,)?Flat|HNSW\d*(,Flat)?")
+#: Candidates per result that a lossy index proposes, with the least effort.
+_CANDIDATES = 10
 #: Neighbours per query in the measurement of the recall.
 _RECALL_AT = 10
-#: Lists of an IVF index that are searched, and candidates of a search in an HNSW graph.
+#: Lists of an IVF index that are searched, and candidates of a search in an HNSW graph, with the least effort.
 _N_PROBE, _EF_SEARCH = 16, 64
-#: Vectors that an index is trained with at most.
-_MAX_TRAINED = 2**17
+#: Efforts that are tried, and the gain of recall for which the next one is taken.
+_EFFORTS, _LEAST_GAIN = [2**n for n in range(9)], 0.002
+#: Vectors that an index is trained with at most, and those per inverted list that faiss asks for.
+_MAX_TRAINED, _TRAINED_PER_LIST = 2**17, 39
+#: Bytes of a vector in a kind that compresses, at most, and rows by which embeddings are recognised.
+_PQ_BYTES, _SAMPLED = 64, 1000
 
 
 @dataclass(frozen=True)
@@ -42,7 +59,8 @@ class IndexRecord:
         description: Description of the index for faiss's ``index_factory``.
         images: Number of images.
         dim: Dimension of the vectors.
-        ids_sha256: SHA-256 of the ids.
+        vectors_sha256: SHA-256 of up to a thousand of the embeddings.
+        effort: How many times the least number of lists, or of candidates, a search visits.
         queries: Number of images of the gallery that were searched to measure the recall, without themselves.
         recall: Share of their ten nearest images that the index finds; NaN if there is only one image.
         speedup: Time of the exact search divided by that of the index, for these queries.
@@ -51,17 +69,40 @@ class IndexRecord:
     description: str
     images: int
     dim: int
-    ids_sha256: str
-    queries: int
-    recall: float
-    speedup: float
+    vectors_sha256: str
+    effort: int = 1
+    queries: int = 0
+    recall: float = float("nan")
+    speedup: float = float("nan")
+
+    @classmethod
+    def of_parts(cls, records: Sequence[IndexRecord]) -> IndexRecord:
+        """Return the record of several indexes, whose recall is their mean over the images."""
+        images = [record.images for record in records]
+        return replace(
+            records[0],
+            description=" and ".join(dict.fromkeys(record.description for record in records)),
+            images=sum(images),
+            queries=sum(record.queries for record in records),
+            recall=float(np.average([record.recall for record in records], weights=images)),
+            speedup=float(np.average([record.speedup for record in records], weights=images)),
+        )
 
 
 class FaissIndex:
-    """An index that is open for searching."""
+    """Indexes of the parts of a gallery in its order, or one of all of it, open for searching.
 
-    def __init__(self, index: Any, record: IndexRecord) -> None:
-        self._index, self.record = index, record
+    Args:
+        indexes: The indexes of faiss.
+        records: What they hold.
+        vectors: Embeddings of the gallery.
+    """
+
+    def __init__(self, indexes: Sequence[Any], records: Sequence[IndexRecord], vectors: torch.Tensor) -> None:
+        self.record, self._vectors = IndexRecord.of_parts(records), vectors
+        starts = accumulate((index.ntotal for index in indexes), initial=0)
+        candidates = [0 if _LOSSLESS.fullmatch(each.description) else _CANDIDATES * each.effort for each in records]
+        self._parts, self._is_lossy = [*zip(indexes, starts, candidates, strict=False)], any(candidates)
 
     def search(
         self, queries: npt.NDArray[np.float32], k: int
@@ -74,21 +115,35 @@ class FaissIndex:
         lengths = np.linalg.norm(queries, axis=1, keepdims=True)
         if not np.isfinite(lengths).all() or not lengths.all():
             raise InputError("a query has NaN or infinite values, or only zeros")
-        scores, positions = self._index.search(np.ascontiguousarray(queries / lengths, np.float32), k)
+        unit = np.ascontiguousarray(queries / lengths, np.float32)
+        found = [(start, *index.search(unit, k * max(n, 1))) for index, start, n in self._parts]
+        positions = np.concatenate([np.where(own < 0, -1, own + start) for start, _, own in found], axis=1)
+        scores = self._cosines(unit, positions) if self._is_lossy else np.concatenate([own for _, own, _ in found], 1)
         scores = np.where(positions < 0, -np.inf, scores)
-        order = np.lexsort((positions, -scores), axis=1)  # of equal scores, the first position
+        order = np.lexsort((positions, -scores), axis=1)[:, :k]  # of equal scores, the first position
         scores, positions = np.take_along_axis(scores, order, 1), np.take_along_axis(positions, order, 1)
         return np.where(positions < 0, np.nan, scores).astype(np.float32), positions.astype(np.int64)
 
+    def _cosines(self, queries: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Return the cosines of each query with its candidates."""
+        cosines = np.empty(positions.shape, np.float32)
+        for row, query in enumerate(torch.from_numpy(queries)):
+            vectors = self._vectors[torch.from_numpy(positions[row].clip(min=0))].float()
+            cosines[row] = cosine_similarity(vectors, query[None]).numpy()
+        return cosines
 
-def build_index(gallery: Gallery, out: Path, kind: str = "ivf", *, queries: int = 1000, seed: int = 0) -> IndexRecord:
+
+def build_index(
+    gallery: Gallery, out: Path, kind: str = "ivf", *, recall: float = 0.95, queries: int = 1000, seed: int = 0
+) -> IndexRecord:
     """Build an index of a gallery, measure its recall, and write it; vectors are read in blocks.
 
     Args:
         gallery: The gallery.
         out: File to write or replace.
-        kind: ``flat`` (exact), ``ivf`` (inverted lists), ``hnsw`` (a graph), or a description for faiss's
-            ``index_factory``, such as ``IVF4096,PQ64``.
+        kind: ``flat`` (exact), ``ivf`` (inverted lists), ``ivf-pq`` (the same of compressed vectors), ``hnsw`` (a
+            graph), or a description for faiss's ``index_factory``, such as ``IVF4096,PQ64``.
+        recall: Wanted recall, up to which a search visits more lists or candidates, as long as it gains by that.
         queries: Number of images of the gallery that are searched to measure the recall.
         seed: Seed that chooses these images, and those that an index is trained with.
 
@@ -100,7 +155,7 @@ def build_index(gallery: Gallery, out: Path, kind: str = "ivf", *, queries: int 
         raise ConfigurationError(f"`queries` is {queries}; expected at least 1")
     faiss = _import_faiss()
     generator = np.random.default_rng(seed)
-    description = _description(kind, len(gallery))
+    description = _description(kind, len(gallery), gallery.dim)
     try:
         index = faiss.index_factory(gallery.dim, description, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
@@ -117,12 +172,12 @@ def build_index(gallery: Gallery, out: Path, kind: str = "ivf", *, queries: int 
         raise ConfigurationError(
             f'faiss cannot make an index "{kind}" of {len(gallery):,} images: {error}'
         ) from error
-    _set_search_effort(faiss, index)
-    record = _measured(FaissIndex(index, _UNMEASURED), gallery, description, generator, queries)
-    ids = "\n".join([*gallery.ids.tolist(), ""])
+    record = IndexRecord(description, len(gallery), gallery.dim, _digest(gallery.vectors))
+    record = _measured(index, record, gallery.vectors, _sample(generator, len(gallery), queries), recall)
     record_path, ids_path = _record_path(out), out.with_name(f"{out.name}.ids.txt")
     with atomic_write(record_path) as record_draft, atomic_write(out) as draft, atomic_write(ids_path) as ids_draft:
-        ids_draft.write_text(ids, encoding="utf-8")
+        with ids_draft.open("w", encoding="utf-8") as lines:
+            lines.writelines(f"{image}\n" for image in gallery.ids)
         try:
             faiss.write_index(index, str(draft))
         except RuntimeError as error:  # such as a full disk
@@ -135,68 +190,86 @@ def build_index(gallery: Gallery, out: Path, kind: str = "ivf", *, queries: int 
 
 
 def open_index(path: Path, gallery: Gallery) -> FaissIndex:
-    """Open an index of a gallery; what faiss can map into memory is read on use.
+    """Open an index of a gallery, or a folder of those of its parts; what faiss can map into memory is read on use.
 
     Raises:
         ConfigurationError: faiss is not installed, or the index is that of another gallery.
         InputError: The index or its record cannot be read.
     """
     faiss = _import_faiss()
-    try:
-        record = IndexRecord(**json.loads(_record_path(path).read_text()))
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise InputError(
-            f"{path}: no whole index with its record {_record_path(path).name}; write it with hgld export-embeddings"
-        ) from error
-    found = (index.ntotal, index.d, record.ids_sha256)
-    if found != (len(gallery), gallery.dim, _ids_digest(gallery)):
+    indexes, records, start = [], [], 0
+    for file in sorted(path.glob("*.faiss")) if path.is_dir() else [path]:
+        try:
+            record = IndexRecord(**json.loads(_record_path(file).read_text()))
+            index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise InputError(
+                f"{file}: no whole index with its record {_record_path(file).name}; write it with hgld "
+                "export-embeddings"
+            ) from error
+        stop = start + index.ntotal
+        if index.d != gallery.dim or record.vectors_sha256 != _digest(gallery.vectors, start, stop):
+            raise ConfigurationError(
+                f"{file}: the index of other embeddings, {index.ntotal:,} of {index.d} dimensions; write it again "
+                "from those that are searched"
+            )
+        _set_search_effort(index, record.effort)
+        indexes.append(index)
+        records.append(record)
+        start = stop
+    if start != len(gallery):
         raise ConfigurationError(
-            f"{path}: the index of other embeddings, {index.ntotal:,} of {index.d} dimensions; write it again from "
+            f"{path}: the index of other embeddings, {start:,} of {len(gallery):,}; write one from each part of "
             "those that are searched"
         )
-    _set_search_effort(faiss, index)
-    return FaissIndex(index, record)
-
-
-_UNMEASURED = IndexRecord("", 0, 0, "", 0, float("nan"), float("nan"))
+    return FaissIndex(indexes, records, gallery.vectors)
 
 
 def _measured(
-    index: FaissIndex, gallery: Gallery, description: str, generator: np.random.Generator, n_queries: int
+    index: Any, record: IndexRecord, vectors: torch.Tensor, rows: npt.NDArray[np.int64], wanted: float
 ) -> IndexRecord:
-    """Measure how many of the nearest images an index finds, and how much faster than exact search it is."""
-    rows = _sample(generator, len(gallery), n_queries)
-    vectors = np.concatenate(list(unit_blocks(gallery.vectors, rows)))
-    k = min(_RECALL_AT, len(gallery) - 1)
+    """Raise the effort of an index until it finds enough of the nearest images, and return what it then is."""
+    queries = np.concatenate(list(unit_blocks(vectors, rows)))
+    k = min(_RECALL_AT, len(vectors) - 1)
     start = time.perf_counter()
     excluded = RaggedIndices.from_lists([[row] for row in rows.tolist()])
-    _, exact = nearest_neighbours(vectors, gallery.vectors, max(k, 1), excluded=excluded)
+    exact = nearest_neighbours(queries, vectors, max(k, 1), excluded=excluded)[1].tolist()
     exact_seconds = time.perf_counter() - start
-    start = time.perf_counter()
-    _, found = index.search(vectors, k + 1)
-    seconds = time.perf_counter() - start
-    hits = 0
-    for row, wanted, near in zip(rows.tolist(), exact.tolist(), found.tolist(), strict=True):
-        hits += len(set(wanted) & set([position for position in near if position != row][:k]))
-    recall = hits / (k * len(rows)) if k else float("nan")
-    digest = _ids_digest(gallery)
-    return IndexRecord(
-        description, len(gallery), gallery.dim, digest, len(rows), recall, exact_seconds / max(seconds, 1e-9)
-    )
+    best = replace(record, queries=len(rows))
+    for effort in _EFFORTS if k else []:
+        _set_search_effort(index, effort)
+        start = time.perf_counter()
+        _, found = FaissIndex([index], [replace(record, effort=effort)], vectors).search(queries, k + 1)
+        seconds = time.perf_counter() - start
+        others = [[near for near in own if near != row][:k] for row, own in zip(rows, found.tolist(), strict=True)]
+        recall = sum(len({*one} & {*other}) for one, other in zip(exact, others, strict=True)) / (k * len(rows))
+        if recall < best.recall + _LEAST_GAIN:
+            break
+        best = replace(best, effort=effort, recall=recall, speedup=exact_seconds / max(seconds, 1e-9))
+        if recall >= wanted:
+            break
+    _set_search_effort(index, best.effort)
+    return best
 
 
-def _description(kind: str, n_images: int) -> str:
-    return {"flat": "Flat", "ivf": f"IVF{_n_lists(n_images)},Flat", "hnsw": "HNSW32"}.get(kind, kind)
+def _description(kind: str, n_images: int, dim: int) -> str:
+    """Return what faiss calls a kind of index."""
+    # 4 sqrt(N) lists, as faiss's guidelines advise, or as many as the vectors for training suffice for
+    n_lists = max(1, min(int(4 * n_images**0.5), min(n_images, _MAX_TRAINED) // _TRAINED_PER_LIST))
+    n_bytes = max(n for n in range(1, _PQ_BYTES + 1) if dim % n == 0 and (2 * n <= dim or n == 1))
+    descriptions = {
+        "flat": "Flat",
+        "ivf": f"IVF{n_lists},Flat",
+        "ivf-pq": f"IVF{n_lists},PQ{n_bytes}",
+        "hnsw": "HNSW32",
+    }
+    return descriptions.get(kind, kind)
 
 
-def _n_lists(n_images: int) -> int:
-    """Return the number of inverted lists: 4 sqrt(N), as faiss's guidelines advise, with 39 images each at least."""
-    return max(1, min(int(4 * n_images**0.5), n_images // 39))
+def _set_search_effort(index: Any, effort: int) -> None:
+    import faiss
 
-
-def _set_search_effort(faiss: Any, index: Any) -> None:
-    for name, value in (("nprobe", _N_PROBE), ("efSearch", _EF_SEARCH)):
+    for name, value in (("nprobe", _N_PROBE * effort), ("efSearch", _EF_SEARCH * effort)):
         try:
             faiss.ParameterSpace().set_index_parameter(index, name, value)
         except RuntimeError:  # an index of another kind
@@ -208,8 +281,11 @@ def _sample(generator: np.random.Generator, n: int, size: int) -> npt.NDArray[np
     return np.sort(generator.choice(n, min(n, size), replace=False))
 
 
-def _ids_digest(gallery: Gallery) -> str:
-    return hashlib.sha256("\n".join(gallery.ids.tolist()).encode()).hexdigest()
+def _digest(vectors: torch.Tensor, start: int = 0, stop: int | None = None) -> str:
+    """Return the SHA-256 of some rows of a part of the embeddings; that of none beyond their end."""
+    stop = len(vectors) if stop is None else min(stop, len(vectors))
+    rows = np.linspace(start, stop - 1, min(max(stop - start, 0), _SAMPLED)).astype(np.int64)
+    return hashlib.sha256(vectors[torch.from_numpy(rows)].float().numpy().tobytes()).hexdigest()
 
 
 def _record_path(path: Path) -> Path:

@@ -204,6 +204,13 @@ def test_names_of_labels_are_embedded_as_open_clip_does(folder: Path, weights: P
     expected = encode(weights, "carton of oat milk", "carton of milk")
     np.testing.assert_allclose(np.load(folder / "texts.npy"), expected, atol=1e-5)
 
+    (folder / "core" / "milk_000" / "query").mkdir(parents=True)
+    for name, text in (("T000.txt", "carton of oat milk\n"), ("Q000_00_url.txt", "http://a/b")):
+        (folder / "core" / "milk_000" / "query" / name).write_text(text)
+    assert embed_texts(folder / "core", folder / "texts.npy", EmbedConfig(options[1], ("{}",))) == 1, "as of ILIAS"
+    np.testing.assert_allclose(np.load(folder / "texts.npy"), expected[:1], atol=1e-5)
+    assert (folder / "texts.ids.txt").read_text() == "milk_000/query/T000.txt\n"
+
 
 def test_texts_search_images_that_were_centred(folder: Path, weights: Path) -> None:
     record = folder / "images.made.json"

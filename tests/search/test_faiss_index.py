@@ -5,11 +5,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 
+from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.settings import RerankMethod, RerankSettings
-from hgld.search.faiss_index import build_index, open_index
+from hgld.search.faiss_index import _description, build_index, open_index
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
 from tests.commands import run_hgld
@@ -63,6 +65,53 @@ def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
     assert 0.2 < record.recall <= 1
     assert (tmp_path / "x.faiss.ids.txt").read_text().splitlines() == gallery.ids.tolist()
     assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 1000
+
+
+def test_lossy_indexes_of_parts_have_the_scores_of_the_exact_search(tmp_path: Path) -> None:
+    """Merged by score and then by position, they find what one index of all vectors does."""
+    whole = toy_gallery(900, 8)
+    vectors = torch.cat([whole.vectors[:300], whole.vectors[:300], whole.vectors[300:]])  # each of 300 twice
+    parts = [vectors[:290], vectors[290:310], vectors[310:]]
+    (tmp_path / "index").mkdir()
+    for number, (part, kind) in enumerate(zip(parts, ["IVF4,PQ4x4", "flat", "IVF4,SQ8"], strict=True)):
+        build_index(
+            Gallery.from_arrays(part, [*map(str, range(len(part)))]), tmp_path / f"index/{number}.faiss", kind
+        )
+    gallery = Gallery.from_arrays(PartedTensor(parts), [f"image {row}" for row in range(1200)])
+    index = open_index(tmp_path / "index", gallery)
+    assert (index.record.images, index.record.queries) == (1200, 290 + 20 + 890)
+    assert index.record.description == "IVF4,PQ4x4 and Flat and IVF4,SQ8"
+    assert index.record.recall > 0.95
+    queries = np.random.default_rng(3).normal(size=(40, 8)).astype(np.float32)
+    (scores, found), exact = index.search(queries, 12), obvious_neighbours(queries, vectors.numpy(), 12)
+    hits = [len({*row} & {position for position, _ in near}) for row, near in zip(found.tolist(), exact, strict=True)]
+    assert sum(hits) / 480 > 0.95
+    for row, own in enumerate(found.tolist()):
+        cosine_of = dict(obvious_neighbours(queries[row : row + 1], vectors.numpy(), 1200)[0])
+        np.testing.assert_allclose(scores[row], [cosine_of[position] for position in own], atol=1e-6)
+        twins = [position for position in own if position < 300 and position + 300 in own]
+        assert all(own.index(position) + 1 == own.index(position + 300) for position in twins), (
+            "ties in gallery order"
+        )
+    (tmp_path / "index" / "2.faiss").unlink()
+    with pytest.raises(ConfigurationError, match="the index of other embeddings, 310 of 1,200; write one from each"):
+        open_index(tmp_path / "index", gallery)
+
+
+def test_more_is_searched_for_a_higher_recall(tmp_path: Path) -> None:
+    gallery = toy_gallery(3000, 16)
+    low, high = (build_index(gallery, tmp_path / "x.faiss", "IVF70,Flat", recall=recall) for recall in (0, 1.0))
+    assert low.effort == 1
+    assert high.effort > 1
+    assert low.recall < high.recall
+    assert high.recall > 0.99
+    assert faiss.read_index(str(tmp_path / "x.faiss")).nprobe == 16 * high.effort
+
+
+def test_kinds_suit_the_size_of_the_gallery() -> None:
+    assert _description("ivf", 1000, 16) == "IVF25,Flat"
+    assert _description("ivf-pq", 10_000_000, 64) == "IVF3360,PQ32"
+    assert [_description("ivf-pq", 40, dim) for dim in (2048, 100, 7)] == ["IVF1,PQ64", "IVF1,PQ50", "IVF1,PQ1"]
 
 
 @pytest.mark.parametrize("method", get_args(RerankMethod))

@@ -1,4 +1,4 @@
-"""Readers of datasets of landmarks: Google's, ROxford5k, RParis6k and SfM-120k."""
+"""Readers of datasets of landmarks and instances: Google's, ROxford5k, RParis6k, ILIAS and SfM-120k."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.datasets import ilias_files
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL
-from hgld.datasets.readers.base import ReaderResult, build_manifest
+from hgld.datasets.readers.base import ReaderResult, build_manifest, disambiguate
 from hgld.datasets.revisited_ground_truth import read_ground_truth
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError, indented_list
@@ -253,6 +254,38 @@ class Revisited:
         levels = {"search_term": [name.rpartition("_")[0] or name for name in names]}
         boxes = np.concatenate([truth.boxes, np.full((n_gallery, 4), np.nan)])
         return ReaderResult(replace(build_manifest(root, columns, levels), boxes=boxes))
+
+
+@dataclass(frozen=True)
+class Ilias:
+    """Reader of ILIAS (Kordopatis-Zilos et al., CVPR 2025), see :mod:`hgld.datasets.ilias_files`.
+
+    The images are in ``ilias_core``; their ids are the published ones. The splits are query and gallery, of which the
+    latter are the positives: the distractors of YFCC100M have no labels. Queries are whole images, as published. A
+    category whose name is in several others, such as other, is named with its parent.
+
+    Args:
+        taxonomy: Categories of the objects: misc/taxonomy.json of the published code. By default, taxonomy.json in
+            the folder.
+    """
+
+    taxonomy: Path | None = None
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        lists = {path.stem: path for path in ilias_files.list_files(root)}
+        return {**lists, "taxonomy": self.taxonomy or root / "taxonomy.json"}
+
+    def read(self, root: Path) -> ReaderResult:
+        ids = ilias_files.read_ids(root)
+        images = [*ids.image_queries, *ids.positives]
+        objects = [ilias_files.object_of(image) for image in images]
+        categories = ilias_files.read_taxonomy(self.files(root)["taxonomy"], objects)
+        columns = {
+            "id": images,
+            "path": [f"ilias_core/{image}" for image in images],
+            "split": ["query"] * len(ids.image_queries) + ["gallery"] * len(ids.positives),
+        }
+        return ReaderResult(build_manifest(root, columns, {"object": objects, **disambiguate(categories)}))
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,11 @@ READERS: Mapping[str, ReaderEntry] = {
         "landmarks:Revisited",
         "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
     ),
+    "ilias": ReaderEntry(
+        "landmarks:Ilias",
+        "ILIAS: image_ids/ and taxonomy.json; queries and positives with object, fine, middle and coarse.",
+        {"taxonomy": "misc/taxonomy.json"},
+    ),
     "vggface2": ReaderEntry(
         "faces:VggFace2",
         "VGGFace2: train_list.txt, test_list.txt and bb_landmark/loose_bb_….csv; identities alone.",
