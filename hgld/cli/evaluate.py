@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import SharedCommand, app, writable_file
+from hgld.cli.base import ComparedBy, SharedCommand, app, writable_file
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, percent, wrapped_table
 from hgld.compute.part import Part
@@ -86,6 +86,7 @@ def evaluate(
     metric_settings: MetricSettings,
     device: Annotated[str, _ranking_option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
+    distance: ComparedBy = None,
     ties: Annotated[
         Literal["pessimistic", "optimistic"],
         _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
@@ -203,6 +204,7 @@ def evaluate(
     from hgld.inspection.label_table import average_precision_per_label, write_label_table
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
+    from hgld.models.embedding_files import recorded_distance
     from hgld.progress import NoProgress, TerminalProgress
 
     if json and latex:
@@ -228,7 +230,13 @@ def evaluate(
             raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
         config = EvaluationConfig(
             **vars(metric_settings),
-            ranking=RankingConfig(device=local_device(device), precision=precision, ties=ties, reranking=reranking),
+            ranking=RankingConfig(
+                device=local_device(device),
+                precision=precision,
+                distance=distance or recorded_distance(files.embeddings or files.gallery_embeddings),
+                ties=ties,
+                reranking=reranking,
+            ),
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )

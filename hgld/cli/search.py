@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hgld.cli.base import (
+    ComparedBy,
     GalleryLabels,
     Json,
     LandmarkSplit,
@@ -78,6 +79,7 @@ def search(
     ] = None,
     root: Annotated[Path | None, relative_to("--images")] = None,
     device: Annotated[str, option("Device: cpu, cuda or cuda:N.")] = "cpu",
+    distance: ComparedBy = None,
     index: Annotated[
         Path | None, option("Index of the gallery from hgld export-embeddings.", default="exact search")
     ] = None,
@@ -100,11 +102,12 @@ def search(
     """Search a gallery of embeddings with images or texts: the nearest photographs, and the labels they vote for.
 
     The number beside a label is its share of the votes, which count the more the more similar a photograph is: the
-    weight of a cosine s is exp(s / 0.07). It is not a calibrated probability.
+    weight of a cosine s is exp(s / 0.07), and of a distance d exp(-d / 0.07). It is not a calibrated probability.
 
     Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
     """
     from hgld.evaluation.ranking import RankingConfig
+    from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.answers import answers_to_json, write_answer_page, write_answers
@@ -128,7 +131,8 @@ def search(
     neighbours = None if index is None else open_index(index, gallery)
     if neighbours is not None:
         typer.echo(format_index(neighbours.record), err=True)
-    config = RankingConfig(device=device, reranking=reranking)
+    compared_by = distance or recorded_distance(embeddings)
+    config = RankingConfig(device=device, distance=compared_by, reranking=reranking)
     searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
     if serve:
         photographs = gallery_photographs(embeddings, images, root)
@@ -147,7 +151,8 @@ def search(
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        parameters = {"top": top, "split": split} | ({"rerank": method} if (method := reranking.describe()) else {})
+        parameters: dict[str, Any] = {"top": top, "split": split, "distance": compared_by}
+        parameters |= {"rerank": method} if (method := reranking.describe()) else {}
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:

@@ -6,7 +6,7 @@ sorts as the scores do, best first, and the level its lowest bits. After one sor
 from them. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 with 64-bit keys). Where
 only the first ranks are needed, nothing else is sorted.
 
-Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
+Scores are cosines (paper, section III-A), or as :class:`~hgld.compute.scoring.ScoringConfig` says.
 
 Keys are integers: the score in fixed point, then the level. On a CPU compiled loops write and sort them;
 elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
@@ -372,12 +372,12 @@ class RankingConfig(ScoringConfig):
         block_size: See :class:`~hgld.compute.scoring.ScoringConfig`, as for the next three.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: Precision of scores.
-        normalize: Whether to scale embeddings to length 1.
+        distance: How embeddings are compared.
         ties: Which of two items with equal scores is ranked first: ``pessimistic``, the one of lower level, or
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
             H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
             Copies of one embedding need not have equal scores: their products may be rounded differently.
-        reranking: Re-ranking, which needs embeddings of length 1.
+        reranking: Re-ranking, by cosines.
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
@@ -390,8 +390,10 @@ class RankingConfig(ScoringConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reranking.rerank is not None and not self.normalize:
-            raise ConfigurationError("`rerank` compares directions; leave out `normalize`")
+        if self.reranking.rerank is not None and self.distance != "cosine":
+            raise ConfigurationError(
+                f"`rerank` {self.reranking.rerank} compares cosines, but `distance` is {self.distance}; leave out one"
+            )
         if self.ties not in get_args(Ties):
             raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
 

@@ -236,6 +236,13 @@ def mark_best(metric: str, means: Sequence[float], best: str, second: str, *, de
     return ["" if math.isnan(value) else formats.get(value, "{}").format(f"{value:.{decimals}f}") for value in shown]
 
 
+#: What scores are, by distance.
+_SCORES = {
+    "cosine": "cosine similarity",
+    "dot": "inner product, embeddings not normalised",
+    "euclidean": "minus the Euclidean distance",
+    "poincare": "minus the Poincaré distance",
+}
 #: Beginning of the metrics that depend on a setting, and the sentence about it.
 _OF_METRICS = {
     "relevance": ("H-", "H-AP: relevance {}."),
@@ -275,8 +282,8 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
     if setting == "ties":
         first = "lower" if value == "pessimistic" else "higher"
         return f"Ties: {value}; among items with equal scores, the {first} level ranks first."
-    if setting == "normalize":
-        return f"Scores: {'cosine similarity' if value else 'inner product, embeddings not normalised'}."
+    if setting == "distance":
+        return f"Scores: {_SCORES[value]}."
     return f"{'Score precision' if setting == 'precision' else _capitalised(setting)}: {value}."
 
 

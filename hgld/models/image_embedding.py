@@ -231,6 +231,11 @@ class _Job:
         self._processes = processes or Processes()
         #: Whether this is the first process, which alone writes anything but shards.
         self.is_first = self._processes.rank == 0
+        if config.center and model.settings.distance != "cosine":
+            raise ConfigurationError(
+                f"`center` scales embeddings to length 1, but those of this model are for the distance "
+                f"{model.settings.distance}; leave it out"
+            )
         # Read early: what is wrong with them should not show itself after the work.
         self._landmark_ids = None if out.suffix == ".npy" else dataset.manifest.landmark_ids()
         parameters = {

@@ -143,7 +143,7 @@ class Answers:
         return f"{text}, and no coarser label is sure" if others_rejected else text
 
     def results(self, row: int) -> Iterator[tuple[int, float, int]]:
-        """Iterate over the nearest images of a query: position, cosine, and level shared with the answer."""
+        """Iterate over the nearest images of a query: position, score, and level shared with the answer."""
         columns = (self.top_k.positions[row], self.top_k.scores[row], self.top_k.levels[row])
         for position, score, level in zip(*(column.tolist() for column in columns), strict=True):
             if position >= 0:
@@ -159,7 +159,8 @@ class Searcher:
             blocks.
         temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
-        config: Device and precision of the exact search, and re-ranking. Votes count cosines, also after re-ranking.
+        config: Device, precision and distance of the exact search, and re-ranking. Votes count cosines, also after
+            re-ranking, or minus distances.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
     >>> answers = Searcher(gallery).search(np.array([[0.9, 0.7, 0.1]]), k=2)
@@ -184,6 +185,10 @@ class Searcher:
         self._index, self._temperature, self._rejector = index, temperature, rejector
         self._config, self._vectors = config, gallery.vectors
         self._reranking = RerankSettings() if config is None else config.reranking
+        distance = "cosine" if config is None else config.distance
+        if distance != "cosine" and (index is not None or rejector is not None):
+            name = "`index`" if rejector is None else "`reject`"
+            raise ConfigurationError(f"{name} compares cosines, but the distance is {distance}; leave it out")
         if self._reranking.rerank is not None and rejector is not None:
             raise ConfigurationError("`reject` scores cosines, which `rerank` replaces; leave out one of them")
         if self._reranking.rerank == "dba":

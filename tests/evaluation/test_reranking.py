@@ -229,5 +229,5 @@ def test_wrong_settings() -> None:
     for name in ("rerank_neighbours", "rerank_alpha", "rerank_candidates"):
         with pytest.raises(ConfigurationError, match=f"`{name}` is -1; expected"):
             RerankSettings("aqe", **{name: -1})
-    with pytest.raises(ConfigurationError, match="leave out `normalize`"):
-        RankingConfig(normalize=False, reranking=RerankSettings("aqe"))
+    with pytest.raises(ConfigurationError, match="`rerank` aqe compares cosines, but `distance` is dot"):
+        RankingConfig(distance="dot", reranking=RerankSettings("aqe"))
