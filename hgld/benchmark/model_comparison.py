@@ -52,6 +52,7 @@ from hgld.io.files import atomic_write, sha256_of
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import Progress
+from hgld.search.local_features import LocalFeatures
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import Embeddings, read_embeddings
 from hgld.training import TrainingSettings, train
@@ -108,6 +109,11 @@ class ModelComparison:
     def images(self) -> Manifest:
         """The images."""
         return read_manifest(self.manifest)
+
+    @cached_property
+    def local_features(self) -> LocalFeatures:
+        """Local features of the images, which all models share."""
+        return LocalFeatures(images_of_manifest(self.images, self.root or self.manifest.parent))
 
     @cached_property
     def split(self) -> str | None:
@@ -229,7 +235,12 @@ class ModelComparison:
             [task],
             EvaluationConfig(
                 metrics=tuple(metrics),
-                ranking=RankingConfig(device=config.device, distance=distance, reranking=reranking),
+                ranking=RankingConfig(
+                    device=config.device,
+                    distance=distance,
+                    reranking=reranking,
+                    pair_scorer=self.local_features if reranking.rerank == "local-features" else None,
+                ),
             ),
         ).results
         assert task.query_labels is not None

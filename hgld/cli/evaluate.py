@@ -183,8 +183,8 @@ def evaluate(
     images: Annotated[
         Path | None,
         _output_option(
-            help="Images for --worst: their folder, of image files or tar files, or a manifest or the table from "
-            "hgld index-images in it."
+            help="Images for --worst and --rerank local-features: their folder, of image files or tar files, or a "
+            "manifest or the table from hgld index-images in it."
         ),
     ] = None,
 ) -> None:
@@ -202,10 +202,12 @@ def evaluate(
     from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.label_table import average_precision_per_label, write_label_table
+    from hgld.inspection.photos import find_images
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
     from hgld.models.embedding_files import recorded_distance
     from hgld.progress import NoProgress, TerminalProgress
+    from hgld.search import LocalFeatures
 
     if json and latex:
         raise ConfigurationError("--json and --latex exclude each other; choose one of them")
@@ -222,6 +224,11 @@ def evaluate(
     if part and not counts:
         raise ConfigurationError("`part` writes to the folder of `counts`; name one")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
+    pair_scorer = None
+    if reranking.rerank == "local-features":
+        if images is None:
+            raise ConfigurationError("`rerank` local-features compares photographs; name them as `images`")
+        pair_scorer = LocalFeatures(find_images(images))
     rejection, reports = None, None
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
         if reject is not None:
@@ -236,6 +243,7 @@ def evaluate(
                 distance=distance or recorded_distance(files.embeddings or files.gallery_embeddings),
                 ties=ties,
                 reranking=reranking,
+                pair_scorer=pair_scorer,
             ),
             processes=processes,
             progress=NoProgress() if processes.rank else progress,

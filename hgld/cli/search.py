@@ -113,6 +113,7 @@ def search(
     from hgld.search.answers import answers_to_json, write_answer_page, write_answers
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import gallery_photographs, read_gallery
+    from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
     from hgld.search.searcher import Searcher, open_rejector
     from hgld.search.served_page import serve_search
@@ -131,8 +132,13 @@ def search(
     neighbours = None if index is None else open_index(index, gallery)
     if neighbours is not None:
         typer.echo(format_index(neighbours.record), err=True)
-    compared_by = distance or recorded_distance(embeddings)
-    config = RankingConfig(device=device, distance=compared_by, reranking=reranking)
+    compared_by, pair_scorer = distance or recorded_distance(embeddings), None
+    if reranking.rerank == "local-features":
+        if query is None:
+            raise ConfigurationError("`rerank` local-features compares photographs; search with a `query` of images")
+        asked = gallery_photographs(query, query)
+        pair_scorer = LocalFeatures(asked, gallery_photographs(embeddings, images, root))
+    config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
     searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
     if serve:
         photographs = gallery_photographs(embeddings, images, root)

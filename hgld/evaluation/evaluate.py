@@ -486,6 +486,7 @@ def _ranked(
         part=config.processes.part,
         n_neighbours=config.n_neighbours,
         needed=needed_ranks(metrics),
+        ids=(task.query_ids, task.gallery_ids),
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)

@@ -37,7 +37,7 @@ from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance import RelevanceJudgements
-from hgld.evaluation.reranking import make_scorer
+from hgld.evaluation.reranking import PairScorer, make_scorer, pair_scores
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
@@ -377,7 +377,8 @@ class RankingConfig(ScoringConfig):
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
             H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
             Copies of one embedding need not have equal scores: their products may be rounded differently.
-        reranking: Re-ranking, by cosines.
+        reranking: Re-ranking, of rankings by cosines.
+        pair_scorer: Scores pairs of images for re-ranking by local features.
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
@@ -387,12 +388,13 @@ class RankingConfig(ScoringConfig):
 
     ties: Ties = "pessimistic"
     reranking: RerankSettings = field(default_factory=RerankSettings)
+    pair_scorer: PairScorer | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.reranking.rerank is not None and self.distance != "cosine":
             raise ConfigurationError(
-                f"`rerank` {self.reranking.rerank} compares cosines, but `distance` is {self.distance}; leave out one"
+                f"`rerank` {self.reranking.rerank} is for cosines, but `distance` is {self.distance}; leave out one"
             )
         if self.ties not in get_args(Ties):
             raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
@@ -467,6 +469,7 @@ def rank(
     config: RankingConfig | None = None,
     n_neighbours: int = 0,
     needed: NeededRanks | None = None,
+    ids: tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None] = (None, None),
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
 ) -> Iterator[Ranked]:
@@ -489,6 +492,7 @@ def rank(
         n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
         needed: Ranks that are needed, all of them by default; further ones may be left out of ``levels`` where that
             is faster, and the first have the same levels.
+        ids: Ids of the queries, shape (n_query,), and of the gallery, for scores of pairs.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: Progress bar over the queries.
 
@@ -512,7 +516,8 @@ def rank(
     device = torch.device(config.device)
     judgements = judgements.to(device)
     masked = np.flatnonzero(~mask)
-    scorer = make_scorer(query_embeddings, gallery_embeddings, config, config.reranking, itself, gallery_mask)
+    of_pairs, settings = pair_scores(config.pair_scorer, *ids), config.reranking
+    scorer = make_scorer(query_embeddings, gallery_embeddings, config, settings, itself, gallery_mask, of_pairs)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]

@@ -15,7 +15,7 @@ from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.reranking import augment_gallery, reranked_search
+from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_search
 from hgld.evaluation.settings import RerankSettings
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
@@ -218,7 +218,7 @@ class Searcher:
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         rejections = None if self._rejector is None else self._rejector.judge(vectors)
-        scores, positions = self._neighbours(vectors, k)
+        scores, positions = self._neighbours(vectors, k, names)
         n_levels = self.gallery.n_levels
         near = self.gallery.labels_of(positions.reshape(-1))
         n_labels = near.shape[1]  # an image has a vote for each of its labels
@@ -232,11 +232,15 @@ class Searcher:
         top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, names, top_k, labels, shares, rejections)
 
-    def _neighbours(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def _neighbours(
+        self, queries: torch.Tensor, k: int, ids: Sequence[str]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if not len(queries):
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         check_k(k)
-        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking)
+        scorer = None if self._config is None else self._config.pair_scorer
+        pairs = pair_scores(scorer, np.array(ids), self.gallery.ids)
+        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking, pairs)
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if self._index is None:

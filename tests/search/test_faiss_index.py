@@ -68,7 +68,7 @@ def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
     assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 1000
 
 
-@pytest.mark.parametrize("method", get_args(RerankMethod))
+@pytest.mark.parametrize("method", get_args(RerankMethod)[:-1])
 def test_reranking_with_a_flat_index_is_that_of_the_exact_search(tmp_path: Path, method: RerankMethod) -> None:
     gallery = toy_gallery(40, 6)
     build_index(gallery, tmp_path / "x.faiss", "flat")
