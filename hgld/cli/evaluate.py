@@ -88,8 +88,11 @@ def evaluate(
     precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
     distance: ComparedBy = None,
     ties: Annotated[
-        Literal["pessimistic", "optimistic"],
-        _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
+        Literal["pessimistic", "optimistic", "heaviside"],
+        _ranking_option(
+            help="Order of equal scores: the less or the more relevant item first, or all at the rank of the last "
+            "(H(0) = 1 in Eq. 3 of the paper)."
+        ),
     ] = "pessimistic",
     reranking: RerankSettings,
     counts: Annotated[

@@ -47,8 +47,8 @@ _LEAST_SHARE = 8
 _COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
 _NOT_COUNTED = (
     f"distractors are counted in parts where no more than one in {_LEAST_SHARE} images is positive, on a CPU with "
-    "numba, without re-ranking, for other scores than float64 or dot and other metrics than AHP; share the queries "
-    "among processes instead"
+    "numba, without re-ranking, for other scores than float64 or dot, other ties than heaviside and other metrics "
+    "than AHP; share the queries among processes instead"
 )
 
 
@@ -491,7 +491,13 @@ def _ranked(
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
         statistics = ranking_statistics(
-            ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, positives=ranked.positives, tables=tables
+            ranked.levels,
+            n_levels,
+            cutoffs,
+            n_ranked=ranked.n_ranked,
+            positives=ranked.positives,
+            tables=tables,
+            ends=ranked.ends,
         )
         yield ranked.queries, ranked.levels, statistics, None, ranked.neighbours
 
@@ -505,6 +511,7 @@ def _positive_ranking(
         not isinstance(task.judgements, WithDistractors)
         or not is_compiled(torch.device(ranking.device))
         or ranking.precision == "float64"
+        or ranking.ties == "heaviside"
         or ranking.distance == "dot"
         or ranking.reranking.rerank
         or config.n_neighbours

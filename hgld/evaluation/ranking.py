@@ -42,7 +42,7 @@ from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
-Ties = Literal["pessimistic", "optimistic"]
+Ties = Literal["pessimistic", "optimistic", "heaviside"]
 KeyType = Literal["int32", "int64"]
 
 #: Number of items from which the counters of the radix sort pay.
@@ -97,7 +97,7 @@ class KeyFormat:
     def of(cls, n_levels: int, largest: float, ties: Ties) -> KeyFormat:
         """Return the form of keys for a number of levels and an upper bound on the scores."""
         bits = n_levels.bit_length()
-        flip = 0 if ties == "pessimistic" else (1 << bits) - 1
+        flip = (1 << bits) - 1 if ties == "optimistic" else 0
         dtype: torch.dtype = getattr(torch, key_type(n_levels, largest))
         # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
         scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - bits)) / largest
@@ -147,6 +147,10 @@ class KeyRows:
             block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
         excluded.fill(gallery, block, form.last)
 
+    def group_ends(self, n_rows: int) -> Tensor:
+        """Return the last rank of the items with the same score as each, from 0: int64, shape (n_rows, n_items)."""
+        return _group_ends(self._keys[:n_rows].sort(dim=1).values >> self._format.bits)
+
     def ranked(self, n_rows: int) -> Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
@@ -180,11 +184,22 @@ class ScoreRows:
             block = rows[: len(scores), gallery].copy_(values)
             excluded.fill(gallery, block, last)
 
+    def group_ends(self, n_rows: int) -> Tensor:
+        """See :meth:`KeyRows.group_ends`."""
+        return _group_ends(-self._scores[:n_rows].sort(dim=1, descending=True).values)
+
     def ranked(self, n_rows: int) -> Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
         levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
         order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
         return levels.gather(1, order)
+
+
+def _group_ends(values: Tensor) -> Tensor:
+    """Return the last column with the same value as each, of rows in order."""
+    columns = torch.arange(values.shape[1], device=values.device).expand(values.shape)
+    is_last = torch.nn.functional.pad(values[:, 1:] != values[:, :-1], (0, 1), value=True)
+    return columns.where(is_last, values.shape[1]).flip(1).cummin(1).values.flip(1)
 
 
 def key_type(n_levels: int, largest: float) -> KeyType:
@@ -376,6 +391,9 @@ class RankingConfig(ScoringConfig):
         ties: Which of two items with equal scores is ranked first: ``pessimistic``, the one of lower level, or
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
             H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
+            ``heaviside`` ranks all of them before each other: H(0) = 1 in Eq. 3, so that each has the rank of the
+            last. It holds for the sums over ranks of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`
+            but for ASI; where an order is needed, as for AHP, hF and H-P@k, it is the pessimistic one.
             Copies of one embedding need not have equal scores: their products may be rounded differently.
         reranking: Re-ranking, of rankings by cosines.
         pair_scorer: Scores pairs of images for re-ranking by local features.
@@ -414,6 +432,8 @@ class Ranked:
             re-ranked candidates are no cosines, see :class:`~hgld.evaluation.reranking.RerankedScorer`.
         positives: int64, shape (n_query, L); number of items of level 1, ..., L or finer in the whole ranking, where
             ``levels`` are those of the first ranks only; None otherwise.
+        ends: int64, shape (n_query, n_gallery); the last rank, from 0, of the items that tie with that at each rank,
+            if ties are ``heaviside``; None otherwise.
     """
 
     queries: slice
@@ -421,6 +441,7 @@ class Ranked:
     n_ranked: torch.Tensor
     neighbours: tuple[Floats, Integers] | None = None
     positives: torch.Tensor | None = None
+    ends: torch.Tensor | None = None
 
 
 def ranked_items(
@@ -522,7 +543,7 @@ def rank(
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
-    if config.precision == "float64" or not is_compiled(device):
+    if config.precision == "float64" or config.ties == "heaviside" or not is_compiled(device):
         needed = None
     key_format = KeyFormat.of(judgements.n_levels, scorer.largest, config.ties)
     whole: KeyRows | ScoreRows | None = None  # in which whole rankings are sorted
@@ -549,7 +570,8 @@ def rank(
             parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
-        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives)
+        ends = rows.group_ends(n_rows) if config.ties == "heaviside" and rows is whole else None
+        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives, ends)
         progress.advance(n_rows)
 
 

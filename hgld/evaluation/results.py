@@ -280,10 +280,14 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
         beginning, sentence = _OF_METRICS[setting]
         return sentence.format(value) if any(name.startswith(beginning) for name in metrics) else None
     if setting == "ties":
+        if value == "heaviside":
+            return "Ties: heaviside; items with equal scores are all ranked before each other, as H(0) = 1 in Eq. 3."
         first = "lower" if value == "pessimistic" else "higher"
         return f"Ties: {value}; among items with equal scores, the {first} level ranks first."
     if setting == "distance":
         return f"Scores: {_SCORES[value]}."
+    if isinstance(value, float):
+        value = f"{value:.6g}"
     return f"{'Score precision' if setting == 'precision' else _capitalised(setting)}: {value}."
 
 
