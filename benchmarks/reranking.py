@@ -5,7 +5,7 @@ means in percent and processor time. The second measures alpha query expansion, 
 order candidates, beside the plain evaluation, in GLDv2's size, in processes of their own; the third the same in
 small, and writes nothing::
 
-    python benchmarks/reranking.py --manifest washington.parquet --embeddings washington.npy
+    python benchmarks/reranking.py --manifest washington.parquet --embeddings washington.npy --images data/washington
     python benchmarks/reranking.py --speed
     python benchmarks/reranking.py --quick
 """
@@ -24,9 +24,13 @@ from evaluate import GLDV2, Job, make_embeddings, measure
 from measuring import MeasurementConfig
 from report import table, write_section
 
-import hgld
 from hgld.datasets.manifest import read_manifest
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.evaluation.settings import RerankMethod, RerankSettings
+from hgld.inspection.photos import images_of_manifest
+from hgld.search import LocalFeatures
 from hgld.tables.embeddings import read_embeddings
 
 METRICS = ("mAP@100", "R@1", "H-AP", "ASI", "NDCG")
@@ -38,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--manifest", type=Path, action="append", default=[], help="manifest; may be repeated")
     parser.add_argument("--embeddings", type=Path, action="append", default=[], help="of each manifest")
+    parser.add_argument("--images", type=Path, action="append", default=[], help="folder of each manifest")
     parser.add_argument("--speed", action="store_true", help="measure time at GLDv2's size")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="print small sizes, and write nothing")
@@ -49,13 +54,13 @@ def main() -> None:
         if not options.quick:
             write_section("reranking-speed", body)
     if options.manifest:
-        pairs = zip(options.manifest, options.embeddings, strict=True)
-        body = "\n\n".join(measured_metrics(manifest, embeddings) for manifest, embeddings in pairs)
+        sets = zip(options.manifest, options.embeddings, options.images, strict=True)
+        body = "\n\n".join(measured_metrics(*each) for each in sets)
         print(body)
         write_section("reranking", body)
 
 
-def measured_metrics(manifest_path: Path, path: Path) -> str:
+def measured_metrics(manifest_path: Path, path: Path, images: Path) -> str:
     """Return the table of the methods on the images of a manifest."""
     manifest, embeddings = read_manifest(manifest_path), read_embeddings(path)
     assert embeddings.ids is not None
@@ -63,10 +68,13 @@ def measured_metrics(manifest_path: Path, path: Path) -> str:
     known = np.array([name in row_of for name in embeddings.ids.tolist()])
     labels = np.stack([manifest.labels_of(row_of[name]) for name in embeddings.ids[known].tolist()])
     vectors = embeddings.vectors[torch.from_numpy(known)]
+    task = leave_one_out_task(vectors, labels, ids=embeddings.ids[known])
+    features = LocalFeatures(images_of_manifest(manifest, images))
     rows = []
     for method in (None, *get_args(RerankMethod)):
         started = time.process_time()
-        result = hgld.evaluate_retrieval(vectors, labels, metrics=METRICS, reranking=RerankSettings(method))
+        ranking = RankingConfig(reranking=RerankSettings(method), pair_scorer=features)
+        (result,) = evaluate_tasks([task], EvaluationConfig(METRICS, ranking=ranking))
         seconds = time.process_time() - started
         means = [f"{100 * result.means[name]:.2f}" for name in METRICS]
         rows.append([method or "none", *means, f"{seconds:.1f}"])

@@ -85,6 +85,11 @@ class EvaluationContext:
         """The trained model."""
         return load_checkpoint_model(RunFolder(self.folder).result)
 
+    @property
+    def ranking(self) -> RankingConfig:
+        """How its embeddings are ranked."""
+        return RankingConfig(device=self.device, distance=self.training.model.distance)
+
     def embed(
         self,
         name: str,
@@ -110,8 +115,7 @@ class EvaluationContext:
         self, files: EvaluationFiles, protocol: str, metrics: tuple[str, ...] = ()
     ) -> Sequence[RetrievalResult]:
         """Evaluate embeddings by a protocol."""
-        ranking = RankingConfig(device=self.device)
-        config = EvaluationConfig(metrics=metrics or None, ranking=ranking, processes=self.processes)
+        config = EvaluationConfig(metrics=metrics or None, ranking=self.ranking, processes=self.processes)
         return evaluate_files(files, protocol, config).results
 
 
@@ -520,7 +524,7 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         images.test,
         images.is_query,
         metrics=context.metrics,
-        device=context.device,
+        ranking=context.ranking,
         processes=context.processes,
     )
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])

@@ -50,7 +50,9 @@ from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
 from hgld.io.files import atomic_write, sha256_of
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
+from hgld.models.embedding_files import recorded_distance
 from hgld.progress import Progress
+from hgld.search.local_features import LocalFeatures
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import Embeddings, read_embeddings
 from hgld.training import TrainingSettings, train
@@ -107,6 +109,11 @@ class ModelComparison:
     def images(self) -> Manifest:
         """The images."""
         return read_manifest(self.manifest)
+
+    @cached_property
+    def local_features(self) -> LocalFeatures:
+        """Local features of the images, which all models share."""
+        return LocalFeatures(images_of_manifest(self.images, self.root or self.manifest.parent))
 
     @cached_property
     def split(self) -> str | None:
@@ -200,6 +207,8 @@ class ModelComparison:
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
         parameters |= {"reranking": reranking.describe()} if reranking.rerank else {}
+        distance = recorded_distance(images.path) if treatment.kind == "none" else "cosine"
+        parameters |= {"distance": distance} if distance != "cosine" else {}
         made_of = Provenance(
             "compare-models", parameters, input_digests(embeddings=images.path, labels=self.manifest)
         )
@@ -225,7 +234,13 @@ class ModelComparison:
             EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
             [task],
             EvaluationConfig(
-                metrics=tuple(metrics), ranking=RankingConfig(device=config.device, reranking=reranking)
+                metrics=tuple(metrics),
+                ranking=RankingConfig(
+                    device=config.device,
+                    distance=distance,
+                    reranking=reranking,
+                    pair_scorer=self.local_features if reranking.rerank == "local-features" else None,
+                ),
             ),
         ).results
         assert task.query_labels is not None

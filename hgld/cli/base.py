@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -307,6 +307,14 @@ GalleryLabels = Annotated[
     option(
         "Labels of the images, as for hgld evaluate.",
         default="those of the manifest that was embedded, or landmark_id of the embeddings",
+    ),
+]
+ComparedBy = Annotated[
+    Literal["cosine", "dot", "euclidean", "poincare"] | None,
+    option(
+        "How embeddings are compared: cosine, inner product, Euclidean distance, or the Poincaré distance of points "
+        "of the unit ball.",
+        default="what hgld embed-images recorded that the model is made for, or cosine",
     ),
 ]
 Pretrained = Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import SharedCommand, app, parse_numbers, writable_file
+from hgld.cli.base import ComparedBy, SharedCommand, app, parse_numbers, writable_file
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
@@ -71,9 +71,13 @@ def evaluate(
     metric_settings: MetricSettings,
     device: Annotated[str, _ranking_option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
+    distance: ComparedBy = None,
     ties: Annotated[
-        Literal["pessimistic", "optimistic"],
-        _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
+        Literal["pessimistic", "optimistic", "heaviside"],
+        _ranking_option(
+            help="Order of equal scores: the less or the more relevant item first, or all at the rank of the last "
+            "(H(0) = 1 in Eq. 3 of the paper)."
+        ),
     ] = "pessimistic",
     reranking: RerankSettings,
     counts: Annotated[
@@ -168,8 +172,8 @@ def evaluate(
     images: Annotated[
         Path | None,
         _output_option(
-            help="Images for --worst: their folder, of image files or tar files, or a manifest or the table from "
-            "hgld index-images in it."
+            help="Images for --worst and --rerank local-features: their folder, of image files or tar files, or a "
+            "manifest or the table from hgld index-images in it."
         ),
     ] = None,
 ) -> None:
@@ -187,9 +191,12 @@ def evaluate(
     from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.label_table import average_precision_per_label, write_label_table
+    from hgld.inspection.photos import find_images
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
+    from hgld.models.embedding_files import recorded_distance
     from hgld.progress import NoProgress, TerminalProgress
+    from hgld.search import LocalFeatures
 
     if json and latex:
         raise ConfigurationError("--json and --latex exclude each other; choose one of them")
@@ -206,6 +213,11 @@ def evaluate(
     if (part or execution.executor) and not counts:
         raise ConfigurationError("`part` writes to the folder of `counts`; name one")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
+    pair_scorer = None
+    if reranking.rerank == "local-features":
+        if images is None:
+            raise ConfigurationError("`rerank` local-features compares photographs; name them as `images`")
+        pair_scorer = LocalFeatures(find_images(images))
     rejection, reports = None, None
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
         if reject is not None:
@@ -214,7 +226,14 @@ def evaluate(
             raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
         config = EvaluationConfig(
             **vars(metric_settings),
-            ranking=RankingConfig(device=local_device(device), precision=precision, ties=ties, reranking=reranking),
+            ranking=RankingConfig(
+                device=local_device(device),
+                precision=precision,
+                distance=distance or recorded_distance(files.embeddings or files.gallery_embeddings),
+                ties=ties,
+                reranking=reranking,
+                pair_scorer=pair_scorer,
+            ),
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hgld.cli.base import (
+    ComparedBy,
     GalleryLabels,
     Json,
     LandmarkSplit,
@@ -78,6 +79,7 @@ def search(
     ] = None,
     root: Annotated[Path | None, relative_to("--images")] = None,
     device: Annotated[str, option("Device: cpu, cuda or cuda:N.")] = "cpu",
+    distance: ComparedBy = None,
     index: Annotated[
         Path | None,
         option(
@@ -104,16 +106,18 @@ def search(
     """Search a gallery of embeddings with images or texts: the nearest photographs, and the labels they vote for.
 
     The number beside a label is its share of the votes, which count the more the more similar a photograph is: the
-    weight of a cosine s is exp(s / 0.07). It is not a calibrated probability.
+    weight of a cosine s is exp(s / 0.07), and of a distance d exp(-d / 0.07). It is not a calibrated probability.
 
     Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
     """
     from hgld.evaluation.ranking import RankingConfig
+    from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.answers import answers_to_json, write_answer_page, write_answers
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import gallery_photographs, read_gallery
+    from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
     from hgld.search.searcher import Searcher, open_rejector
     from hgld.search.served_page import serve_search
@@ -132,7 +136,13 @@ def search(
     neighbours = None if index is None else open_index(index, gallery)
     if neighbours is not None:
         typer.echo(format_index(neighbours.record), err=True)
-    config = RankingConfig(device=device, reranking=reranking)
+    compared_by, pair_scorer = distance or recorded_distance(embeddings), None
+    if reranking.rerank == "local-features":
+        if query is None:
+            raise ConfigurationError("`rerank` local-features compares photographs; search with a `query` of images")
+        asked = gallery_photographs(query, query)
+        pair_scorer = LocalFeatures(asked, gallery_photographs(embeddings, images, root))
+    config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
     searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
     if serve:
         photographs = gallery_photographs(embeddings, images, root)
@@ -151,7 +161,8 @@ def search(
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        parameters = {"top": top, "split": split} | ({"rerank": method} if (method := reranking.describe()) else {})
+        parameters: dict[str, Any] = {"top": top, "split": split, "distance": compared_by}
+        parameters |= {"rerank": method} if (method := reranking.describe()) else {}
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:

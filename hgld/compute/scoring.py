@@ -1,7 +1,15 @@
-"""Scores of queries with a gallery, a block at a time: inner products of embeddings, or their cosines."""
+"""Scores of queries with a gallery, a block at a time: cosines or inner products of embeddings, or minus distances.
+
+Distances come from products of matrices as well: ``|q - g|^2 = |q|^2 - 2 q g + |g|^2``. So small ones are differences
+of large numbers: in float32, ``|q - g|^2`` is right to about ``2^-22 (|q| + |g|)^2``, in float64 to ``2^-51`` of it.
+Two items may change places only where their distances differ by less than that. The Poincaré distance
+``arcosh(1 + 2 |q - g|^2 / ((1 - |q|^2) (1 - |g|^2)))`` also depends on the gap to the boundary of the ball, which is
+taken in float64; what rounding of the points themselves does to it is theirs: float32 holds a gap of 0.002 to 3e-5.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Iterator
@@ -28,6 +36,8 @@ def at_least_float32(values: torch.Tensor) -> torch.Tensor:
 
 
 Precision = Literal["float32", "tf32", "float64"]
+#: How embeddings are compared. By a distance, the score is minus the distance.
+Distance = Literal["cosine", "dot", "euclidean", "poincare"]
 #: Embeddings of images, in memory or memory-mapped.
 Vectors = npt.NDArray[Any] | torch.Tensor
 
@@ -58,7 +68,8 @@ class ScoringConfig:
         precision: Precision of scores: ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits
             of mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
             ``float64``, which sorts the scores themselves, at several times the time and memory.
-        normalize: Whether to scale embeddings to length 1; otherwise scores are plain inner products.
+        distance: How embeddings are compared: by their ``cosine``; ``dot``, their inner product; ``euclidean``
+            distance; or ``poincare``, the hyperbolic distance of points of the unit ball (curvature -1).
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
@@ -70,7 +81,7 @@ class ScoringConfig:
     block_size: int | None = None
     device: str = "cpu"
     precision: Precision = "float32"
-    normalize: bool = True
+    distance: Distance = "cosine"
 
     def __post_init__(self) -> None:
         if self.block_size is not None and self.block_size < 1:
@@ -78,6 +89,10 @@ class ScoringConfig:
         if self.precision not in get_args(Precision):
             raise ConfigurationError(
                 f"the precision is {self.precision!r}; expected one of {', '.join(get_args(Precision))}"
+            )
+        if self.distance not in get_args(Distance):
+            raise ConfigurationError(
+                f'`distance` is "{self.distance}"; expected one of {", ".join(get_args(Distance))}'
             )
         try:
             device = torch.device(self.device)
@@ -112,7 +127,7 @@ class Scorer:
     Args:
         queries: float, shape (n_query, d).
         gallery: float, shape (n_gallery, d).
-        config: Device, precision and normalisation.
+        config: Device, precision and distance.
 
     Attributes:
         gallery: The gallery, on the device if it fits.
@@ -121,7 +136,7 @@ class Scorer:
 
     Raises:
         InputError: The embeddings do not fit each other, or one has a value that is not finite, or only zeros unless
-            the configuration allows them.
+            the configuration or the distance allows them, or is no point of the unit ball.
     """
 
     def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: ScoringConfig) -> None:
@@ -129,14 +144,16 @@ class Scorer:
         self._device = torch.device(config.device)
         self.dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._width = config.items_per_block(len(gallery))
-        self._allows_zeros = config.allows_zeros
+        self._distance, self._is_metric = config.distance, config.distance in ("euclidean", "poincare")
+        self._allows_zeros = config.allows_zeros or self._is_metric
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
-        self.largest = 1.0 if config.normalize else query_lengths.max().item() * gallery_lengths.max().item() or 1.0
-        for lengths in (query_lengths, gallery_lengths):
-            lengths[lengths == 0] = 1  # so that the scores are 0
-        self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
-        self.gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
+        self.largest = self._bound(query_lengths.max().item(), gallery_lengths.max().item()) or 1.0
+        self._queries, self.gallery = queries, gallery
+        if config.distance == "cosine":
+            for lengths in (query_lengths, gallery_lengths):
+                lengths[lengths == 0] = 1  # so that the scores are 0
+        self._query_lengths, self._gallery_lengths = query_lengths, gallery_lengths
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
             self.gallery = gallery.to(self._device)
 
@@ -169,18 +186,36 @@ class Scorer:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
             torch.mm(own, items.T, out=block)
-            if self._gallery_lengths is not None:
+            if self._distance == "cosine":
                 block /= self._gallery_lengths[gallery]
+            elif self._is_metric:
+                self._negative_distances(block, self._query_lengths[queries, None], self._gallery_lengths[gallery])
             yield gallery, block
+
+    def _negative_distances(self, products: torch.Tensor, lengths: torch.Tensor, others: torch.Tensor) -> None:
+        """Turn products into minus distances, in place."""
+        apart = products.mul_(-2).add_(others.square().to(self.dtype)).add_(lengths.square().to(self.dtype))
+        apart.clamp_(min=0)
+        if self._distance == "poincare":  # arcosh(1 + 2 t) = 2 arsinh(sqrt(t))
+            apart.div_((1 - others.square()).to(self.dtype)).div_((1 - lengths.square()).to(self.dtype))
+            apart.sqrt_().asinh_().mul_(-2)
+        else:
+            apart.sqrt_().neg_()
+
+    def _bound(self, length: float, other: float) -> float:
+        """Return an upper bound on the absolute scores of vectors up to these lengths."""
+        if self._distance == "poincare":
+            return 2 * (math.atanh(length) + math.atanh(other))
+        return {"cosine": 1.0, "dot": length * other, "euclidean": length + other}[self._distance]
 
     def query_vectors(self, queries: slice) -> torch.Tensor:
         """Return the vectors of queries whose products with the gallery are scores: float, shape (n_query, d)."""
         own = self._queries[queries].to(self._device, self.dtype)
-        return own if self._query_lengths is None else own / self._query_lengths[queries, None]
+        return own / self._query_lengths[queries, None] if self._distance == "cosine" else own
 
     def _lengths(self, embeddings: torch.Tensor, role: str) -> torch.Tensor:
         """Return L2 norms, after a check that they are finite, and above 0 if need be: shape (n,), on the device."""
-        lengths = torch.empty(len(embeddings), dtype=self.dtype)
+        lengths = torch.empty(len(embeddings), dtype=torch.float64 if self._is_metric else self.dtype)
 
         def measure(starts: range) -> None:
             widened = embeddings.new_empty(self._width, embeddings.shape[1], dtype=self.dtype)  # as in scores()
@@ -188,13 +223,14 @@ class Scorer:
                 block = embeddings[start : start + self._width]
                 if block.dtype != self.dtype:
                     block = widened[: len(block)].copy_(block)
-                lengths[start : start + len(block)] = torch.linalg.vector_norm(block, dim=1)
+                lengths[start : start + len(block)] = torch.linalg.vector_norm(block, dim=1, dtype=lengths.dtype)
 
         parallel_map(measure, self.shares(len(embeddings)), self._device)
         for invalid, reason in (
             (~lengths.isfinite(), "NaN, infinite or huge values"),
-            (lengths == 0, "only zeros or tiny values"),
-        )[: 1 if self._allows_zeros else 2]:
+            ((lengths == 0) & (not self._allows_zeros), "only zeros or tiny values"),
+            ((lengths >= 1) & (self._distance == "poincare"), "a length of 1 or more, outside of the Poincaré ball"),
+        ):
             if invalid.any():
                 rows = invalid.nonzero()[:, 0].tolist()
                 raise InputError(

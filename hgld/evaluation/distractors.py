@@ -94,7 +94,7 @@ class PositiveRanking:
 
     Args:
         task: Task whose judgements are :class:`~hgld.evaluation.relevance.WithDistractors`.
-        config: Settings of ranking: on a CPU, normalised, and not in float64.
+        config: Settings of ranking: on a CPU, not by inner products, and not in float64.
 
     Attributes:
         n_ranked: int64, shape (n_query,); number of items that are ranked.
@@ -108,8 +108,7 @@ class PositiveRanking:
         assert isinstance(task.judgements, WithDistractors)
         assert isinstance(task.gallery, PartedTensor)
         self._queries, self._gallery, self._judgements = task.queries, task.gallery, task.judgements
-        self._config, self._format = config, KeyFormat.of(task.judgements.n_levels, 1.0, config.ties)
-        self._key_type = str(self._format.dtype).removeprefix("torch.")
+        self._config = config
         mask, self._excluded, self.n_ranked = ranked_items(task.judgements, task.excluded, task.gallery_mask)
         self._masked = np.flatnonzero(~mask)
         blocks = self._blocks(_MAX_QUERIES)
@@ -117,6 +116,10 @@ class PositiveRanking:
         self.n_positives: Integers = torch.cat(counts).numpy()
         self._width = config.items_per_block(len(task.gallery))
         self._n_first = min(-(-task.judgements.judged.n_gallery // self._width) * self._width, len(task.gallery))
+        self._scorer = Scorer(self._queries, self._gallery.rows(0, self._n_first), config)
+        # Distractors that are further away than this bound come after all positives.
+        self._format = KeyFormat.of(task.judgements.n_levels, self._scorer.largest, config.ties)
+        self._key_type = str(self._format.dtype).removeprefix("torch.")
 
     def _blocks(self, step: int) -> list[slice]:
         n_queries = self._judgements.n_queries
@@ -136,7 +139,7 @@ class PositiveRanking:
         step = self._config.block_size or max(1, min(_MEMORY // (_BYTES * most), _MAX_QUERIES))
         blocks, progress = self._blocks(step)[part[0] :: part[1]], progress or NoProgress()
         progress.start(sum(block.stop - block.start for block in blocks))
-        scorer = Scorer(self._queries, self._gallery.rows(0, self._n_first), self._config)
+        scorer = self._scorer
         for queries in blocks:
             pairs = self._pairs(queries)
             found = self._each_share(scorer, partial(self._positives, scorer, queries, pairs))

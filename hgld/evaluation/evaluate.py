@@ -14,7 +14,7 @@ import torch
 from hgld.compute.compiled import is_compiled
 from hgld.compute.part import Part
 from hgld.compute.processes import Processes
-from hgld.compute.scoring import Precision, Vectors, as_tensor
+from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.distractors import CountsByTask, DistractorCounts, PositiveRanking, positive_statistics
 from hgld.evaluation.metrics import Metric, default_metrics, needed_ranks
@@ -47,8 +47,8 @@ _LEAST_SHARE = 8
 _COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
 _NOT_COUNTED = (
     f"distractors are counted in parts where no more than one in {_LEAST_SHARE} images is positive, on a CPU with "
-    "numba, without re-ranking, for other scores than float64 and other metrics than AHP; share the queries among "
-    "processes instead"
+    "numba, without re-ranking, for other scores than float64 or dot, other ties than heaviside and other metrics "
+    "than AHP; share the queries among processes instead"
 )
 
 
@@ -141,7 +141,7 @@ def evaluate_retrieval(
     device: str | None = None,
     precision: Precision = "float32",
     ties: Ties = "pessimistic",
-    normalize: bool = True,
+    distance: Distance = "cosine",
     reranking: RerankSettings | None = None,
     processes: Processes | None = None,
     progress: Progress | None = None,
@@ -172,7 +172,7 @@ def evaluate_retrieval(
         device: ``cpu`` or ``cuda``; by default the device of the query embeddings.
         precision: Precision of scores, see :class:`~hgld.evaluation.ranking.RankingConfig`.
         ties: Which of two items with the same score is ranked first, likewise.
-        normalize: Whether to scale embeddings to length 1.
+        distance: How embeddings are compared, likewise.
         reranking: Re-ranking; none by default.
         processes: Processes that share the queries, see :mod:`hgld.compute.processes`.
         progress: Progress bar over the queries.
@@ -202,7 +202,7 @@ def evaluate_retrieval(
         gain=gain,
         level_weights=None if level_weights is None else tuple(level_weights),
         several_labels=several_labels,
-        ranking=RankingConfig(block_size, device, precision, normalize, ties, reranking or RerankSettings()),
+        ranking=RankingConfig(block_size, device, precision, distance, ties, reranking or RerankSettings()),
         processes=processes or Processes(),
         progress=progress,
     )
@@ -357,7 +357,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
             **settings,
             "ties": config.ranking.ties,
             "precision": config.ranking.precision,
-            "normalize": config.ranking.normalize,
+            "distance": config.ranking.distance,
             "query_counted": "H-AP_selfcount only",
             **({"re-ranking": reranking} if (reranking := config.ranking.reranking.describe()) else {}),
             **task.settings,
@@ -486,11 +486,18 @@ def _ranked(
         part=config.processes.part,
         n_neighbours=config.n_neighbours,
         needed=needed_ranks(metrics),
+        ids=(task.query_ids, task.gallery_ids),
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
         statistics = ranking_statistics(
-            ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, positives=ranked.positives, tables=tables
+            ranked.levels,
+            n_levels,
+            cutoffs,
+            n_ranked=ranked.n_ranked,
+            positives=ranked.positives,
+            tables=tables,
+            ends=ranked.ends,
         )
         yield ranked.queries, ranked.levels, statistics, None, ranked.neighbours
 
@@ -504,7 +511,8 @@ def _positive_ranking(
         not isinstance(task.judgements, WithDistractors)
         or not is_compiled(torch.device(ranking.device))
         or ranking.precision == "float64"
-        or not ranking.normalize
+        or ranking.ties == "heaviside"
+        or ranking.distance == "dot"
         or ranking.reranking.rerank
         or config.n_neighbours
         or any(metric.needs_whole_ranking for metric in metrics)

@@ -280,6 +280,7 @@ def evaluation_provenance(
         "label_separator": files.label_separator,
         "precision": config.ranking.precision,
         "ties": config.ranking.ties,
+        "distance": config.ranking.distance,
         "reranking": config.ranking.reranking.describe(),
     }
     return Provenance("evaluate", parameters | further, input_digests(**paths))

@@ -6,7 +6,7 @@ sorts as the scores do, best first, and the level its lowest bits. After one sor
 from them. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 with 64-bit keys). Where
 only the first ranks are needed, nothing else is sorted.
 
-Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
+Scores are cosines (paper, section III-A), or as :class:`~hgld.compute.scoring.ScoringConfig` says.
 
 Keys are integers: the score in fixed point, then the level. On a CPU compiled loops write and sort them;
 elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
@@ -37,12 +37,12 @@ from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance import RelevanceJudgements
-from hgld.evaluation.reranking import make_scorer
+from hgld.evaluation.reranking import PairScorer, make_scorer, pair_scores
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
-Ties = Literal["pessimistic", "optimistic"]
+Ties = Literal["pessimistic", "optimistic", "heaviside"]
 KeyType = Literal["int32", "int64"]
 
 #: Number of items from which the counters of the radix sort pay.
@@ -97,7 +97,7 @@ class KeyFormat:
     def of(cls, n_levels: int, largest: float, ties: Ties) -> KeyFormat:
         """Return the form of keys for a number of levels and an upper bound on the scores."""
         bits = n_levels.bit_length()
-        flip = 0 if ties == "pessimistic" else (1 << bits) - 1
+        flip = (1 << bits) - 1 if ties == "optimistic" else 0
         dtype: torch.dtype = getattr(torch, key_type(n_levels, largest))
         # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
         scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - bits)) / largest
@@ -147,6 +147,10 @@ class KeyRows:
             block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
         excluded.fill(gallery, block, form.last)
 
+    def group_ends(self, n_rows: int) -> Tensor:
+        """Return the last rank of the items with the same score as each, from 0: int64, shape (n_rows, n_items)."""
+        return _group_ends(self._keys[:n_rows].sort(dim=1).values >> self._format.bits)
+
     def ranked(self, n_rows: int) -> Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
@@ -180,11 +184,22 @@ class ScoreRows:
             block = rows[: len(scores), gallery].copy_(values)
             excluded.fill(gallery, block, last)
 
+    def group_ends(self, n_rows: int) -> Tensor:
+        """See :meth:`KeyRows.group_ends`."""
+        return _group_ends(-self._scores[:n_rows].sort(dim=1, descending=True).values)
+
     def ranked(self, n_rows: int) -> Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
         levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
         order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
         return levels.gather(1, order)
+
+
+def _group_ends(values: Tensor) -> Tensor:
+    """Return the last column with the same value as each, of rows in order."""
+    columns = torch.arange(values.shape[1], device=values.device).expand(values.shape)
+    is_last = torch.nn.functional.pad(values[:, 1:] != values[:, :-1], (0, 1), value=True)
+    return columns.where(is_last, values.shape[1]).flip(1).cummin(1).values.flip(1)
 
 
 def key_type(n_levels: int, largest: float) -> KeyType:
@@ -372,12 +387,16 @@ class RankingConfig(ScoringConfig):
         block_size: See :class:`~hgld.compute.scoring.ScoringConfig`, as for the next three.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: Precision of scores.
-        normalize: Whether to scale embeddings to length 1.
+        distance: How embeddings are compared.
         ties: Which of two items with equal scores is ranked first: ``pessimistic``, the one of lower level, or
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
             H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
+            ``heaviside`` ranks all of them before each other: H(0) = 1 in Eq. 3, so that each has the rank of the
+            last. It holds for the sums over ranks of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`
+            but for ASI; where an order is needed, as for AHP, hF and H-P@k, it is the pessimistic one.
             Copies of one embedding need not have equal scores: their products may be rounded differently.
-        reranking: Re-ranking, which needs embeddings of length 1.
+        reranking: Re-ranking, of rankings by cosines.
+        pair_scorer: Scores pairs of images for re-ranking by local features.
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
@@ -387,11 +406,14 @@ class RankingConfig(ScoringConfig):
 
     ties: Ties = "pessimistic"
     reranking: RerankSettings = field(default_factory=RerankSettings)
+    pair_scorer: PairScorer | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reranking.rerank is not None and not self.normalize:
-            raise ConfigurationError("`rerank` compares directions; leave out `normalize`")
+        if self.reranking.rerank is not None and self.distance != "cosine":
+            raise ConfigurationError(
+                f"`rerank` {self.reranking.rerank} is for cosines, but `distance` is {self.distance}; leave out one"
+            )
         if self.ties not in get_args(Ties):
             raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
 
@@ -410,6 +432,8 @@ class Ranked:
             re-ranked candidates are no cosines, see :class:`~hgld.evaluation.reranking.RerankedScorer`.
         positives: int64, shape (n_query, L); number of items of level 1, ..., L or finer in the whole ranking, where
             ``levels`` are those of the first ranks only; None otherwise.
+        ends: int64, shape (n_query, n_gallery); the last rank, from 0, of the items that tie with that at each rank,
+            if ties are ``heaviside``; None otherwise.
     """
 
     queries: slice
@@ -417,6 +441,7 @@ class Ranked:
     n_ranked: torch.Tensor
     neighbours: tuple[Floats, Integers] | None = None
     positives: torch.Tensor | None = None
+    ends: torch.Tensor | None = None
 
 
 def ranked_items(
@@ -465,6 +490,7 @@ def rank(
     config: RankingConfig | None = None,
     n_neighbours: int = 0,
     needed: NeededRanks | None = None,
+    ids: tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None] = (None, None),
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
 ) -> Iterator[Ranked]:
@@ -487,6 +513,7 @@ def rank(
         n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
         needed: Ranks that are needed, all of them by default; further ones may be left out of ``levels`` where that
             is faster, and the first have the same levels.
+        ids: Ids of the queries, shape (n_query,), and of the gallery, for scores of pairs.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: Progress bar over the queries.
 
@@ -510,12 +537,13 @@ def rank(
     device = torch.device(config.device)
     judgements = judgements.to(device)
     masked = np.flatnonzero(~mask)
-    scorer = make_scorer(query_embeddings, gallery_embeddings, config, config.reranking, itself, gallery_mask)
+    of_pairs, settings = pair_scores(config.pair_scorer, *ids), config.reranking
+    scorer = make_scorer(query_embeddings, gallery_embeddings, config, settings, itself, gallery_mask, of_pairs)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
-    if config.precision == "float64" or not is_compiled(device):
+    if config.precision == "float64" or config.ties == "heaviside" or not is_compiled(device):
         needed = None
     key_format = KeyFormat.of(judgements.n_levels, scorer.largest, config.ties)
     whole: KeyRows | ScoreRows | None = None  # in which whole rankings are sorted
@@ -542,7 +570,8 @@ def rank(
             parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
-        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives)
+        ends = rows.group_ends(n_rows) if config.ties == "heaviside" and rows is whole else None
+        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives, ends)
         progress.advance(n_rows)
 
 

@@ -131,6 +131,7 @@ def ranking_statistics(
     n_ranked: torch.Tensor | None = None,
     positives: torch.Tensor | None = None,
     tables: RankTables | None = None,
+    ends: torch.Tensor | None = None,
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
 
@@ -147,6 +148,8 @@ def ranking_statistics(
         positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking, where the
             levels are those of the first items only.
         tables: Tables for as many ranks as there are items or positives or more, to share between calls.
+        ends: int64, shape (n, N); rank of the item at each place, from 0, where ties share the rank of the last.
+            Default: its place. It is the rank in all sums but ``overlap``.
 
     Raises:
         ConfigurationError: A cutoff is below 1.
@@ -157,7 +160,10 @@ def ranking_statistics(
         raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
     n_positives = _count_positives(ranked_levels, n_levels) if positives is None else positives
     tables = tables or RankTables(max(n_items, int(n_positives.max()) if n_positives.numel() else 0), device)
-    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, n_positives, cutoffs, tables)
+    if is_compiled(device) and ends is None:
+        sums = _compiled_sums(ranked_levels, n_positives, cutoffs, tables)
+    else:
+        sums = _torch_sums(ranked_levels, n_positives, cutoffs, tables, ends)
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
     statistics = RankingStatistics(
         n_ranked=torch.full((n_rows,), n_items, dtype=torch.float64, device=device)
@@ -243,11 +249,22 @@ def _compiled_sums(
     return sums
 
 
-def _torch_sums(levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
+def _torch_sums(
+    levels: torch.Tensor,
+    positives: torch.Tensor,
+    cutoffs: tuple[int, ...],
+    tables: RankTables,
+    ends: torch.Tensor | None,
+) -> _Sums:
     """Compute the sums by operations of torch, on any device."""
     step = _rows_at_once(levels, positives.shape[1])
-    rows = list(zip(torch.split(levels, step), torch.split(positives, step), strict=True))
-    parts = parallel_map(lambda part: _sums_of_rows(*part, cutoffs, tables), rows, levels.device)
+    rows = [slice(start, start + step) for start in range(0, max(1, len(levels)), step)]
+
+    def sums(part: slice) -> _Sums:
+        own = (levels[part], positives[part], cutoffs, tables)
+        return _sums_of_rows(*own) if ends is None else _sums_of_ties(*own, ends[part])
+
+    parts = parallel_map(sums, rows, levels.device)
     return _Sums(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
@@ -275,6 +292,28 @@ def _sums_of_rows(
         hits_at=seen[..., ends],
         precision_at=precisions[..., :last].cumsum(2)[..., ends],
         discount_at=(member * discount)[..., :last].cumsum(2)[..., ends],
+    )
+
+
+def _sums_of_ties(
+    levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: torch.Tensor
+) -> _Sums:
+    """Compute the sums where ties share a rank, see :func:`ranking_statistics`."""
+    n_levels, rank = positives.shape[1], (ends + 1)[:, None]
+    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
+    member = (levels[:, None] >= at_least).to(torch.float64)
+    seen = member.cumsum(2).gather(2, ends[:, None].expand(member.shape))
+    weights = member * tables.inverse[ends][:, None]
+    gains = member * tables.discount[ends][:, None]
+    within = (rank <= torch.tensor(cutoffs, device=levels.device)[:, None]).to(torch.float64).transpose(1, 2)
+    return _Sums(
+        precision=weights @ seen.transpose(1, 2),
+        precision_at_r=(weights * seen).masked_fill(rank > positives[..., None], 0.0).sum(2),
+        discount=gains.sum(2),
+        overlap=_sums_of_rows(levels, positives, (), tables).overlap,
+        hits_at=member @ within,
+        precision_at=(weights * seen) @ within,
+        discount_at=gains @ within,
     )
 
 

@@ -1,4 +1,4 @@
-"""Re-ranking by embeddings alone, after which every item has a rank, so that all metrics are defined.
+"""Re-ranking by embeddings or pairs of images, after which every item has a rank, so that all metrics are defined.
 
 Methods of two kinds. Some sum embeddings with those of their neighbours, and rank as before: average query expansion
 (``aqe``; Chum et al., ICCV 2007), alpha query expansion (``alpha-qe``; Radenović et al., TPAMI 2018), and
@@ -6,7 +6,8 @@ database augmentation (``dba``; Arandjelović and Zisserman, CVPR 2012), which s
 score the first candidates of each query anew, from the similarities among them, and put them before all other items,
 which keep their order: k-reciprocal encoding (Zhong et al., CVPR 2017), diffusion (Iscen et al., CVPR 2017) and
 SuperGlobal (Shao et al., ICCV 2023, arXiv 2308.06954). Their graphs of neighbours are those among the query and its
-candidates, and so do not depend on the size of the gallery.
+candidates, and so do not depend on the size of the gallery. ``local-features`` scores each candidate alone, by a
+:class:`PairScorer`, which knows the photographs.
 
 A query that is in the gallery itself is no neighbour and no candidate, nor part of what ``dba`` makes of the images
 that are ranked for it: its ranking is that of a gallery without it. Junk of a ground truth, which metrics leave out,
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +31,35 @@ from torch import Tensor
 from hgld.compute.nearest_neighbours import Floats, Integers, nearest_neighbours, search_block
 from hgld.compute.scoring import Scorer, ScoringConfig
 from hgld.compute.threads import parallel_map
+from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
 from hgld.ragged import RaggedIndices
 
 #: Embeddings that are summed with their neighbours at once.
 _ROWS = 256
+#: Scores of gallery items, int64, shape (c,), for a query by its row; higher for what is ranked first.
+PairScores = Callable[[int, Integers], npt.NDArray[Any]]
+
+
+class PairScorer(Protocol):
+    """Scores pairs of images by more than their embeddings, such as :class:`~hgld.search.LocalFeatures`."""
+
+    def scores(self, query: Any, candidates: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the scores of candidates for a query, shape (c,), higher for what is ranked first.
+
+        Args:
+            query: Id of the query; threads may ask for several at the same time.
+            candidates: Ids of the candidates, shape (c,).
+        """
+
+
+def pair_scores(
+    scorer: PairScorer | None, query_ids: npt.NDArray[Any] | None, gallery_ids: npt.NDArray[Any] | None
+) -> PairScores | None:
+    """Return the scores of pairs by their positions; None without a scorer, or without ids."""
+    if scorer is None or query_ids is None or gallery_ids is None:
+        return None
+    return lambda row, positions: scorer.scores(query_ids[row], gallery_ids[positions])
 
 
 def unit(vectors: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
@@ -145,7 +171,12 @@ CANDIDATE_METHODS: Mapping[str | None, Callable[[Tensor, Tensor, RerankSettings]
 
 
 def candidate_ranks(
-    queries: Tensor, gallery: Tensor, cosines: Floats, positions: Integers, settings: RerankSettings
+    queries: Tensor,
+    gallery: Tensor,
+    cosines: Floats,
+    positions: Integers,
+    settings: RerankSettings,
+    pairs: PairScores | None = None,
 ) -> Integers:
     """Return the ranks of the candidates of each query: int64, shape (n, c), from 0; those of no candidate are high.
 
@@ -157,14 +188,29 @@ def candidate_ranks(
         cosines: float, shape (n, c), highest first.
         positions: int64, shape (n, c), of the candidates in the gallery; -1 after the last.
         settings: The method.
+        pairs: Scores of pairs, for local features.
+
+    Raises:
+        ConfigurationError: There are no scores of pairs, but the method needs them.
     """
     ranks = np.full(positions.shape, positions.shape[1])
-    method = CANDIDATE_METHODS[settings.rerank]
+    method = CANDIDATE_METHODS.get(settings.rerank)
+    if method is None and pairs is None:
+        raise ConfigurationError(
+            f"`rerank` {settings.rerank} compares photographs, which it finds by the ids of queries and gallery: "
+            "give `images`, and embeddings with ids, of a protocol that ranks images"
+        )
+
+    def scores(row: int, known: Integers) -> npt.NDArray[Any]:
+        if method is None:
+            assert pairs is not None
+            return pairs(row, known)
+        near = unit(gallery[torch.from_numpy(known)], queries.dtype, queries.device)
+        return method(queries[row], near, settings).cpu().numpy()
 
     def order(row: int) -> None:
         known = positions[row][positions[row] >= 0]
-        near = unit(gallery[torch.from_numpy(known)], queries.dtype, queries.device)
-        keys = np.stack([-cosines[row, : len(known)], -method(queries[row], near, settings).cpu().numpy()])
+        keys = np.stack([-cosines[row, : len(known)], -scores(row, known)])
         by_rank = np.lexsort(keys)
         differ = (np.diff(keys[:, by_rank], axis=1) != 0).any(0)
         ranks[row, by_rank] = np.cumsum(np.concatenate([[0], differ]))
@@ -217,6 +263,7 @@ class RerankedScorer(Scorer):
         settings: The method.
         itself: Gallery items that are the query itself, or copies of it, for each query.
         gallery_mask: bool, shape (n_gallery,); False for items that do not belong to the gallery.
+        pairs: Scores of pairs, for local features.
 
     Raises:
         InputError: See :class:`~hgld.compute.scoring.Scorer`.
@@ -230,8 +277,9 @@ class RerankedScorer(Scorer):
         settings: RerankSettings,
         itself: RaggedIndices | None = None,
         gallery_mask: npt.NDArray[np.bool_] | None = None,
+        pairs: PairScores | None = None,
     ) -> None:
-        self._settings, self._config, self._originals = settings, config, gallery
+        self._settings, self._config, self._originals, self._pair_scores = settings, config, gallery, pairs
         self._itself = RaggedIndices.empty(len(queries)) if itself is None else itself
         mask = np.ones(len(gallery), np.bool_) if gallery_mask is None else gallery_mask
         self._masked = torch.from_numpy(~mask).to(config.device)
@@ -251,11 +299,12 @@ class RerankedScorer(Scorer):
         if self._augmented is not None:
             self._set_scores(*self._scores_without_itself(self._augmented, queries, vectors))
             return
-        k = settings.rerank_candidates if settings.rerank in CANDIDATE_METHODS else settings.neighbours
-        k = min(k, len(self._originals))
+        k = min(settings.candidates or settings.neighbours, len(self._originals))
         cosines, positions = search_block(self, queries, k, self._itself, self._masked, self._config)
-        if settings.rerank in CANDIDATE_METHODS:
-            ranks = candidate_ranks(vectors, self._originals, cosines, positions, settings)
+        if settings.candidates:
+            pairs = self._pair_scores
+            of_block = None if pairs is None else lambda row, items: pairs(queries.start + row, items)
+            ranks = candidate_ranks(vectors, self._originals, cosines, positions, settings, of_block)
             rows, columns = np.nonzero(positions >= 0)
             values = 2 - (ranks[rows, columns] + 1) / (2 * k + 2)
             self._set_scores(rows, positions[rows, columns], torch.from_numpy(values))
@@ -316,11 +365,12 @@ def make_scorer(
     settings: RerankSettings,
     itself: RaggedIndices | None = None,
     gallery_mask: npt.NDArray[np.bool_] | None = None,
+    pairs: PairScores | None = None,
 ) -> Scorer:
     """Return what computes scores, after re-ranking if there is a method; see :class:`RerankedScorer`."""
     if settings.rerank is None:
         return Scorer(queries, gallery, config)
-    return RerankedScorer(queries, gallery, config, settings, itself, gallery_mask)
+    return RerankedScorer(queries, gallery, config, settings, itself, gallery_mask, pairs)
 
 
 def reranked_search(
@@ -329,6 +379,7 @@ def reranked_search(
     gallery: Tensor,
     k: int,
     settings: RerankSettings,
+    pairs: PairScores | None = None,
 ) -> tuple[Floats, Integers]:
     """Return the cosines and positions of the first k items, as :func:`~hgld.compute.nearest_neighbours` does.
 
@@ -341,16 +392,17 @@ def reranked_search(
         gallery: float, shape (n_gallery, d).
         k: Number of items per query.
         settings: The method.
+        pairs: Scores of pairs, for local features.
     """
     if settings.rerank in ("aqe", "alpha-qe"):
         near = search(queries, settings.neighbours)
         return search(expand(queries, gallery, *near, settings, "cpu"), k)
-    if settings.rerank not in CANDIDATE_METHODS:
+    if settings.candidates is None:
         return search(queries, k)
-    n = min(settings.rerank_candidates, len(gallery))
+    n = min(settings.candidates, len(gallery))
     cosines, positions = search(queries, max(n, k))
     vectors = unit(queries, torch.float32)
-    ranks = candidate_ranks(vectors, gallery, cosines[:, :n], positions[:, :n], settings)
+    ranks = candidate_ranks(vectors, gallery, cosines[:, :n], positions[:, :n], settings, pairs)
     order = np.argsort(np.hstack([ranks, np.full((len(ranks), max(k - n, 0)), n)]), axis=1, kind="stable")[:, :k]
     return np.take_along_axis(cosines, order, 1), np.take_along_axis(positions, order, 1)
 
@@ -365,13 +417,14 @@ def first_items(
     excluded: RaggedIndices | None = None,
     itself: RaggedIndices | None = None,
     gallery_mask: npt.NDArray[np.bool_] | None = None,
+    pairs: PairScores | None = None,
 ) -> tuple[Floats, Integers]:
     """Return the cosines and positions of the first k items of whole rankings, see :func:`reranked_search`."""
-    scorer = make_scorer(queries, gallery, config, settings, itself, gallery_mask)
+    scorer = make_scorer(queries, gallery, config, settings, itself, gallery_mask, pairs)
     scores, positions = nearest_neighbours(
         queries, gallery, k, excluded=excluded, gallery_mask=gallery_mask, config=config, scorer=scorer
     )
-    if settings.rerank in CANDIDATE_METHODS:
+    if settings.candidates:
         for row, found in enumerate(positions):
             near = unit(gallery[torch.from_numpy(found[found >= 0])], torch.float64)
             scores[row, : len(near)] = near @ unit(queries[row], torch.float64)

@@ -236,6 +236,13 @@ def mark_best(metric: str, means: Sequence[float], best: str, second: str, *, de
     return ["" if math.isnan(value) else formats.get(value, "{}").format(f"{value:.{decimals}f}") for value in shown]
 
 
+#: What scores are, by distance.
+_SCORES = {
+    "cosine": "cosine similarity",
+    "dot": "inner product, embeddings not normalised",
+    "euclidean": "minus the Euclidean distance",
+    "poincare": "minus the Poincaré distance",
+}
 #: Beginning of the metrics that depend on a setting, and the sentence about it.
 _OF_METRICS = {
     "relevance": ("H-", "H-AP: relevance {}."),
@@ -273,10 +280,14 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
         beginning, sentence = _OF_METRICS[setting]
         return sentence.format(value) if any(name.startswith(beginning) for name in metrics) else None
     if setting == "ties":
+        if value == "heaviside":
+            return "Ties: heaviside; items with equal scores are all ranked before each other, as H(0) = 1 in Eq. 3."
         first = "lower" if value == "pessimistic" else "higher"
         return f"Ties: {value}; among items with equal scores, the {first} level ranks first."
-    if setting == "normalize":
-        return f"Scores: {'cosine similarity' if value else 'inner product, embeddings not normalised'}."
+    if setting == "distance":
+        return f"Scores: {_SCORES[value]}."
+    if isinstance(value, float):
+        value = f"{value:.6g}"
     return f"{'Score precision' if setting == 'precision' else _capitalised(setting)}: {value}."
 
 

@@ -22,9 +22,9 @@ PROTOCOLS = {
     "ilias": "ilias:ILIAS",
 }
 SeveralLabels = Literal["mean", "best"]
-RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal"]
-#: Numbers of neighbours; those of papers, which vary for the first three methods.
-_NEIGHBOURS: dict[str | None, int] = dict(zip(get_args(RerankMethod), (10, 10, 10, 20, 50, 9), strict=True))
+RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal", "local-features"]
+#: Numbers of neighbours; those of papers, which vary for the first three methods. Local features have none.
+_NEIGHBOURS: dict[str | None, int] = dict(zip(get_args(RerankMethod), (10, 10, 10, 20, 50, 9, 0), strict=True))
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,17 @@ class MetricSettings:
 
 @dataclass(frozen=True)
 class RerankSettings:
-    """Re-ranking by embeddings, see :mod:`hgld.evaluation.reranking`.
+    """Re-ranking by embeddings or local features, see :mod:`hgld.evaluation.reranking`.
 
     Args:
         rerank: Re-ranking: average query expansion, query expansion with the weights cos^alpha, database augmentation
-            with these weights; or of the first images, k-reciprocal encoding, diffusion, SuperGlobal. Default: none.
+            with these weights; or of the first images, k-reciprocal encoding, diffusion, SuperGlobal, or matches of
+            local features, which need the images. Default: none.
         rerank_neighbours: Number of neighbours of an image. Default: 10; 20 for k-reciprocal, 50 for diffusion, 9 for
             superglobal.
         rerank_alpha: Exponent alpha of alpha-qe and dba, and of the affinities of diffusion.
-        rerank_candidates: Number of first images of each query that k-reciprocal, diffusion and superglobal order.
+        rerank_candidates: Number of first images of each query that the last four order. Default: 400; 100 for
+            local-features.
 
     Raises:
         ConfigurationError: There is no such method, or a number is too low.
@@ -132,7 +134,7 @@ class RerankSettings:
     rerank: RerankMethod | None = None
     rerank_neighbours: int | None = None
     rerank_alpha: float = 3.0
-    rerank_candidates: int = 400
+    rerank_candidates: int | None = None
 
     def __post_init__(self) -> None:
         if self.rerank not in (None, *get_args(RerankMethod)):
@@ -149,11 +151,18 @@ class RerankSettings:
         """Number of neighbours of an image."""
         return self.rerank_neighbours or _NEIGHBOURS[self.rerank]
 
+    @property
+    def candidates(self) -> int | None:
+        """Number of first images that the method orders; None if it orders all."""
+        if self.rerank not in get_args(RerankMethod)[3:]:
+            return None
+        return self.rerank_candidates or (100 if self.rerank == "local-features" else 400)
+
     def describe(self) -> str | None:
         """Return the method and the settings that it uses; None without a method."""
         if self.rerank is None:
             return None
+        neighbours = f", {self.neighbours} neighbours" if self.neighbours else ""
         alpha = f", alpha {self.rerank_alpha:g}" if self.rerank in ("alpha-qe", "dba", "diffusion") else ""
-        on_candidates = self.rerank in ("k-reciprocal", "diffusion", "superglobal")
-        candidates = f", the first {self.rerank_candidates:,}" if on_candidates else ""
-        return f"{self.rerank}, {self.neighbours} neighbours{alpha}{candidates}"
+        candidates = "" if self.candidates is None else f", the first {self.candidates:,}"
+        return f"{self.rerank}{neighbours}{alpha}{candidates}"

@@ -14,7 +14,7 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.reranking import first_items
+from hgld.evaluation.reranking import first_items, pair_scores
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.gldv2.ground_truth import write_retrieval_predictions
@@ -46,7 +46,7 @@ def top_k_items(
         ConfigurationError: ``k`` is less than 1.
         InputError: See :func:`~hgld.evaluation.ranking.rank`.
     """
-    config = config or RankingConfig()
+    config, ids = config or RankingConfig(), task.query_ids
     excluded, itself = (None if pairs is None else pairs.take(queries) for pairs in (task.excluded, task.itself))
     scores, positions = first_items(
         task.queries[torch.from_numpy(queries)],
@@ -57,6 +57,7 @@ def top_k_items(
         excluded=excluded,
         itself=itself,
         gallery_mask=task.gallery_mask,
+        pairs=pair_scores(config.pair_scorer, None if ids is None else ids[queries], task.gallery_ids),
     )
     levels = np.zeros(positions.shape, np.int64)
     for row, column in np.argwhere(positions >= 0):
@@ -302,6 +303,7 @@ def write_predictions(
         excluded=task.excluded,
         itself=task.itself,
         gallery_mask=task.gallery_mask,
+        pairs=pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids),
     )
     gallery_ids = task.gallery_ids
     rankings = ([str(gallery_ids[position]) for position in row if position >= 0] for row in positions.tolist())

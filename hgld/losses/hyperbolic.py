@@ -26,8 +26,8 @@ class HyperbolicContrastive(PairLoss):
     the second given the first: hence twice. A query is not its own positive.
 
     Embeddings may have any length: they are shortened to ``clip`` and mapped into the Poincare ball. Those of hgld's
-    models have length 1, so that hyperbolic distances rank as cosines do; then a curvature of 0.53 and a temperature
-    of 0.087 equal the defaults for embeddings that are all clipped.
+    models have length 1 unless ``model.distance`` is ``poincare``, so that hyperbolic distances rank as cosines do;
+    then a curvature of 0.53 and a temperature of 0.087 equal the defaults for embeddings that are all clipped.
 
     Args:
         curvature: Curvature c of the ball, 0 or more; 0 for the unit sphere with cosines (Sph in that paper).

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.scoring import Distance
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
@@ -53,6 +54,11 @@ class EmbeddingRecord:
     embeddings: tuple[int, int]
     deviations: tuple[int, int] | None
 
+    @property
+    def distance(self) -> Distance:
+        """Distance that the embeddings are made for."""
+        return self.provenance.parameters["model"].get("distance", "cosine")  # type: ignore[no-any-return]
+
 
 def read_embedding_record(path: Path) -> EmbeddingRecord | None:
     """Return what embeddings are made from; None if hgld did not write them, or their record is not beside them."""
@@ -70,6 +76,12 @@ def read_embedding_record(path: Path) -> EmbeddingRecord | None:
         return record if record.embeddings[0] == path.stat().st_size else None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
+
+
+def recorded_distance(path: Path | None) -> Distance:
+    """Return the distance that a file of embeddings is made for; ``cosine`` if it is not recorded."""
+    record = None if path is None else read_embedding_record(path)
+    return "cosine" if record is None else record.distance
 
 
 def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:

@@ -75,7 +75,7 @@ def generalised_mean(values: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
 
 
 class EmbeddingModel(nn.Module):
-    """backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 normalisation.
+    """backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 normalisation, for cosines.
 
     Everything after the backbone is computed in float32, regardless of autocast.
     """
@@ -116,12 +116,25 @@ class EmbeddingModel(nn.Module):
                 features, shape (B, C), if there is no backbone.
 
         Returns:
-            float32, shape (B, d), unit vectors.
+            float32, shape (B, d), unit vectors; of any length for another distance than cosine.
 
         Raises:
             ConfigurationError: The backbone does not support images of this size.
         """
         return self._projected(self.features(images))
+
+    def points(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return what the distance of the model compares: points of the unit ball, tanh(sqrt(c) |x|) x / |x|.
+
+        For other distances than Poincaré's, these are the embeddings x themselves, shape (B, d).
+        """
+        if self.settings.distance != "poincare":
+            return embeddings
+        lengths = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+        scaled = self.settings.curvature**0.5 * lengths.clamp(max=self.settings.clip)
+        # as far from the boundary as in the losses
+        points: torch.Tensor = functional.normalize(embeddings, dim=1) * scaled.tanh().clamp(max=1 - 1e-3)
+        return points
 
     def embed_with_deviations(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute embeddings, and the standard deviation of each feature map before pooling (HEAT, Sec. 5.2.2).
@@ -129,7 +142,7 @@ class EmbeddingModel(nn.Module):
         Maps of a transformer are the grids of its patch tokens. Standard deviations are those of samples, over n - 1.
 
         Returns:
-            Embeddings, float32, shape (B, d), and deviations, float32, shape (B, c).
+            Embeddings, float32, shape (B, d), as :meth:`forward` returns them, and deviations, float32, shape (B, c).
 
         Raises:
             ConfigurationError: The backbone has no feature maps, these have one position only, or it does not support
@@ -160,8 +173,8 @@ class EmbeddingModel(nn.Module):
     def multi_scale(self, images: Images, scales: Sequence[float]) -> torch.Tensor:
         """Compute one embedding from several sizes of each image (Radenovic et al., 2018).
 
-        The unit embeddings of the scaled images are averaged. Embeddings of GeM without projection, which are not
-        negative, are combined by the generalised mean with GeM's p instead. The result is normalised.
+        The embeddings of the scaled images are averaged. Embeddings of GeM without projection, which are not
+        negative, are combined by the generalised mean with GeM's p instead. The result is normalised, for cosines.
 
         Args:
             scales: Factors of height and width, such as (1, 2 ** -0.5, 2 ** 0.5).
@@ -176,8 +189,8 @@ class EmbeddingModel(nn.Module):
             return _by_shape(partial(self.multi_scale, scales=scales), images)
         embeddings = torch.stack([self(_scaled(images, scale)) for scale in scales], dim=-1)
         if isinstance(self.pooling, GeM) and self.projection is None and not self.settings.layer_norm:
-            return functional.normalize(generalised_mean(embeddings, self.pooling.p), dim=1)
-        return functional.normalize(embeddings.mean(-1), dim=1)
+            return self._scaled_to_unit(generalised_mean(embeddings, self.pooling.p))
+        return self._scaled_to_unit(embeddings.mean(-1))
 
     @property
     def device(self) -> torch.device:
@@ -255,11 +268,14 @@ class EmbeddingModel(nn.Module):
         return functional.normalize(features, dim=1) if self.settings.l2_norm else features
 
     def _projected(self, features: torch.Tensor) -> torch.Tensor:
-        """Project features, if the model does, and scale them to length 1."""
+        """Project features, if the model does, and scale them to length 1, if they are for cosines."""
         if self.projection is not None:
             with torch.autocast(features.device.type, enabled=False):
                 features = self.projection(features)
-        return functional.normalize(features, dim=1)
+        return self._scaled_to_unit(features)
+
+    def _scaled_to_unit(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return functional.normalize(embeddings, dim=1) if self.settings.distance == "cosine" else embeddings
 
     def _positions(self, features: torch.Tensor, n_channels: Any) -> torch.Tensor:
         """Rearrange features of any timm layout to (B, C, n)."""

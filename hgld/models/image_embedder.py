@@ -34,7 +34,7 @@ class EmbeddingShard:
     """The embeddings of some images of a manifest.
 
     Args:
-        vectors: float32, shape (n, d).
+        vectors: float32, shape (n, d), as the distance of the model compares them.
         rows: int64, shape (n,): rows of the images in the manifest.
         deviations: float32, shape (n, c): standard deviations of the feature maps, if they were asked for.
     """
@@ -71,8 +71,10 @@ def embed_batches(
 
     def embed(images: Images) -> tuple[torch.Tensor, ...]:
         if with_deviations:
-            return model.embed_with_deviations(images)
-        return (model.multi_scale(images, scales) if is_scaled else model(images),)
+            embeddings, *deviations = model.embed_with_deviations(images)
+        else:
+            embeddings, deviations = model.multi_scale(images, scales) if is_scaled else model(images), []
+        return model.points(embeddings), *deviations
 
     rows, skipped = [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
     vectors, deviations = [torch.empty(0, model.dim)], list[torch.Tensor]()

@@ -233,6 +233,11 @@ class _Job:
         self._processes = processes or Processes()
         #: Whether this is the first process, which alone writes anything but shards.
         self.is_first = self._processes.rank == 0
+        if config.center and model.settings.distance != "cosine":
+            raise ConfigurationError(
+                f"`center` scales embeddings to length 1, but those of this model are for the distance "
+                f"{model.settings.distance}; leave it out"
+            )
         parameters = {
             "model": model.settings.model_dump(mode="json"),
             "image": model.image_settings.evaluation_values,

@@ -21,6 +21,8 @@ OPEN_CLIP = "open_clip:"
 class ModelSettings(Settings):
     """Settings of a model: backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 norm.
 
+    The last norm is that of embeddings that are compared by cosines, see ``distance``.
+
     In YAML, ``preset: NAME`` stands for settings (:data:`PRESETS`); keys beside it override them. The name alone
     is also valid.
 
@@ -55,6 +57,14 @@ class ModelSettings(Settings):
     dim: int | None = Field(default=None, ge=1)
     #: Initialisation of the projection; see :mod:`hgld.models.pca_projection`.
     projection: Literal["random", "pca", "whitening"] = "random"
+    #: Distance that the embeddings are made for, by which evaluations and searches compare them. Only for ``cosine``
+    #: are they scaled to length 1. For ``poincare``, losses get them as they are, and embeddings are their points in
+    #: the unit ball, with the ``curvature`` and ``clip`` of the loss.
+    distance: Literal["cosine", "euclidean", "poincare"] = "cosine"
+    #: Curvature of the Poincaré ball, as in the losses.
+    curvature: float = Field(default=0.1, gt=0)
+    #: Length to which longer embeddings are shortened before they are mapped into the ball.
+    clip: float | None = Field(default=2.3, gt=0)
     #: Whether batch-norm statistics stay frozen in training. Its weights and biases are still learnt, as in the
     #: authors' code.
     frozen_batch_norm: bool = False

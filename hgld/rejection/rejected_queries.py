@@ -169,6 +169,10 @@ def evaluate_with_rejection(
         )
     if config.ranking.reranking.rerank is not None:
         raise ConfigurationError("`reject` scores cosines, which `rerank` replaces; leave out one of them")
+    if config.ranking.distance != "cosine":
+        raise ConfigurationError(
+            f"`reject` scores cosines, but `distance` is {config.ranking.distance}; leave out one of them"
+        )
     inputs = EvaluationInputs.read(files)
     if chosen.answer_queries is not None:
         if rejection.unknown:

@@ -35,11 +35,11 @@ def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
 def answers_table(answers: Answers) -> pa.Table:
     """Return a table with a row for each query and result.
 
-    Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine; ``level``, the
-    one that it shares with the answer, 0 to L. Then, for each level, finest first, ``name`` with the label of the
-    image, ``answer_name`` with that of the query, and ``share_name`` with its share of the votes; null where there is
-    none. A search that rejects adds ``rejection_score``, and ``rejected``, whether the finest label of the answer is;
-    the answer is null at rejected levels.
+    Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine or minus the
+    distance; ``level``, the one that it shares with the answer, 0 to L. Then, for each level, finest first, ``name``
+    with the label of the image, ``answer_name`` with that of the query, and ``share_name`` with its share of the
+    votes; null where there is none. A search that rejects adds ``rejection_score``, and ``rejected``, whether the
+    finest label of the answer is; the answer is null at rejected levels.
     """
     gallery = answers.gallery
     rows = []

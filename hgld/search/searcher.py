@@ -15,7 +15,7 @@ from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.reranking import augment_gallery, reranked_search
+from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_search
 from hgld.evaluation.settings import RerankSettings
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
@@ -143,7 +143,7 @@ class Answers:
         return f"{text}, and no coarser label is sure" if others_rejected else text
 
     def results(self, row: int) -> Iterator[tuple[int, float, int]]:
-        """Iterate over the nearest images of a query: position, cosine, and level shared with the answer."""
+        """Iterate over the nearest images of a query: position, score, and level shared with the answer."""
         columns = (self.top_k.positions[row], self.top_k.scores[row], self.top_k.levels[row])
         for position, score, level in zip(*(column.tolist() for column in columns), strict=True):
             if position >= 0:
@@ -159,7 +159,8 @@ class Searcher:
             blocks.
         temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
-        config: Device and precision of the exact search, and re-ranking. Votes count cosines, also after re-ranking.
+        config: Device, precision and distance of the exact search, and re-ranking. Votes count cosines, also after
+            re-ranking, or minus distances.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
     >>> answers = Searcher(gallery).search(np.array([[0.9, 0.7, 0.1]]), k=2)
@@ -184,6 +185,10 @@ class Searcher:
         self._index, self._temperature, self._rejector = index, temperature, rejector
         self._config, self._vectors = config, gallery.vectors
         self._reranking = RerankSettings() if config is None else config.reranking
+        distance = "cosine" if config is None else config.distance
+        if distance != "cosine" and (index is not None or rejector is not None):
+            name = "`index`" if rejector is None else "`reject`"
+            raise ConfigurationError(f"{name} compares cosines, but the distance is {distance}; leave it out")
         if self._reranking.rerank is not None and rejector is not None:
             raise ConfigurationError("`reject` scores cosines, which `rerank` replaces; leave out one of them")
         if self._reranking.rerank == "dba":
@@ -213,7 +218,7 @@ class Searcher:
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         rejections = None if self._rejector is None else self._rejector.judge(vectors)
-        scores, positions = self._neighbours(vectors, k)
+        scores, positions = self._neighbours(vectors, k, names)
         n_levels = self.gallery.n_levels
         near = self.gallery.labels_of(positions.reshape(-1))
         n_labels = near.shape[1]  # an image has a vote for each of its labels
@@ -227,11 +232,15 @@ class Searcher:
         top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, names, top_k, labels, shares, rejections)
 
-    def _neighbours(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def _neighbours(
+        self, queries: torch.Tensor, k: int, ids: Sequence[str]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if not len(queries):
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         check_k(k)
-        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking)
+        scorer = None if self._config is None else self._config.pair_scorer
+        pairs = pair_scores(scorer, np.array(ids), self.gallery.ids)
+        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking, pairs)
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if self._index is None:

@@ -73,11 +73,20 @@ def model_card(model: ImageEmbedder, facts: CardFacts) -> str:
         title=facts.title,
         source=facts.source,
         dim=model.dim,
+        vectors=_vectors(model),
         description=_description(model, facts.training),
         model=_model_table(model),
         training=_training_text(facts.training),
         evaluation=_evaluation_text(facts.evaluations),
     )
+
+
+def _vectors(model: ImageEmbedder) -> str:
+    """Return what images become, and how they compare."""
+    if model.settings.distance == "cosine":
+        return f"unit vector of {model.dim} numbers; similar images have a high cosine similarity"
+    name = {"euclidean": "Euclidean", "poincare": "Poincaré"}[model.settings.distance]
+    return f"vector of {model.dim} numbers; similar images have a small {name} distance"
 
 
 def _metadata(facts: CardFacts) -> str:

@@ -24,6 +24,7 @@ from hgld.losses.registry import build_loss
 from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.models.model_files import read_checkpoint
+from hgld.models.model_settings import ModelSettings
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
 from hgld.training.loggers import require_loggers
@@ -171,6 +172,7 @@ def _build_trainer(
     model = _initial_model(images, device, processes) if initialise else empty_model(settings).to(device)
     memory_start = 0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
     loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(device)
+    _require_distance(loss, settings.model)
     trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
     seed_generators(settings.seed + processes.rank)  # different dropout in each process
     return trainer
@@ -199,6 +201,24 @@ def _with_lora(model: EmbeddingModel, settings: TrainingSettings) -> EmbeddingMo
     if settings.lora is not None:
         model.add_lora(settings.lora.rank, settings.lora.alpha)
     return model
+
+
+def _require_distance(loss: Loss, model: ModelSettings) -> None:
+    """Raise unless the loss is for the distance of the model."""
+    for part in loss.modules():
+        if not isinstance(part, Loss) or model.distance == "cosine":
+            continue
+        if not part.takes_any_length:
+            raise ConfigurationError(
+                f"model.distance is {model.distance}, but {type(part).__name__} compares cosines; choose a loss in "
+                "hyperbolic space, or leave out model.distance"
+            )
+        ball = getattr(part, "ball", None)
+        if ball is not None and (ball.curvature, ball.clip) != (model.curvature, model.clip):
+            raise ConfigurationError(
+                f"the loss has the curvature {ball.curvature} and clip {ball.clip}, but the model {model.curvature} "
+                f"and {model.clip}; set model.curvature and model.clip to those of the loss"
+            )
 
 
 def _load_checkpoint(trainer: Trainer) -> int:

@@ -63,9 +63,8 @@ def evaluate_model(
         processes: Processes that share the images, then the queries.
     """
     embedded = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, processes=processes)
-    result = rank_embedded(
-        embedded, dataset, is_query, metrics=metrics, device=str(model.device), processes=processes
-    )
+    ranking = RankingConfig(device=str(model.device), distance=model.settings.distance)
+    result = rank_embedded(embedded, dataset, is_query, metrics=metrics, ranking=ranking, processes=processes)
     return ModelEvaluation(result, embedded.skipped)
 
 
@@ -99,7 +98,7 @@ def rank_embedded(
     is_query: npt.NDArray[np.bool_] | None = None,
     *,
     metrics: Sequence[str] = (),
-    device: str,
+    ranking: RankingConfig,
     processes: Processes,
 ) -> RetrievalResult:
     """Rank the images that could be read against each other, or those of the gallery for the queries.
@@ -110,8 +109,6 @@ def rank_embedded(
     if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
         raise InputError("no images are left to rank: no query or no gallery image could be read")
     labels = take_images(dataset.manifest.labelling, embedded.rows)
-    config = EvaluationConfig(
-        metrics=tuple(metrics) or None, ranking=RankingConfig(device=device), processes=processes
-    )
+    config = EvaluationConfig(metrics=tuple(metrics) or None, ranking=ranking, processes=processes)
     (result,) = evaluate_tasks([split_task(torch.from_numpy(embedded.vectors), labels, is_query)], config)
     return result

@@ -50,7 +50,7 @@ def test_equals_the_front_of_a_full_sort(data: st.DataObject, precision: Precisi
     excluded = data.draw(st.lists(items, min_size=n_queries, max_size=n_queries))
     gallery_mask = rng.random(n_gallery) >= data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     k = data.draw(st.integers(1, 45))
-    config = RankingConfig(precision=precision, normalize=False, block_size=data.draw(st.sampled_from([None, 1, 4])))
+    config = RankingConfig(precision=precision, distance="dot", block_size=data.draw(st.sampled_from([None, 1, 4])))
     scores, positions = nearest_neighbours(
         queries, gallery, k, excluded=RaggedIndices.from_lists(excluded), gallery_mask=gallery_mask, config=config
     )

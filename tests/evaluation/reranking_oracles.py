@@ -37,7 +37,7 @@ def ranking(query: Vector, gallery: Sequence[Vector], settings: RerankSettings) 
             near = nearest(item, gallery, leave_out=i)[: settings.neighbours]
             augmented.append(expanded(item, [gallery[j] for j in near], settings))
         return nearest(query, augmented)
-    n = settings.rerank_candidates
+    n = settings.rerank_candidates or 400
     first, rest = before[:n], before[n:]
     method = {"k-reciprocal": k_reciprocal, "diffusion": diffusion, "superglobal": superglobal}[settings.rerank or ""]
     scores = method(direction(query), [direction(gallery[i]) for i in first], settings)

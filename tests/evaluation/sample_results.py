@@ -13,7 +13,7 @@ SETTINGS = {
     "level_weights": "equal",
     "ties": "pessimistic",
     "precision": "float32",
-    "normalize": True,
+    "distance": "cosine",
     "query_counted": "H-AP_selfcount only",
 }
 

@@ -17,6 +17,7 @@ from hgld.compute import scoring
 from hgld.compute.compiled import is_compiled
 from hgld.compute.part import Part
 from hgld.compute.parted import PartedTensor
+from hgld.compute.scoring import Distance
 from hgld.evaluation.distractors import DistractorCounts
 from hgld.evaluation.evaluate import EvaluationConfig, build_task, count_distractors, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig, Ties
@@ -44,7 +45,7 @@ class World:
 
         def embedded(count: int) -> torch.Tensor:
             vectors = rng.integers(-1, 2, (count, 3)) if coarse else rng.normal(size=(count, 6))  # few cosines: ties
-            return torch.from_numpy(vectors.astype(np.float32))
+            return torch.from_numpy(vectors.astype(np.float32)) / 16  # in the unit ball
 
         finest = rng.integers(0, 6, n + n_gallery)
         labels = np.stack([finest // 2**level for level in range(n_levels)], axis=1)
@@ -83,6 +84,7 @@ def assert_same(result: RetrievalResult, expected: RetrievalResult) -> None:
     n_levels=st.integers(1, 3),
     coarse=st.booleans(),
     ties=st.sampled_from(["pessimistic", "optimistic"]),
+    distance=st.sampled_from(["cosine", "euclidean", "poincare"]),
     block_size=st.integers(1, 5),
     width=st.integers(1, 50),
     n_parts=st.integers(1, 5),
@@ -95,13 +97,15 @@ def test_counted_distractors_give_the_numbers_of_one_piece(
     n_levels: int,
     coarse: bool,
     ties: Ties,
+    distance: Distance,
     block_size: int,
     width: int,
     n_parts: int,
 ) -> None:
     world = World(seed, n, n_gallery, n_distractors, n_levels, coarse)
     config = EvaluationConfig(
-        with_cutoffs(n_distractors + 1, n_levels), ranking=RankingConfig(block_size=block_size, ties=ties)
+        with_cutoffs(n_distractors + 1, n_levels),
+        ranking=RankingConfig(block_size=block_size, ties=ties, distance=distance),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hgld.evaluation.evaluate._LEAST_SHARE", 0)

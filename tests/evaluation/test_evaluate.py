@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.compute.scoring import Precision
+from hgld.compute.scoring import Distance, Precision
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.relevance import LabelJudgements, ListJudgements, exponential_gain, hierarchical_relevance
@@ -193,11 +193,11 @@ def test_unlabelled_images_are_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("normalize", [True, False])
-def test_embeddings_of_zeros_have_a_score_of_0_and_are_counted(precision: Precision, normalize: bool) -> None:
+@pytest.mark.parametrize("distance", ["cosine", "dot"])
+def test_embeddings_of_zeros_have_a_score_of_0_and_are_counted(precision: Precision, distance: Distance) -> None:
     queries = np.array([[0.0, 0.0], [1.0, 0.0]])
     gallery, labels = np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), np.array([0, 1, 1])
-    options: dict[str, Any] = {"metrics": ["AP"], "precision": precision, "normalize": normalize}
+    options: dict[str, Any] = {"metrics": ["AP"], "precision": precision, "distance": distance}
     result = evaluate_retrieval(queries, np.array([0, 1]), gallery, labels, **options)
     # The first query scores 0 with all, and its positive comes last; for the other, zeros are between 1 and -1.
     assert result.per_query["AP"].tolist() == pytest.approx([1 / 3, (1 / 2 + 2 / 3) / 2])
@@ -282,7 +282,7 @@ def test_monotone_changes_of_scores_and_the_order_of_images_do_not_matter(seed: 
         queries = np.eye(5, 6)[rows]
         gallery = np.concatenate([table.T, np.ones((25, 1))], axis=1)[columns]  # the last dimension: no zero vectors
         labels = query_labels[rows], gallery_labels[columns]
-        options: dict[str, Any] = {"metrics": NAMES, "normalize": False, "query_ids": rows, "block_size": 3}
+        options: dict[str, Any] = {"metrics": NAMES, "distance": "dot", "query_ids": rows, "block_size": 3}
         result = evaluate_retrieval(queries, labels[0], gallery, labels[1], **options)
         return np.asarray(result.per_query.sort_index())
 
@@ -487,7 +487,7 @@ def test_ids_are_checked_before_ranking() -> None:
 def test_gpu_and_cpu_agree(precision: Precision, tolerance: float) -> None:
     embeddings, labels = data(500, n_leaves=60, dim=32)
     embeddings = np.round(embeddings * 4)  # inner products are exact in float32
-    options: dict[str, Any] = {"metrics": NAMES, "precision": precision, "normalize": False, "block_size": 64}
+    options: dict[str, Any] = {"metrics": NAMES, "precision": precision, "distance": "dot", "block_size": 64}
     cpu, cuda = (evaluate_retrieval(embeddings, labels, device=device, **options) for device in ("cpu", "cuda"))
     pd.testing.assert_frame_equal(cpu.per_query, cuda.per_query, check_exact=False, rtol=0, atol=tolerance)
     on_gpu = torch.from_numpy(embeddings).cuda()

@@ -147,7 +147,7 @@ LABELS = np.array([[3, 2, 1], [2, 1, 0], [1, 0, 0], [0, 0, 0]])
 def mean(levels: list[int], scores: npt.ArrayLike, metric: str, **options: Any) -> float:
     """A metric of one query, whose gallery has these levels and scores."""
     gallery, labels = np.array(scores, float)[:, None], LABELS[levels]
-    settings = {"metrics": [metric], "normalize": False, **options}
+    settings = {"metrics": [metric], "distance": "dot", **options}
     return evaluate_retrieval(np.ones((1, 1)), LABELS[3:], gallery, labels, **settings).means[metric]
 
 

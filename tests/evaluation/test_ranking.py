@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hgld.compute import scoring
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.compute.scoring import Precision, float32_matmul
+from hgld.compute.scoring import Distance, Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, KeyRows, RankingConfig, ScoreRows, Ties, rank
@@ -61,7 +61,7 @@ def order(
         Given(levels),
         excluded=None if excluded is None else RaggedIndices.from_lists(excluded),
         gallery_mask=None if gallery_mask is None else np.array(gallery_mask, bool),
-        config=RankingConfig(normalize=False, **config),
+        config=RankingConfig(distance="dot", **config),
         part=part,
     ):
         assert len(range(ranked.queries.start, ranked.queries.stop)) == len(ranked.levels) == len(ranked.n_ranked)
@@ -217,7 +217,7 @@ def test_neighbours_are_those_of_a_search(precision: Precision, seed: int, k: in
     options: dict[str, Any] = {"excluded": RaggedIndices.from_lists([rng.permutation(30)[:5] for _ in range(7)])}
     if masked:
         options["gallery_mask"] = np.arange(30) > rng.integers(0, 20)
-    config = RankingConfig(precision=precision, block_size=3, normalize=False)
+    config = RankingConfig(precision=precision, block_size=3, distance="dot")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "thread_count", lambda device: 2)
         patch.setitem(scoring._WIDTH, "cpu", 4)
@@ -259,8 +259,9 @@ def test_embeddings_are_normalised_but_not_modified() -> None:
     query, gallery = torch.tensor([[2.0, 0.0]]), torch.tensor([[9.0, 9.0], [0.1, 0.0]])
     before = query.clone(), gallery.clone()
     judgements = Given([[1, 2]])
-    for normalize, expected in ((True, [2, 1]), (False, [1, 2])):
-        (ranked,) = rank(query, gallery, judgements, config=RankingConfig(normalize=normalize))
+    distances: list[tuple[Distance, list[int]]] = [("cosine", [2, 1]), ("dot", [1, 2])]
+    for distance, expected in distances:
+        (ranked,) = rank(query, gallery, judgements, config=RankingConfig(distance=distance))
         assert ranked.levels.tolist() == [expected]
     assert torch.equal(query, before[0])
     assert torch.equal(gallery, before[1])
@@ -445,7 +446,7 @@ def test_gpu_and_cpu_rank_alike(precision: str, ties: Ties) -> None:
     labels = np.stack([fine, fine // 5], axis=1)
     judgements = LabelJudgements(labels[:70], labels[70:])
     excluded = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
-    options: dict[str, Any] = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
+    options: dict[str, Any] = {"precision": precision, "ties": ties, "distance": "dot", "block_size": 32}
     by_device, neighbours = [], []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)

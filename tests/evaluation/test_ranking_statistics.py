@@ -1,6 +1,6 @@
 """Compiled sums are those of torch, and the first ranks alone give the levels and metrics of whole rankings."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hgld.compute import compiled, scoring
 from hgld.compute.compiled import is_compiled
+from hgld.compute.scoring import Distance
 from hgld.evaluation import evaluate, ranking
 from hgld.evaluation import ranking_statistics as module
 from hgld.evaluation.evaluate import evaluate_retrieval
@@ -89,8 +90,15 @@ def ranked_blocks(*arguments: Any, **settings: Any) -> list[Ranked]:
 
 
 @COMPILED
-@given(st.integers(0, 2**32), st.sampled_from([1, 3, 20]), st.booleans(), st.sampled_from([1, 3]))
-def test_first_ranks_are_those_of_whole_rankings(seed: int, n_levels: int, normalize: bool, n_threads: int) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 3, 20]),
+    st.sampled_from(get_args(Distance)[:3]),
+    st.sampled_from([1, 3]),
+)
+def test_first_ranks_are_those_of_whole_rankings(
+    seed: int, n_levels: int, distance: Distance, n_threads: int
+) -> None:
     """Coarse scores, so that most of them tie; masked items, excluded pairs, keys of 32 and of 64 bits."""
     rng = np.random.default_rng(seed)
     n_queries, n_gallery, n_first = 5, int(rng.integers(1, 400)), int(rng.integers(1, 6))
@@ -113,7 +121,7 @@ def test_first_ranks_are_those_of_whole_rankings(seed: int, n_levels: int, norma
         torch.set_num_threads(n_threads)
         try:
             for ties in ("pessimistic", "optimistic"):
-                settings["config"] = RankingConfig(block_size=2, normalize=normalize, ties=ties)
+                settings["config"] = RankingConfig(block_size=2, distance=distance, ties=ties)
                 whole = ranked_blocks(queries, gallery, judgements, **settings)
                 short = ranked_blocks(queries, gallery, judgements, needed=NeededRanks(n_first), **settings)
                 for expected, ours in zip(whole, short, strict=True):

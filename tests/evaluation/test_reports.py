@@ -49,7 +49,7 @@ def test_settings_without_effect_on_the_metrics_are_omitted() -> None:
 
 
 def test_sentences_true_of_some_results_name_them() -> None:
-    parts = [result("a"), result("b"), result("c", settings={"normalize": False}, counts={"ignored_queries": 1129})]
+    parts = [result("a"), result("b"), result("c", settings={"distance": "dot"}, counts={"ignored_queries": 1129})]
     notes = setting_notes(parts)
     assert "a, b: Scores: cosine similarity." in notes
     assert "c: Scores: inner product, embeddings not normalised." in notes

@@ -66,7 +66,7 @@ def test_answers_as_parquet_and_json(gallery_folder: Path, tmp_path: Path) -> No
         "product", "answer_product", "share_product", "kind", "answer_kind", "share_kind",
     ]  # fmt: skip
     assert table["id"].to_pylist() == [result["id"] for result in entry["results"]]
-    assert read_provenance(tmp_path / "a.parquet").parameters == {"top": 20, "split": None}
+    assert read_provenance(tmp_path / "a.parquet").parameters == {"top": 20, "split": None, "distance": "cosine"}
 
 
 def test_reranking(gallery_folder: Path, tmp_path: Path) -> None:

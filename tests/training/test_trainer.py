@@ -21,6 +21,7 @@ from hgld.compute.processes import Processes
 from hgld.datasets.batch import collate
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.ranking import RankingConfig
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.embedding_model import EmbeddingModel
@@ -148,7 +149,9 @@ def test_the_checkpoint_is_selected_on_validation_images_and_then_tested(manifes
     model, images = toy.build(settings.model), TrainingImages(settings)
     model.load_state_dict(state["model"])
     embedded = embed_dataset(model, images.test, batch_size=8, workers=0, processes=Processes())
-    tested = rank_embedded(embedded, images.test, metrics=("H-AP", "R@1"), device="cpu", processes=Processes())
+    tested = rank_embedded(
+        embedded, images.test, metrics=("H-AP", "R@1"), ranking=RankingConfig(), processes=Processes()
+    )
     assert summary.test["epoch 1"] == pytest.approx(tested.means)
     assert summary.test["epoch 0"]["H-AP"] > tested.means["H-AP"], "the test images would select another one"
     lines = format_training(summary).splitlines()
@@ -590,7 +593,7 @@ def test_images_of_unequal_shape_are_trained_on(tmp_path: Path) -> None:
     )
     # Scores of two images can be so close that rounding orders them: ranks are compared for equal batches only.
     np.testing.assert_allclose(batched.vectors, one_by_one.vectors, atol=1e-4)
-    ranked = rank_embedded(batched, images.test, metrics=("H-AP",), device="cpu", processes=Processes())
+    ranked = rank_embedded(batched, images.test, metrics=("H-AP",), ranking=RankingConfig(), processes=Processes())
     assert history(tmp_path / "run", "test")[-1]["H-AP"] == pytest.approx(ranked.means["H-AP"])
 
 

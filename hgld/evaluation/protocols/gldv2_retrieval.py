@@ -177,7 +177,8 @@ def official_results(predictions: RetrievalPredictions, solution: RetrievalSolut
     """Score predictions by the lists of the solution, as the challenges do: mAP@100, Public and Private apart.
 
     As in the published scorer, a positive counts as often as the solution lists it, a test image without predictions
-    has an AP of 0, and an empty list of positives is one positive, the empty id.
+    has an AP of 0, and an empty list of positives is one positive, the empty id. The mean and median position are
+    that scorer's, too: of the first correct image, or 101 where the first 100 have none.
     """
     levels = np.zeros((len(solution.query_ids), N_RANKS), np.uint8)
     for row, (query, positives) in enumerate(zip(solution.query_ids, solution.positives, strict=True)):
@@ -192,8 +193,18 @@ def official_results(predictions: RetrievalPredictions, solution: RetrievalSolut
     counts = {"queries": len(result.per_query), "ignored_queries": solution.n_ignored}
     result = replace(result, counts=counts, settings={"ranking": _RANKING})
     result = result.renamed({"mAP@100": "map100_official"})
+    positions = np.where(levels.any(axis=1), levels.argmax(axis=1) + 1.0, N_RANKS + 1.0)
+    result = replace(result, per_query=result.per_query.assign(first_position=positions))
     parts = [result.part(f"official {usage.lower()}", usages == usage) for usage in USAGES]
-    return [replace(part, counts=part.counts | _without_predictions(predictions, part)) for part in parts]
+    return [
+        replace(
+            part,
+            counts=part.counts | _without_predictions(predictions, part),
+            settings=part.settings
+            | {f"{name}_position": part.per_query["first_position"].agg(name) for name in ("mean", "median")},
+        )
+        for part in parts
+    ]
 
 
 def labelled_result(

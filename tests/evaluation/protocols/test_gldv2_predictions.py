@@ -70,6 +70,8 @@ def test_official_numbers_agree_with_the_published_scorer(shared: Path, tmp_path
         assert len(results[usage].per_query) == (expected["queries"] if expected else 0)
         if expected:
             assert results[usage].means["map100_official"] == pytest.approx(expected["map100"], abs=1e-12)
+            for name in ("mean_position", "median_position"):
+                assert results[usage].settings[name] == expected[name]
         assert results[usage].counts["ignored_queries"] == case["expected"]["ignored"]
 
 
