@@ -92,13 +92,9 @@ class RelativeMahalanobis(GaussianDetector):
     shrunk covariance plus that of the means of the landmarks; shrinking each on its own would leave the sign of the
     score to the ratio of the two. pytorch-ood does not divide the covariance of the
     background by n, which leaves nearly the plain distance.
-
-    Args:
-        normalize: Whether to scale embeddings to length 1. Default: as they are, as in the paper.
     """
 
     name: ClassVar[str] = "relative_mahalanobis"
-    normalize: bool = field(default=False, kw_only=True)
     background: ClassGaussians = field(init=False, repr=False, metadata=fitted(ClassGaussians, prefix="background_"))
 
     def _fit(self, images: DetectorInputs) -> None:

@@ -206,7 +206,7 @@ def test_ash_ignores_negative_features(head_file: str) -> None:
         ("knn", {"k": 0}, "`k` is 0"),
         ("knn_raw", {"k": 0}, "`k` is 0"),
         ("soft_vote", {"k": 0}, "`k` is 0"),
-        ("soft_vote", {"temperature": 0.0}, "`temperature` is 0"),
+        ("level_agreement", {"temperature": 0.0}, "`temperature` is 0"),
         ("level_agreement", {"k": 0}, "`k` is 0"),
         ("level_agreement", {"temperature": math.nan}, "`temperature` is nan"),
         ("margin", {"k": 0}, "`k` is 0"),
