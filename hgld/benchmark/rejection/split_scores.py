@@ -117,12 +117,7 @@ class ComparedImages:
         return {source: read_manifest(images.manifest, root_of(images)) for source, images in sources}
 
     def _split(self, seed: int) -> SplitImages:
-        """Return the images of a split.
-
-        Raises:
-            InputError: A manifest cannot be read, or images of the index have several labels.
-            ConfigurationError: A manifest has no such split, or the shares leave a set without images.
-        """
+        """Return the images of a split."""
         index, manifest = self._settings.index, self.manifests[INDEX]
         parts = _open_set(manifest, index, seed) if isinstance(index, OpenSetIndex) else _fixed(manifest, index)
         if empty := [name for name, rows in parts.items() if not len(rows)]:
