@@ -53,6 +53,7 @@ def embed_batches(
     scales: Sequence[float] = (1.0,),
     half: bool = False,
     with_deviations: bool = False,
+    perturb: Callable[[Images], Images] | None = None,
     progress: Progress | None = None,
 ) -> EmbeddingShard:
     """Embed batches of images in their order, skipping images that cannot be read.
@@ -64,6 +65,7 @@ def embed_batches(
         half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
         with_deviations: Whether to compute standard deviations of the feature maps too, at one scale only; see
             :meth:`EmbeddingModel.embed_with_deviations`.
+        perturb: Function applied to normalised images first; see :func:`hgld.models.odin.odin_perturbation`.
         progress: Reporter of the number of images done.
 
     Raises:
@@ -74,6 +76,7 @@ def embed_batches(
     is_scaled = tuple(scales) != (1,)
 
     def embed(images: Images) -> tuple[torch.Tensor, ...]:
+        images = images if perturb is None else perturb(images)
         if with_deviations:
             return model.embed_with_deviations(images)
         return (model.multi_scale(images, scales) if is_scaled else model(images),)

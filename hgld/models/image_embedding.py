@@ -48,8 +48,9 @@ from hgld.models.embedding_files import (
 )
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
+from hgld.models.odin import odin_perturbation
 from hgld.progress import NoProgress, Progress
-from hgld.tables import Provenance
+from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import check_suffix
 
 T = TypeVar("T")
@@ -250,6 +251,8 @@ class _Job:
             "images": images_digest(images, dataset.manifest, dataset.root),
             "weights": weights_digest(model.network),
         }
+        if config.odin is not None:
+            inputs |= input_digests(odin=config.odin)
         self._provenance = Provenance("embed-images", parameters, inputs)
         self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
@@ -324,6 +327,7 @@ class _Job:
         waiting_share = None
         if share:
             network = self._model.network.to(memory_format=MEMORY_FORMAT).eval()
+            perturb = None if config.odin is None else odin_perturbation(self._model, config.odin)
             started = time.perf_counter()
             with closing(BatchReader(self._dataset, config.workers)) as reader:
                 # In one go, so that images of a shard are read while the model embeds those before.
@@ -335,6 +339,7 @@ class _Job:
                         scales=config.scales,
                         half=config.half,
                         with_deviations=config.with_std,
+                        perturb=perturb,
                         progress=progress,
                     )
                     self._write(number, shard)
