@@ -46,14 +46,16 @@ def test_pixels_move_against_the_gradient(model: ImageEmbedder, classifier: Path
     )
 
     def log_confidence(pixels: torch.Tensor) -> torch.Tensor:
-        return ((model.network(pixels) @ weight.T + bias) / TEMPERATURE).log_softmax(1).amax(1)
+        logits: torch.Tensor = model.network(pixels) @ weight.T + bias
+        return (logits / TEMPERATURE).log_softmax(1).amax(1)
 
-    for pixel in [(0, 0, 0), (1, 15, 16), (2, 31, 7)]:
+    for colour, row, column in [(0, 0, 0), (1, 15, 16), (2, 31, 7)]:
+        pixel = (slice(None), colour, row, column)
         step = torch.zeros_like(images)
-        step[(slice(None), *pixel)] = 1e-5
+        step[pixel] = 1e-5
         with torch.inference_mode():
             slope = (log_confidence(images + step) - log_confidence(images - step)) / 2e-5
-        torch.testing.assert_close(moves[(slice(None), *pixel)], slope.sign(), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(moves[pixel], slope.sign(), rtol=1e-6, atol=1e-6)
     model.network.float()
 
 
