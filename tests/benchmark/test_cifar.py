@@ -26,7 +26,7 @@ PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
 #: What a miniature overrides in the training.
 SMALL = {"epochs": 1, "workers": 0, "loggers": "[]", "evaluation.every": 1, "image.size": 16, "image.resize": 16}
 #: What it overrides in the trainings of HEAT, and in ViM, which needs more images than directions.
-SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrinkage": 0.5, "per_prior": {}}
+SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrinkage": 0.5, "per_prior": None}
 SMALL_VIM = {"n_principal": 50}
 
 

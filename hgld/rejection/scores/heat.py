@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import torch
@@ -97,7 +97,7 @@ class Heat(Detector):
     steps: int | None = option(None, "a number of 0 or more")
     step_size: float | None = option(None, "a number of 0 or more")
     noise: float | None = option(None, "a number of 0 or more")
-    per_prior: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
+    per_prior: Mapping[str, Mapping[str, int | float]] | None = None
     shrinkage: float | None = option(None, "a number from 0 to 1")
     classifier: str = "softmax"
     seed: int = 0
@@ -107,13 +107,13 @@ class Heat(Detector):
         super().__post_init__()
         self._named = None if self.priors is None else _parse_priors(self.priors)
         self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
-        for prior, changes in self.per_prior.items():
+        for prior, changes in (self.per_prior or {}).items():
             if prior not in self._settings or not changes.keys() <= set(_TRAINING):
                 raise ConfigurationError(
                     f"`per_prior` has {', '.join(changes)} of {prior}; expected options of "
                     f"{', '.join(self._settings)}: {', '.join(_TRAINING)}"
                 )
-            options: dict[str, Any] = {**changes, "per_prior": {}}
+            options: dict[str, Any] = {**changes, "per_prior": None}
             own = replace(self, **options)  # which checks the values
             self._settings[prior] = own._settings[prior]
         self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
