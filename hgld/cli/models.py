@@ -428,20 +428,21 @@ def tune(
     config: Annotated[
         str,
         typer.Argument(
-            help="Preset (hgld presets lists all) or file of settings (YAML) of a training.",
+            help="Preset (hgld presets lists all) or file of settings (YAML) of a training, or of a comparison.",
             autocompletion=complete_training,
         ),
     ],
     out: Annotated[Path, out_folder("Folder of the trials and of best.yaml.")],
     space: Annotated[
-        list[str],
+        list[str] | None,
         option(
             "Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm, "
             "optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable.",
             metavar="KEY=VALUES",
+            default="the space of each method of a comparison",
         ),
-    ],
-    trials: Annotated[int, option("Number of trials; the first has the settings as they are.")] = 20,
+    ] = None,
+    trials: Annotated[int, option("Number of trials of a method; the first has the settings as they are.")] = 20,
     overrides: Annotated[
         list[str] | None,
         option("Override a setting in all trials, e.g. epochs=2; repeatable.", "--set", metavar="KEY=VALUE"),
@@ -462,22 +463,25 @@ def tune(
     Trials train with three quarters of the training classes, and are compared by H-AP (evaluation.best) on the
     others; the test images are not used. An interrupted search continues.
 
+    Of a comparison, each method is searched with the same number of trials.
+
     Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
     """
-    from hgld.tuning import parse_dimension, tune
+    from hgld.tuning import is_comparison, parse_dimension, tune, tune_methods
 
     with TerminalProgress("tune", "trials", interval_s=60) as progress:
-        summary = tune(
+        summary = (tune_methods if is_comparison(config) else tune)(
             config,
-            [parse_dimension(each) for each in space],
-            out,
+            out=out,
+            space=[parse_dimension(each) for each in space or ()],
             overrides=with_images(overrides, manifest, images),
             trials=trials,
             devices=devices,
             force=force,
             progress=progress,
         )
-    typer.echo(_format_search(summary))
+    searches = summary if isinstance(summary, dict) else {"": summary}
+    typer.echo("\n".join(f"{name}\n{_format_search(each)}".strip() for name, each in searches.items()))
 
 
 def _format_search(summary: SearchSummary) -> str:

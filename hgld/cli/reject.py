@@ -286,7 +286,10 @@ def named_values(texts: Sequence[str], parameter: str) -> list[tuple[str, str]]:
 @reject.command()
 def compare(
     settings: Annotated[
-        Path, typer.Argument(help="Settings of the comparison: a YAML file, or washington, cifar10 or cifar100.")
+        Path,
+        typer.Argument(
+            help="Settings of the comparison: a YAML file, or one that comes with hgld, such as washington."
+        ),
     ],
     out: Annotated[Path, out_folder("Folder of scores and results.")],
     plan: Annotated[

@@ -23,6 +23,8 @@ from .kernels.steps import Sigmoid as Sigmoid
 from .kernels.steps import Step as Step
 from .kernels.steps import SupRankStep as SupRankStep
 from .kernels.steps import suprank_step as suprank_step
+from .koleo import KoLeo as KoLeo
+from .koleo import irt as irt
 from .loss_specs import LabelSpace as LabelSpace
 from .margin import MarginLoss as MarginLoss
 from .ndcg import SmoothNDCG as SmoothNDCG

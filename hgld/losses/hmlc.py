@@ -135,13 +135,7 @@ class HMLC(Loss):
     def _level_loss(
         self, losses: torch.Tensor, positives: torch.Tensor, finer: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of a level, and the bound that it sets to the next coarser one.
-
-        Args:
-            losses: Losses L(i, p) of all pairs, shape (n, m).
-            positives: Boolean mask of the same shape.
-            finer: Bound from the next finer level.
-        """
+        """Return the loss of a level from those of all pairs, (n, m), and its bound for the next coarser level."""
         largest = losses.masked_fill(~positives, 0).amax()
         if self.is_constrained and not self.is_code and finer is not None:
             losses = losses.maximum(finer)

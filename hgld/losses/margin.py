@@ -10,6 +10,9 @@ from hgld.errors import ConfigurationError
 from hgld.losses.kernels.autograd import inner_products
 from hgld.losses.kernels.class_losses import ClassLoss, check_classes, euclidean_distances
 
+#: Distances between which negatives are weighted by their density.
+_NEAREST, _FARTHEST = 0.5, 1.4
+
 
 class MarginLoss(ClassLoss):
     """[D_ap - beta + margin]_+ + [beta - D_an + margin]_+ over sampled triplets (Wu et al., ICCV 2017).
@@ -23,10 +26,6 @@ class MarginLoss(ClassLoss):
         n_classes: Number of classes in column 0 of the labels.
         margin: Margin alpha between the boundary and the distances, above 0.
         beta: Initial boundary, a distance, 0 to 2.
-        learn_beta: Learn a boundary per class, as that paper does; else ``beta`` holds for all.
-        nu: Weight of the mean boundary in the loss, 0 or more.
-        cutoff: Distance below which negatives are drawn as if they were at that distance, above 0.
-        max_distance: Distance from which on negatives are not drawn, 0 to 2.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -36,38 +35,15 @@ class MarginLoss(ClassLoss):
     tensor(True)
     """
 
-    def __init__(
-        self,
-        n_classes: int,
-        margin: float = 0.2,
-        beta: float = 1.2,
-        learn_beta: bool = True,
-        nu: float = 0.0,
-        cutoff: float = 0.5,
-        max_distance: float = 1.4,
-    ) -> None:
+    def __init__(self, n_classes: int, margin: float = 0.2, beta: float = 1.2) -> None:
         super().__init__()
         if n_classes < 1:
             raise ConfigurationError(f"`n_classes` is {n_classes}; expected at least 1")
-        if not (margin > 0 and 0 <= beta <= 2 and nu >= 0):
-            raise ConfigurationError(
-                f"`margin` is {margin}, `beta` {beta} and `nu` {nu}; expected above 0, 0 to 2, and 0 or more"
-            )
-        if not 0 < cutoff < max_distance <= 2:
-            raise ConfigurationError(
-                f"`cutoff` is {cutoff} and `max_distance` {max_distance}; expected 0 < cutoff < max_distance <= 2"
-            )
+        if not (margin > 0 and 0 <= beta <= 2):
+            raise ConfigurationError(f"`margin` is {margin} and `beta` {beta}; expected above 0, and 0 to 2")
         self.n_classes = n_classes
         self.margin = margin
-        self.nu = nu
-        self.cutoff = cutoff
-        self.max_distance = max_distance
-        boundaries = torch.full((n_classes,), float(beta))
-        self.boundaries: torch.Tensor
-        if learn_beta:
-            self.boundaries = nn.Parameter(boundaries)
-        else:
-            self.register_buffer("boundaries", boundaries)
+        self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
 
     def forward_classes(
         self,
@@ -92,42 +68,39 @@ class MarginLoss(ClassLoss):
                 functional.relu(beta - distances[queries, sampled] + self.margin),
             ]
         )
-        n_terms = (terms > 0).sum().clamp(min=1)
-        return (terms.sum() + self.nu * beta.sum()) / n_terms
+        return terms.sum() / (terms > 0).sum().clamp(min=1)
 
     def _triplets(
         self, distances: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, dim: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return query, positive and sampled negative of each triplet, int64 tensors of the same length."""
-        weights = sampling_weights(distances, negatives, dim, self.cutoff, self.max_distance)
+        weights = sampling_weights(distances, negatives, dim)
         queries, partners = (positives & (weights.sum(1, keepdim=True) > 0)).nonzero().unbind(1)
         if not len(queries):
             return queries, partners, partners
         return queries, partners, torch.multinomial(weights[queries], 1)[:, 0]
 
 
-def sampling_weights(
-    distances: torch.Tensor, negatives: torch.Tensor, dim: int, cutoff: float, max_distance: float
-) -> torch.Tensor:
+def sampling_weights(distances: torch.Tensor, negatives: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the weights of distance-weighted sampling (Wu et al., Eqs. 5 and 6).
+
+    Below a distance of 0.5 they are those of this distance, and from 1.4 on 0.
 
     Args:
         distances: Float tensor of shape (B, N).
         negatives: Boolean mask of the same shape.
         dim: Dimension d of the embeddings: distances D of random unit vectors have a density proportional to
             D^(d-2) (1 - D^2 / 4)^((d-3)/2).
-        cutoff: Distance below which the weight is that of this distance.
-        max_distance: Distance from which on the weight is 0.
 
     Returns:
         Tensor of the same shape: inverse densities relative to the largest of each row.
 
     >>> distances = torch.tensor([[0.3, 0.5, 1.0, 1.5]])
-    >>> sampling_weights(distances, torch.ones(1, 4).bool(), 8, 0.5, 1.4)
+    >>> sampling_weights(distances, torch.ones(1, 4).bool(), 8)
     tensor([[1.0000, 1.0000, 0.0273, 0.0000]])
     """
-    drawn = negatives & (distances < max_distance)
-    clamped = distances.clamp(min=cutoff, max=max_distance)
+    drawn = negatives & (distances < _FARTHEST)
+    clamped = distances.clamp(min=_NEAREST, max=_FARTHEST)
     log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * (1 - clamped.square() / 4).clamp(min=1e-6).log()
     log_weights = (-log_density).masked_fill(~drawn, -torch.inf)
     highest = log_weights.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)

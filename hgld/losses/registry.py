@@ -25,6 +25,7 @@ from hgld.losses.decomposability import ProxyLoss
 from hgld.losses.hierarchical_ap import SmoothHAP, SupHAP, happier
 from hgld.losses.hmlc import HMLC
 from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
+from hgld.losses.koleo import irt
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
 from hgld.losses.margin import MarginLoss
 from hgld.losses.ndcg import SmoothNDCG, SupNDCG, rod_ndcg
@@ -60,6 +61,7 @@ _OWN_LOSSES: Mapping[str, LossSpec] = {
     "triplet_sct": per_level(SelectivelyContrastiveTriplet),
     "contrastive": with_simix(per_level(ContrastiveLoss)),
     "xbm_contrastive": with_simix(per_level(XBMContrastive)),
+    "irt": spec(irt),
     "lifted_structure": per_level(LiftedStructureLoss),
     "margin": with_simix(per_level(MarginLoss)),
     "multi_similarity": with_simix(per_level(MultiSimilarityLoss)),

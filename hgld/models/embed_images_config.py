@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hgld.errors import ConfigurationError
 
@@ -21,6 +22,8 @@ class EmbedImagesConfig:
             again; not for queries and a gallery in separate files.
         with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
             x.deviations.npy beside x.npy; at one scale only.
+        odin: Classifier of the embeddings, safetensors with weight and bias, for which ODIN perturbs the pixels
+            first; the score of such embeddings is odin with perturbation=0.
         device: Device: cpu, cuda or cuda:N.
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.
@@ -32,6 +35,7 @@ class EmbedImagesConfig:
     half: bool = False
     center: bool = False
     with_std: bool = False
+    odin: Path | None = None
     device: str = "cpu"
     batch_size: int = 32
     shard_size: int = 1024

@@ -52,6 +52,7 @@ def embed_batches(
     scales: Sequence[float] = (1.0,),
     half: bool = False,
     with_deviations: bool = False,
+    perturb: Callable[[Images], Images] | None = None,
     progress: Progress | None = None,
 ) -> EmbeddingShard:
     """Embed batches of images in their order, skipping images that cannot be read.
@@ -61,6 +62,7 @@ def embed_batches(
         half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
         with_deviations: Whether to compute standard deviations of the feature maps too, at one scale only; see
             :meth:`EmbeddingModel.embed_with_deviations`.
+        perturb: Function applied to normalised images first; see :func:`hgld.models.odin.odin_perturbation`.
 
     Raises:
         InputError: A tar file cannot be read, or embeddings are not finite.
@@ -70,6 +72,7 @@ def embed_batches(
     is_scaled = tuple(scales) != (1,)
 
     def embed(images: Images) -> tuple[torch.Tensor, ...]:
+        images = images if perturb is None else perturb(images)
         if with_deviations:
             embeddings, *deviations = model.embed_with_deviations(images)
         else:

@@ -50,8 +50,9 @@ from hgld.models.embedding_files import (
 )
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
+from hgld.models.odin import odin_perturbation
 from hgld.progress import NoProgress, Progress
-from hgld.tables import Provenance
+from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import check_suffix
 
 T = TypeVar("T")
@@ -228,7 +229,7 @@ class _Job:
         inputs = {
             "images": images_digest(images, dataset.manifest, dataset.root),
             "weights": weights_digest(model.network),
-        }
+        } | ({} if config.odin is None else input_digests(odin=config.odin))
         self._out, self._model, self._config, self._dataset = out, model, config, dataset
         self._processes = processes or Processes()
         #: Whether this is the first process, which alone writes anything but shards.
@@ -353,6 +354,7 @@ class _Job:
         waiting_share = None
         if share:
             network = self._model.network.to(memory_format=MEMORY_FORMAT).eval()
+            perturb = None if config.odin is None else odin_perturbation(self._model, config.odin)
             started = time.perf_counter()
             with closing(BatchReader(self._dataset, config.workers)) as reader:
                 # In one go, so that images of a shard are read while the model embeds those before.
@@ -364,6 +366,7 @@ class _Job:
                         scales=config.scales,
                         half=config.half,
                         with_deviations=config.with_std,
+                        perturb=perturb,
                         progress=progress,
                     )
                     self._write(number, shard)

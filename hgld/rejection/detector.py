@@ -83,6 +83,8 @@ def detector_inputs(
 
 #: Values that an option may have, by what messages say of them.
 _RANGES: Mapping[str, Callable[[Any], bool]] = {
+    "a number, or -inf or inf": lambda value: value == value,
+    "a number above 0, or inf": lambda value: value > 0,
     "at least 1": lambda value: value >= 1,
     "a number above 0": lambda value: 0 < value < math.inf,
     "a number of 0 or more": lambda value: 0 <= value < math.inf,

@@ -299,13 +299,6 @@ def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator | None) ->
     return layer
 
 
-class LangevinStep(NamedTuple):
-    """A step of a chain."""
-
-    gradient: torch.Tensor
-    features: torch.Tensor
-
-
 def langevin_steps(
     energy: Energy,
     start: torch.Tensor,
@@ -313,8 +306,8 @@ def langevin_steps(
     settings: LangevinSettings,
     *,
     project: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> Iterator[LangevinStep]:
-    """Yield the steps ``z <- z - step grad E(z) + scale w`` of chains, one per row.
+) -> Iterator[torch.Tensor]:
+    """Yield the features after each step ``z <- z - step grad E(z) + scale w`` of chains, one per row.
 
     In Eq. 5.4 the step is ``eta / 2`` and the scale ``sqrt(eta)``. The published code subtracts its noise, which is
     symmetric.
@@ -328,11 +321,10 @@ def langevin_steps(
     """
     features = start
     for step, scale, own_noise in zip(settings.gradient_factors(), settings.noise_scales(), noise, strict=False):
-        gradient = energy_gradient(energy, features)
-        features = features - step * gradient + scale * own_noise
+        features = features - step * energy_gradient(energy, features) + scale * own_noise
         if project is not None:
             features = project(features)
-        yield LangevinStep(gradient, features)
+        yield features
 
 
 def energy_gradient(energy: Energy, features: torch.Tensor) -> torch.Tensor:
@@ -389,8 +381,8 @@ def sample_negatives(
     end = start = prior.project(start) if is_code else start
     energy = corrected_energy(prior, residual, settings.temperature)
     project: Callable[[torch.Tensor], torch.Tensor] | None = prior.project if is_code else None
-    for step in langevin_steps(energy, start, noise, settings.langevin, project=project):
-        end = step.features
+    for features in langevin_steps(energy, start, noise, settings.langevin, project=project):
+        end = features
     return torch.cat([end, start]) if is_code else end
 
 

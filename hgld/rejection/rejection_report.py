@@ -216,11 +216,7 @@ def _at_coverage(result: RetrievalResult, answers: ScoredAnswers, coverage: floa
 
 
 def _means(result: RetrievalResult, accepted: npt.NDArray[np.bool_]) -> dict[str, float]:
-    """Return the mean of each metric over the accepted queries.
-
-    Those of recognition are what they are if all other predictions are left out: divided by all images with a
-    landmark, as the challenge does.
-    """
+    """Return the mean of each metric over the accepted queries; of recognition, over all images with a landmark."""
     if isinstance(result, RecognitionResult):
         return result.with_answered(accepted).means
     return {name: float(result.per_query.loc[accepted, name].mean()) for name in result.metrics}

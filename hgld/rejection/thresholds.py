@@ -151,10 +151,7 @@ def exact_binomial_interval(n_right: int, n: int, confidence: float = _CONFIDENC
 
 
 def _tried_thresholds(curve: RiskCoverage, precision: float) -> npt.NDArray[np.intp]:
-    """Return the positions of the thresholds that the conservative choice tries; they depend on the scores only.
-
-    Below some number of images even right answers alone prove nothing, and no threshold is tried.
-    """
+    """Return the positions of the thresholds that the conservative choice tries; none of too few images."""
     n_images = int(curve.n_accepted[-1])
     fewest = math.inf if precision == 1 else math.log(1 - _CONFIDENCE) / math.log(precision)
     n_steps = math.floor(_PER_HALVING * math.log2(n_images / fewest)) if fewest <= n_images else -1

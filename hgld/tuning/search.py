@@ -6,6 +6,7 @@
     OUT/trials.yaml       the trials, as a comparison that hgld benchmark takes
     OUT/runs/, OUT/results.parquet, .md, .tex    their runs and results, see hgld.benchmark.comparison
     OUT/best.yaml         settings of the best trial, to train with all training images
+    OUT/METHOD/           the same of each method of a comparison
 
 Trials are runs of a comparison, which keeps those that are done, resumes interrupted ones, and has them side by side
 on several devices. The first trial has the settings as they are, so that the best one is no worse on these classes.
@@ -19,17 +20,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
 from hgld.benchmark import Comparison, LocalLauncher, compare_methods, parse_slots, read_comparison
+from hgld.benchmark.runs import read_benchmark
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness
 from hgld.io.files import atomic_write
-from hgld.io.preset_files import training_file
-from hgld.io.settings import override, parse_overrides, to_yaml
+from hgld.io.preset_files import comparison_presets, training_file
+from hgld.io.settings import override, parse_overrides, read_origins, to_yaml
 from hgld.progress import Progress
 from hgld.tables import COMPARISON, Provenance, is_up_to_date, read_table
 from hgld.training import is_finished, read_training_settings
@@ -172,6 +174,56 @@ def tune(
     as_given = {"data": unchanged.data, "evaluation": unchanged.evaluation}
     _write_text(out / "best.yaml", to_yaml(run.settings.model_copy(update=as_given)))
     return SearchSummary(metric, tuple(ranked), done[0], out / "best.yaml")
+
+
+def is_comparison(config: str | Path) -> bool:
+    """Return whether a preset or a file of settings is a comparison, not a training.
+
+    >>> is_comparison("washington_newer"), is_comparison("washington_newer/happier"), is_comparison("happier")
+    (True, False, False)
+    """
+    if str(config) in comparison_presets():
+        return True
+    return Path(config).is_file() and any(key.startswith("methods.") for key in read_origins(Path(config)))
+
+
+def tune_methods(
+    comparison: str | Path,
+    out: Path,
+    *,
+    space: Sequence[Dimension] = (),
+    overrides: Sequence[str] = (),
+    **options: Any,
+) -> dict[str, SearchSummary]:
+    """Search the settings of each method of a comparison, with as many trials for each.
+
+    Args:
+        comparison: File of the comparison, or the name of a preset.
+        out: Output folder, in which each method has one.
+        space: Settings to search for all methods, besides the ``space`` of each method.
+        overrides: Changes to the settings of all trials.
+        **options: Further arguments of :func:`tune`.
+
+    Returns:
+        Search of each method that has settings to search, by name.
+
+    Raises:
+        ConfigurationError: See :func:`tune`; or no method has settings to search.
+    """
+    settings = read_benchmark(comparison)
+    spaces = {
+        name: [*space, *map(parse_dimension, method.space)]
+        for name, method in settings.methods.items()
+        if space or method.space
+    }
+    if not spaces:
+        raise ConfigurationError(f"{comparison}: no method names a `space`; name settings to search there, or here")
+    return {
+        name: tune(
+            str(settings.methods[name].training), each, out / name, overrides=[*settings.set, *overrides], **options
+        )
+        for name, each in spaces.items()
+    }
 
 
 def _write_trials(

@@ -23,21 +23,26 @@ PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
 #: What a miniature overrides in the training.
 SMALL = {"epochs": 1, "workers": 0, "loggers": "[]", "evaluation.every": 1, "image.size": 16, "image.resize": 16}
 #: What it overrides in the trainings of HEAT, and in ViM, which needs more images than directions.
-SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrinkage": 0.5}
+SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrinkage": 0.5, "per_prior": None}
 SMALL_VIM = {"n_principal": 50}
 
 
 #: Options in the authors' code (MarcLafon/heatood, commit 2b68ccd): HP_SCORERS of heat/eval_scorers.py, and
-#: heat/config/ebm for the three priors of CIFAR-100.
+#: heat/config/ebm/heat_*_c100.yaml.
 PUBLISHED: Mapping[int, Mapping[str, Mapping[str, Any]]] = {
     10: {"knn": {"k": 50}, "vim": {"n_principal": 256}, "dice": {"sparsity": 0.9}},
     100: {
         "knn": {"k": 200},
         "vim": {"n_principal": 400},
         "dice": {"sparsity": 0.05},
-        "heat_el_code": {"epochs": 8, "steps": 200, "noise": 1e-2, "l2": 1, "learning_rate": 5e-6},
-        "heat_gmm_code": {"epochs": 20, "steps": 20, "step_size": 2e-4, "noise": 1e-3, "l2": 20},
-        "heat_gmm_std_code": {"epochs": 20, "steps": 20, "step_size": 2e-4, "noise": 1e-3, "l2": 20},
+        "heat_code": {
+            "variant": "code",
+            "per_prior": {
+                "energy": {"epochs": 8, "steps": 200, "noise": 1e-2, "l2": 1, "learning_rate": 5e-6},
+                "gmm": {"epochs": 20, "steps": 20, "step_size": 2e-4, "noise": 1e-3, "l2": 20},
+                "gmm_std": {"epochs": 20, "steps": 20, "step_size": 2e-4, "noise": 1e-3, "l2": 20},
+            },
+        },
     },
 }
 
@@ -88,6 +93,12 @@ def test_settings_name_the_sets_of_the_thesis() -> None:
         assert (training.epochs, training.model.small_images, training.image.size) == (200, True, 32)
         assert training.loss.options()["label_smoothing"] == 0
         assert training.optimiser.proxies == training.optimiser.backbone
+
+
+@pytest.mark.parametrize("path", sorted((PIPELINES / "rejection").glob("*.yaml")), ids=lambda path: path.stem)
+def test_rows_are_scores_with_their_options(path: Path) -> None:
+    assert read_rejection_settings(path).scores
+    assert f"hgld reject compare {path.stem} -o" in path.read_text()
 
 
 @pytest.mark.slow

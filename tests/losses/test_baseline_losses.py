@@ -132,11 +132,10 @@ def test_lifted_structure_agrees_with_loops_and_the_library() -> None:
 
 
 @pytest.mark.parametrize("references", [False, True])
-@pytest.mark.parametrize(("learn_beta", "nu"), [(True, 0.3), (False, 0.0)])
 def test_margin_agrees_with_the_library_on_the_same_triplets(
-    learn_beta: bool, nu: float, references: bool, monkeypatch: pytest.MonkeyPatch
+    references: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = MarginLoss(4, learn_beta=learn_beta, nu=nu).double()
+    loss = MarginLoss(4).double()
     given = (REFERENCES, REFERENCE_LABELS) if references else ()
     drawn: list[tuple[torch.Tensor, ...]] = []
     draw = loss._triplets
@@ -147,9 +146,8 @@ def test_margin_agrees_with_the_library_on_the_same_triplets(
 
     monkeypatch.setattr(loss, "_triplets", recorded)
     value = loss(X, LABELS, *given)
-    other = library.MarginLoss(
-        learn_beta=learn_beta, num_classes=4, nu=nu, distance=LpDistance(normalize_embeddings=False)
-    ).double()
+    distance = LpDistance(normalize_embeddings=False)
+    other = library.MarginLoss(learn_beta=True, num_classes=4, distance=distance).double()
     columns = (REFERENCES, REFERENCE_LABELS[:, 0]) if references else (X, LABELS[:, 0])
     torch.testing.assert_close(value, other(X, LABELS[:, 0], drawn[0], *columns).double(), rtol=1e-6, atol=0)
     queries, positives, negatives = drawn[0]
@@ -161,20 +159,19 @@ def test_margin_agrees_with_the_library_on_the_same_triplets(
 def test_negatives_are_drawn_with_inverse_density() -> None:
     distances = torch.tensor([[0.2, 0.5, 0.9, 1.2, 1.39, 1.4, 1.9, 1.0]], dtype=torch.float64)
     negatives = torch.tensor([[True] * 7 + [False]])
-    weights = sampling_weights(distances, negatives, 16, 0.5, 1.4)
+    weights = sampling_weights(distances, negatives, 16)
 
     def density(d: float) -> float:
         return float(d**14 * (1 - d**2 / 4) ** 6.5)
 
     expected = [density(0.5) / density(max(0.5, d)) for d in (0.2, 0.5, 0.9, 1.2, 1.39)] + [0.0] * 3
     assert weights[0].tolist() == pytest.approx(expected, rel=1e-9)
-    assert sampling_weights(distances, ~negatives & False, 16, 0.5, 1.4).tolist() == [[0.0] * 8]
+    assert sampling_weights(distances, ~negatives & False, 16).tolist() == [[0.0] * 8]
 
 
 def test_margin_without_near_negatives_is_0() -> None:
-    x = torch.eye(6, dtype=torch.float64)[LABELS[:, 0]].requires_grad_()
-    loss = MarginLoss(4, max_distance=1.2)
-    value = loss(x, LABELS)
+    x = torch.eye(6, dtype=torch.float64)[LABELS[:, 0]].requires_grad_()  # at a distance of the root of 2
+    value = MarginLoss(4)(x, LABELS)
     assert value == 0
     value.backward()
     assert x.grad is not None

@@ -17,7 +17,7 @@ from hgld.errors import ConfigurationError
 from hgld.io.settings import to_dict
 from hgld.training import read_training_settings, train
 from hgld.training.training_images import TrainingImages
-from hgld.tuning import Dimension, SearchSummary, parse_dimension, tune
+from hgld.tuning import Dimension, SearchSummary, parse_dimension, tune, tune_methods
 from hgld.tuning.search import sample
 from tests.commands import run_hgld
 from tests.training import test_heads
@@ -158,6 +158,29 @@ def test_trials_that_fail_are_the_worst(search: Any) -> None:
     assert summary.trials[0].value == summary.unchanged.value
     with pytest.raises(ConfigurationError, match="runs failed"):
         search("none", overrides=["optimiser.head.lr=1e30"], space=SPACE[1:], trials=2)
+
+
+def test_methods_of_a_comparison_have_as_many_trials(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalLauncher, "launch", Trials())
+    methods = {
+        "happier": {"space": ["loss.lambda=0..0.9"]},
+        "fast": {"space": ["loss.lambda=0.2,0.8", "batch_size=16,32"]},
+        "as_it_is": {},
+    }
+    rows = {name: {"title": name, "training": str(config), **row} for name, row in methods.items()}
+    path = tmp_path / "comparison.yaml"
+    path.write_text(yaml.safe_dump({"title": "Heads", "set": ["steps=3"], "methods": rows}))
+    searches = tune_methods(path, tmp_path / "out", trials=2, devices="cpu")
+    assert {name: len(search.trials) for name, search in searches.items()} == {"happier": 2, "fast": 2}
+    best = read_training_settings(searches["fast"].best)
+    assert (best.steps, best) == (3, read_training_settings(config, ["steps=3", *searches["fast"].trials[0].changes]))
+    printed = run_hgld("tune", path, "-o", tmp_path / "out", "--trials", 2)
+    assert {"happier", "fast"} < set(printed.stdout.splitlines())
+    path.write_text(yaml.safe_dump({"title": "Heads", "methods": {"as_it_is": rows["as_it_is"]}}))
+    with pytest.raises(ConfigurationError, match="no method names a `space`"):
+        tune_methods(path, tmp_path / "none")
 
 
 def test_command_prints_the_trials(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,11 +138,6 @@ def _difference(row: object) -> str:
 
 
 def _percent(value: float) -> str:
-    """Format a share in percent.
-
-    >>> _percent(0.9512)
-    '95.1'
-    """
     return f"{100 * value:.1f}"
 
 
@@ -254,10 +249,7 @@ def _nearest_images(scores: SplitScores, positions: np.ndarray) -> TopK:
 
 
 def _photo_source(settings: RejectionSettings, scores: SplitScores) -> PhotoSource:
-    """Return the photographs of queries and of the index by their positions.
-
-    Ids of photographs of other sources than the index begin with the name of the source, so that ids are unique.
-    """
+    """Return the photographs by position; ids of other sources than the index begin with the name of the source."""
     assert settings.mistakes is not None
     table, manifests, hierarchy = scores.images.table, scores.manifests, settings.mistakes.hierarchy
     names = manifests[INDEX].class_names[0]

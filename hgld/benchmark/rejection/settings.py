@@ -126,11 +126,14 @@ class ScoreSettings(Settings):
         score: Name of the score (:data:`hgld.rejection.registry.DETECTORS`); None for its name in the settings.
         title: Title in tables and figures; None for its name in the settings.
         options: Options that differ from the defaults.
+        index_share: Share of the images of each class of the index that the score is fitted on, drawn by the seed of
+            the split (thesis, Figs. 5.4 and C.2). A classifier that is fitted on the index has all of them.
     """
 
     score: str | None = None
     title: str | None = None
     options: Mapping[str, Any] = {}
+    index_share: float = Field(default=1, gt=0, le=1)
 
 
 class MistakesSettings(Settings):

@@ -117,12 +117,7 @@ class ComparedImages:
         return {source: read_manifest(images.manifest, root_of(images)) for source, images in sources}
 
     def _split(self, seed: int) -> SplitImages:
-        """Return the images of a split.
-
-        Raises:
-            InputError: A manifest cannot be read, or images of the index have several labels.
-            ConfigurationError: A manifest has no such split, or the shares leave a set without images.
-        """
+        """Return the images of a split."""
         index, manifest = self._settings.index, self.manifests[INDEX]
         parts = _open_set(manifest, index, seed) if isinstance(index, OpenSetIndex) else _fixed(manifest, index)
         if empty := [name for name, rows in parts.items() if not len(rows)]:
@@ -327,7 +322,7 @@ class SplitScores:
     def _compute(self, name: str) -> None:
         start = time.monotonic()
         try:
-            scores = self.score(self._detector(name))
+            scores = self.score(self._detector(name), self._settings.score_settings()[name].index_share)
         except HgldError as error:  # such as a covariance that the index does not suffice for
             log.warning("%s, split %d: %s is not computed: %s", self.embedding, self.split, name, error)
             self.failed[name] = FailedPart(self.embedding, name, self.split, str(error))
@@ -355,19 +350,22 @@ class SplitScores:
         described["level"] = (labels[n_index:] == labels[positions[:, 0]]).sum(1)
         return described
 
-    def score(self, detector: Detector) -> pd.DataFrame:
-        """Fit a score on the index, and return its columns ``score`` and ``right`` of each query."""
+    def score(self, detector: Detector, index_share: float = 1) -> pd.DataFrame:
+        """Fit a score on a share of the index, and return its columns ``score`` and ``right`` of each query."""
         if detector.options().get("classifier") == _FITTED:
             detector = build_detector(detector.name, detector.options() | {"classifier": str(self._classifier)})
         embedded, labels, n_index = self.embedded, self.images.labels, self.images.n_index
         if "deviations" not in detector.requires | detector.uses:
             embedded = embedded._replace(deviations=None)
-        index, queries = embedded.of(slice(n_index)), embedded.of(slice(n_index, None))
-        detector.fit(index.vectors, labels[:n_index], deviations=index.deviations)
+        chosen = np.arange(n_index)
+        if index_share < 1:
+            chosen = np.flatnonzero(closed_set_split(labels[:n_index], index_share, self.split))
+        index, queries = embedded.of(chosen), embedded.of(slice(n_index, None))
+        detector.fit(index.vectors, labels[chosen], deviations=index.deviations)
         answers = open_set_answers(
             detector,
             index.vectors,
-            labels[:n_index],
+            labels[chosen],
             queries.vectors,
             labels[n_index:],
             deviations=queries.deviations,
@@ -426,6 +424,8 @@ class SplitScores:
         if name in self._names:
             detector = self._detector(name)
             parameters |= {"score": detector.name, "options": detector.options()}
+            share = settings.score_settings()[name].index_share
+            parameters |= {"index_share": share} if share < 1 else {}
         files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
         files |= {f"embeddings/{key}": path for key, path in embedding_files(self._embedding, self.split).items()}
         if (checkpoint := head_checkpoint(self._embedding, self.split)) is not None:

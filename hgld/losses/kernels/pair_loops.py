@@ -85,10 +85,7 @@ def _sum_pairs(
     quotients: Floats,
     result: Floats,
 ) -> None:
-    """Add the sums to ``result``, or tau times the gradient where ``upstream`` has rows.
-
-    ``quotients`` is a workspace for as many items j as are processed at once.
-    """
+    """Add the sums to ``result``, or tau times the gradient if ``upstream`` has rows; ``quotients`` is scratch."""
     n_levels, n_items = weights.shape[1] - 1, scores.shape[1]
     is_gradient = upstream.shape[0] > 0
     items, factors, slopes = np.empty_like(scores[0]), np.empty_like(scores[0]), np.empty_like(scores[0])

@@ -86,10 +86,7 @@ def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
 
 @compiled()
 def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: Floats, sums: Floats) -> None:
-    """Write the sums of each query, from the highest score to the lowest; ties are counted together.
-
-    Weights are added up in float64.
-    """
+    """Write the sums of each query, from the highest score to the lowest, in float64; ties are counted together."""
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
     totals = np.empty(n_levels + 1, np.float64)  # for each level of k, the weights of the items so far

@@ -235,9 +235,9 @@ class Odin(ClassifierDetector):
     """ODIN (Liang et al., ICLR 2018) on embeddings: ``- max_c softmax(l(z') / T)_c``, z' being the perturbed z.
 
     ``z' = z - eps sign(grad_z CE(l(z) / T, argmax_c l_c))``. The network is the linear classifier, so embeddings are
-    perturbed and **not pixels**, as the papers and heatood do, which takes a backward pass through the whole network
-    for each image: figures differ from theirs. The gradient has a closed form. With a perturbation of 0 this is MSP
-    at a temperature.
+    perturbed, with a gradient in closed form, and **not pixels** as in the papers. For these, embed images with
+    :func:`hgld.models.odin.odin_perturbation` (``hgld embed-images --odin``), and score them with a perturbation of
+    0, which is MSP at a temperature.
 
     Args:
         temperature: Temperature T, 1000 as in the paper.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 
@@ -33,18 +32,13 @@ from hgld.rejection.scores.classifiers import index_classifier
 
 _BLOCK = 8192
 
-#: How energies are composed.
-#:
-#: ``standardised_mean``: :func:`compose_mean` of standardised energies. The default: priors have energies of very
-#: different scales (that of Gaussians is divided by 1,000), and without it the one with the largest spread decides
-#: alone. At ``beta`` 0 it orders images as the published code does, and so as in the thesis's tables.
-#: ``eq57_mean``: :func:`compose_mean` of the energies themselves.
-#: ``eq57``: Eq. 5.7 as it is written, :func:`compose`.
-#: ``heatood``: the published code: the sum of standardised energies at ``beta`` 0, else Eq. 5.7 of them.
-Composition = Literal["standardised_mean", "eq57_mean", "eq57", "heatood"]
-
 #: Beyond these, ``beta`` is taken as infinite or 0: it is no number of float32 any more.
 _LARGE, _SMALL = 1e30, 1e-30
+#: Options of the training of residual energies, which priors may have of their own.
+_TRAINING = (
+    *("epochs", "batch_size", "hidden_dim", "learning_rate", "l2", "temperature"),
+    *("steps", "step_size", "noise"),
+)
 
 
 @dataclass(eq=False)
@@ -62,21 +56,22 @@ class Heat(Detector):
     Args:
         priors: Names of the priors, separated by commas. Default: all, but gmm_std only where there are deviations.
         variant: ``thesis`` or ``code``, the published code; see :mod:`hgld.rejection.heat`.
-        composition: How energies are composed: ``standardised_mean`` and ``eq57_mean`` for the mean of standardised
-            energies and of the energies themselves, ``eq57`` for Eq. 5.7 as it is written, ``heatood`` for the
-            published code; see :data:`hgld.rejection.scores.heat.Composition`.
-        beta: Exponent of the composition (Eq. 5.7), from -inf to inf; the thesis reports 0.
+        standardised: Whether energies are standardised over the index before they are composed, as in the published
+            code. Priors have energies of very different scales (that of Gaussians is divided by 1,000), and without
+            it the one with the largest spread decides alone.
+        beta: Exponent of the composition, from -inf to inf, see :func:`compose`; the thesis reports 0.
         epochs: Number of passes over the index in training; 0 leaves the priors uncorrected but for a random,
             untrained network.
         batch_size: Number of images of each update.
         hidden_dim: Number of hidden units of the residual energies.
-        shared_hidden: Whether the hidden layers of a residual energy are one layer.
         learning_rate: Learning rate.
         l2: Weight lambda of the squared residual energies.
-        temperature: Temperature that the energy of a prior is divided by.
+        temperature: Temperature T_G that the energy of a prior is divided by; inf leaves the residual energy alone,
+            the data-driven EBM of Table 5.2.
         steps: Number of steps of Langevin dynamics.
         step_size: Size of the first step, which decays to a tenth.
         noise: Scale of the noise of the first step, which decays to a tenth.
+        per_prior: The options above from ``epochs`` on that differ for one prior, by its name.
         shrinkage: See :class:`~hgld.rejection.scores.gaussians.GaussianDetector`.
         classifier: See :class:`~hgld.rejection.scores.classifiers.ClassifierDetector`.
         seed: Seed of training.
@@ -91,18 +86,18 @@ class Heat(Detector):
     uses: ClassVar[frozenset[Input]] = frozenset[Input]({"deviations"})
     priors: str | None = None
     variant: Variant = choice("thesis", Variant)
-    composition: Composition = choice("standardised_mean", Composition)
-    beta: float = 0.0
+    standardised: bool = True
+    beta: float = option(0.0, "a number, or -inf or inf")
     epochs: int | None = option(None, "a number of 0 or more")
     batch_size: int | None = option(None, "at least 1")
     hidden_dim: int | None = option(None, "at least 1")
-    shared_hidden: bool | None = None
     learning_rate: float | None = option(None, "a number above 0")
     l2: float | None = option(None, "a number of 0 or more")
-    temperature: float | None = option(None, "a number above 0")
+    temperature: float | None = option(None, "a number above 0, or inf")
     steps: int | None = option(None, "a number of 0 or more")
     step_size: float | None = option(None, "a number of 0 or more")
     noise: float | None = option(None, "a number of 0 or more")
+    per_prior: Mapping[str, Mapping[str, int | float]] | None = None
     shrinkage: float | None = option(None, "a number from 0 to 1")
     classifier: str = "softmax"
     seed: int = 0
@@ -110,9 +105,17 @@ class Heat(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        compose_energies(torch.zeros(1, 1), self.beta, self.composition, Standardisation.of(torch.zeros(1, 1)))
         self._named = None if self.priors is None else _parse_priors(self.priors)
         self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
+        for prior, changes in (self.per_prior or {}).items():
+            if prior not in self._settings or not changes.keys() <= set(_TRAINING):
+                raise ConfigurationError(
+                    f"`per_prior` has {', '.join(changes)} of {prior}; expected options of "
+                    f"{', '.join(self._settings)}: {', '.join(_TRAINING)}"
+                )
+            options: dict[str, Any] = {**changes, "per_prior": None}
+            own = replace(self, **options)  # which checks the values
+            self._settings[prior] = own._settings[prior]
         self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
         self._on = torch.device("cpu")
 
@@ -149,7 +152,8 @@ class Heat(Detector):
         self._standardisation = Standardisation.of(torch.cat(blocks, dim=1))
 
     def _score(self, images: DetectorInputs) -> Scores:
-        composed = compose_energies(self._energies(images), self.beta, self.composition, self._standardisation)
+        energies = self._energies(images)
+        composed = compose(self._standardisation(energies) if self.standardised else energies, self.beta)
         return composed.to(at_least_float32(images.embeddings[:0]).dtype).cpu().numpy()
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -232,11 +236,7 @@ class Heat(Detector):
             first = getattr(self, key)
             if first is not None:
                 sampling[key] = (first, first / 10)
-        changes = {
-            key: getattr(self, key)
-            for key in ("epochs", "batch_size", "hidden_dim", "shared_hidden", "learning_rate", "l2", "temperature")
-            if getattr(self, key) is not None
-        }
+        changes = {key: getattr(self, key) for key in _TRAINING[:6] if getattr(self, key) is not None}
         return replace(preset, langevin=replace(preset.langevin, **sampling), **changes)
 
 
@@ -271,69 +271,22 @@ class Standardisation:
 
 
 def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
-    """Return Eq. 5.7, ``(1 / beta) log sum_k exp(beta E_k)``, of energies of shape (K, n).
+    """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))`` of energies, shape (K, n) -> (n,).
 
-    For an infinite ``beta`` it is the maximum or minimum.
-
-    It has no limit at ``beta`` 0, near which it is ``log(K) / beta`` more than the mean, although the thesis calls it
-    a sum there (Sec. 5.2.2), and also the mean (Sec. 5.3.3); see :func:`compose_mean`.
-
-    Raises:
-        ConfigurationError: ``beta`` is 0 or NaN.
+    It is continuous in ``beta``: the minimum at -inf, the mean at 0, the maximum at inf. Eq. 5.7 lacks the factor
+    1 / K, which adds ``log(K) / beta`` and changes no order; it has no limit at ``beta`` 0, although the thesis calls
+    it a sum there (Sec. 5.2.2), and also the mean (Sec. 5.3.3).
 
     >>> energies = torch.tensor([[0.0], [1.0]])
-    >>> [round(compose(energies, beta).item(), 3) for beta in (-math.inf, -1.0, 1.0, math.inf)]
-    [0.0, -0.313, 1.313, 1.0]
-    """
-    if beta == 0:
-        raise ConfigurationError(
-            "`beta` is 0, where the composition eq57 has no limit; choose eq57_mean, which has the mean there"
-        )
-    _require_number(beta)
-    extreme = energies.amax(dim=0) if beta > 0 else energies.amin(dim=0)
-    if abs(beta) > _LARGE:
-        return extreme
-    # No exponent is above 0, so none overflows.
-    return extreme + (beta * (energies - extreme)).exp().sum(dim=0).log() / beta
-
-
-def compose_mean(energies: torch.Tensor, beta: float) -> torch.Tensor:
-    """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))``, which is continuous in ``beta``: the mean at 0.
-
-    It differs from Eq. 5.7 by a constant for each ``beta`` other than 0, so it orders images in the same way: from
-    the minimum at -inf to the maximum at inf. The energies have the shape (K, n).
-
-    Raises:
-        ConfigurationError: ``beta`` is NaN.
-
-    >>> energies = torch.tensor([[0.0], [1.0]])
-    >>> [round(compose_mean(energies, beta).item(), 3) for beta in (-math.inf, -1.0, 0.0, 1.0, math.inf)]
+    >>> [round(compose(energies, beta).item(), 3) for beta in (-torch.inf, -1.0, 0.0, 1.0, torch.inf)]
     [0.0, 0.38, 0.5, 0.62, 1.0]
     """
-    _require_number(beta)
-    mean = energies.mean(dim=0)
-    if abs(beta) < _SMALL:
-        return mean
-    if abs(beta) > _LARGE:
-        return compose(energies, beta)
-    # For small exponents, log K / beta would leave few digits; the others are moved into the range of expm1 unused.
+    mean, extreme = energies.mean(dim=0), energies.amax(dim=0) if beta > 0 else energies.amin(dim=0)
+    if abs(beta) < _SMALL or abs(beta) > _LARGE:
+        return mean if abs(beta) < _SMALL else extreme
+    # No exponent is above 0, so none overflows.
+    large = extreme + (beta * (energies - extreme)).exp().mean(dim=0).log() / beta
+    # Small exponents keep more digits beside the mean; the others are clamped, as torch.where leaves them out.
     exponents = beta * (energies - mean)
     small = mean + exponents.clamp(-1, 1).expm1().mean(dim=0).log1p() / beta
-    large = compose(energies, beta) - math.log(len(energies)) / beta
     return torch.where(exponents.abs().amax(dim=0) < 1, small, large)
-
-
-def compose_energies(
-    energies: torch.Tensor, beta: float, composition: Composition, standardisation: Standardisation
-) -> torch.Tensor:
-    """Return the composition of energies, shape (K, n) -> (n,); refuse a ``beta`` of NaN, or of 0 for eq57."""
-    if composition in ("standardised_mean", "heatood"):
-        energies = standardisation(energies)
-    if composition == "heatood" and beta == 0:
-        return energies.sum(dim=0)
-    return compose_mean(energies, beta) if composition.endswith("_mean") else compose(energies, beta)
-
-
-def _require_number(beta: float) -> None:
-    if math.isnan(beta):
-        raise ConfigurationError("`beta` is NaN; expected a number, or -inf for the minimum and inf for the maximum")

@@ -77,11 +77,11 @@ class _Vote(NeighbourDetector):
 
 @dataclass(eq=False)
 class SoftVote(_Vote):
-    """The negative sum of the weights of the neighbours that show the landmark with the largest sum.
+    """The negative sum of the cosines of the neighbours that show the landmark with the largest sum.
 
-    With weights that are cosines and k = 3 it is the soft voting of K. Ozaki, S. Yokoo, *Large-scale Landmark
-    Retrieval/Recognition under a Noisy and Diverse Dataset*, arXiv 1906.04087, third in Google's landmark recognition
-    challenge of 2019, without its verification by local features. Their code (``exp/submit_recognition.py`` of
+    The soft voting of K. Ozaki, S. Yokoo, *Large-scale Landmark Retrieval/Recognition under a Noisy and Diverse
+    Dataset*, arXiv 1906.04087, third in Google's landmark recognition challenge of 2019, without its verification by
+    local features. Their code (``exp/submit_recognition.py`` of
     ``lyakaap/Landmark2019-1st-and-3rd-Place-Solution``) adds up 2 cos - 1, one minus the squared Euclidean distance.
 
     The answer is that landmark, which need not be the nearest image's. Unlabelled images among the neighbours have no
@@ -89,9 +89,6 @@ class SoftVote(_Vote):
 
     Args:
         k: Number of neighbours.
-        temperature: The weight of a neighbour is exp((cos - 1) / temperature); its cosine by default.
-        top_down: Whether to choose from the coarsest level down, as ``hgld search`` does, rather than among all
-            landmarks; see :func:`hgld.hierarchy.label_votes.elect`.
 
     >>> index, labels = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]]), np.array([7, 4, 4])
     >>> SoftVote().fit(index, labels).score(np.array([[1.0, 0.0]])).round(2).tolist()
@@ -100,19 +97,16 @@ class SoftVote(_Vote):
 
     name: ClassVar[str] = "soft_vote"
     k: int = option(3, "at least 1")
-    temperature: float | None = option(None, "a number above 0")
-    top_down: bool = False
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
-        """Return the negative sums of weights."""
+        """Return the negative sums of cosines."""
         labels = self._neighbour_labels(positions)
         weights, voters, winner = self._vote(cosines, labels)
         return -winning_weights(weights, labels[..., :1], voters, winner)[:, 0].astype(cosines.dtype)
 
     def _vote(self, cosines: Cosines, labels: LabelMatrix) -> _Votes:
         voters = labelled_neighbours(cosines, labels)
-        weights = cosines if self.temperature is None else np.exp((cosines - 1) / self.temperature)
-        return weights, voters, elect(weights, labels if self.top_down else labels[..., :1], voters)
+        return cosines, voters, elect(cosines, labels[..., :1], voters)
 
 
 @dataclass(eq=False)

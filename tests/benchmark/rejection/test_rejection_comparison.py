@@ -85,6 +85,17 @@ def test_queries_are_answered_by_their_nearest_images(compared: Path) -> None:
     assert first["cosine"] == pytest.approx(float(cosine), abs=1e-6)
 
 
+def test_scores_are_fitted_on_a_share_of_the_index(compared: Path) -> None:
+    study = read(compared / "settings.yaml", compared / "out")
+    split = study.splits[0]
+    detector = Top1Cosine()
+    few, whole = (split.score(detector, share) for share in (0.5, 1))
+    split.score(detector, 0.5)
+    assert len(detector.index) == pytest.approx(split.images.n_index / 2, abs=float(split.images.labels.max()))
+    assert (few["score"] >= whole["score"]).all()  # the nearest of some images is no nearer than that of all
+    assert (few["score"] > whole["score"]).any()
+
+
 def test_pictures_of_each_embedding_are_written_and_shown(compared: Path) -> None:
     text = (compared / "out" / "results.md").read_text(encoding="utf-8")
     for name in ("near_far_sharp", "near_far_blurred", "risk_sharp", "risk_blurred"):

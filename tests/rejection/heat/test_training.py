@@ -71,8 +71,8 @@ def test_chains_of_equation_5_4_sample_the_density() -> None:
     noise = (torch.randn(3000, 1, generator=generator) for _ in range(120))
     energy = lambda points: (points - 3).square().sum(dim=1) / (2 * 0.25)  # noqa: E731
     *_, last = langevin_steps(energy, torch.full((3000, 1), -5.0), noise, settings)
-    assert last.features.mean().item() == pytest.approx(3, abs=0.05)
-    assert last.features.std().item() == pytest.approx(0.5, rel=0.1)
+    assert last.mean().item() == pytest.approx(3, abs=0.05)
+    assert last.std().item() == pytest.approx(0.5, rel=0.1)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

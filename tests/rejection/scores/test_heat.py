@@ -32,7 +32,7 @@ def leaky_perceptron(state: dict[str, torch.Tensor], name: str, features: np.nda
 
 
 def test_scores_are_composed_of_corrected_energies() -> None:
-    detector = fitted(composition="heatood")
+    detector = fitted()
     state = detector.state()
     images = queries(dtype=np.float64)
     energies = []
@@ -51,7 +51,7 @@ def test_scores_are_composed_of_corrected_energies() -> None:
             prior = -np.log(np.exp(-distances / 2).sum(1))
         energies.append(prior / temperature + leaky_perceptron(state, name, values))
     means, deviations = (state[f"energy_{kind}"].numpy()[:, None] for kind in ("means", "deviations"))
-    expected = ((np.stack(energies) - means) / deviations).sum(0)
+    expected = ((np.stack(energies) - means) / deviations).mean(0)
     np.testing.assert_allclose(detector.score(**images), expected, rtol=1e-6, atol=1e-6)
 
 
@@ -103,18 +103,36 @@ def test_options_override_the_preset() -> None:
     assert {settings.langevin.steps for settings in heat._settings.values()} == {3}
 
 
+def test_priors_have_options_of_their_own() -> None:
+    per_prior = {"energy": {"epochs": "2", "temperature": "inf"}, "gmm_std": {"noise": "1e-2"}}
+    heat = build_detector("heat", {"epochs": 4, "per_prior": per_prior})
+    assert isinstance(heat, Heat)
+    assert [settings.epochs for settings in heat._settings.values()] == [4, 2, 4]
+    assert [settings.temperature for settings in heat._settings.values()] == [1e3, np.inf, 1e3]
+    assert heat._settings["gmm_std"].langevin.noise == (1e-2, 1e-3)
+    # The energy of a prior at an infinite temperature is that of its network alone.
+    detector = fitted(per_prior={"energy": {"temperature": np.inf}}, priors="energy", standardised=False)
+    images = queries(dtype=np.float64)
+    alone = leaky_perceptron(detector.state(), "energy", images["embeddings"])
+    np.testing.assert_allclose(detector.score(**images), alone, rtol=1e-9)
+    copy = build_detector("heat", detector.options()).restore(DIM, detector.state())
+    np.testing.assert_array_equal(copy.score(**images), detector.score(**images))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"priors": "gmm,vim"}, "`priors` is gmm,vim; expected different ones of gmm, energy, gmm_std"),
         ({"priors": "gmm,gmm"}, "expected different ones"),
         ({"variant": "paper"}, "variant"),
-        ({"composition": "eq57"}, "`beta` is 0, where the composition eq57 has no limit"),
-        ({"beta": "nan"}, "`beta` is NaN"),
+        ({"beta": "nan"}, "`beta` is nan"),
+        ({"per_prior": {"vim": {"epochs": 1}}}, "`per_prior` has epochs of vim; expected options of gmm, energy"),
+        ({"per_prior": {"gmm": {"beta": 1}}}, "`per_prior` has beta of gmm"),
+        ({"per_prior": {"gmm": {"l2": -1}}}, "`l2` is -1"),
         ({"epochs": -1}, "`epochs` is -1"),
         ({"batch_size": 0}, "`batch_size` is 0"),
         ({"learning_rate": 0}, "`learning_rate` is 0"),
-        ({"temperature": "inf"}, "`temperature` is inf"),
+        ({"temperature": 0}, "`temperature` is 0"),
         ({"steps": -2}, "`steps` is -2"),
         ({"step_size": "nan"}, "`step_size` is nan"),
         ({"shrinkage": 2}, "`shrinkage` is 2"),
