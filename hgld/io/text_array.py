@@ -58,7 +58,7 @@ class TextArray:
             return TextArray(self.texts[rows])
         if not isinstance(rows, slice):
             rows = np.asarray(rows, None if len(rows) else np.int64)
-            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.where(rows < 0, rows + len(self), rows)
         selected = TextArray(self.texts, rows if self.positions is None else self.positions[rows])
         # A small selection does not keep many texts in memory.
         return TextArray(selected.to_arrow()) if 4 * len(selected) < len(self.texts) else selected

@@ -72,7 +72,7 @@ def test_copies_are_found_across_splits_and_labels(folder: Path) -> None:
 
 def test_thumbnails_find_all_but_crops(folder: Path) -> None:
     found, _ = found_in(folder, with_embeddings=False)
-    assert found.manifest.ids[found.pairs].tolist()[0] == ["04.png", "same.png"]
+    assert found.manifest.ids[found.pairs[0]].tolist() == ["04.png", "same.png"]
     assert np.isnan(found.cosines).all()
 
 

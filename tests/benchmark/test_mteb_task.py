@@ -83,7 +83,7 @@ def evaluate(
         vectors[rows],
         take_images(images.labelling, rows),
         metrics=METRICS,
-        query_ids=images.ids[rows].astype(str),
+        query_ids=images.ids[rows].to_fixed_width(),
         **settings,
     )
 

@@ -20,6 +20,7 @@ from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationFiles, evaluate_files, evaluate_retrieval
+from hgld.io.text_array import TextArray
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
@@ -56,7 +57,7 @@ def read(settings: BenchmarkSettings, run: Run) -> worker.EvaluatedRun:
 def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -> None:
     write_data(tmp_path, n_classes=10)
     manifest = read_manifest(tmp_path / "manifest.parquet")
-    splits = np.where(manifest.labels[:, 0] == 5, "val", manifest.splits)
+    splits = TextArray.repeated(np.where(manifest.labels[:, 0] == 5, "val", manifest.splits).tolist())
     write_manifest(tmp_path / "manifest.parquet", replace(manifest, splits=splits), Provenance("test"))
     settings, run = trained(tmp_path)
     (run.folder / "last.pt").unlink()
