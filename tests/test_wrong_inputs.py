@@ -411,7 +411,7 @@ CASES = {
     ),
     "misspelt index": Case(
         "export-embeddings run.parquet -o out.faiss --index iv",
-        'cannot make an index "iv" of 8 dimensions; choose flat, ivf, hnsw',
+        'cannot make an index "iv" of 8 dimensions; choose flat, ivf, ivf-pq, hnsw',
     ),
     "export of a table": Case("export-embeddings labels.csv -o out.faiss", r"embeddings are in \.npy, "),
     # models
