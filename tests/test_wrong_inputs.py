@@ -242,6 +242,10 @@ CASES = {
     "export onto the embeddings": Case(
         "export-embeddings run.parquet -o run.parquet", "would replace the embeddings; choose another --out"
     ),
+    "misspelt index": Case(
+        "export-embeddings run.parquet -o out.faiss --index iv",
+        'cannot make an index "iv" of 8 dimensions; choose flat, ivf, ivf-pq, hnsw',
+    ),
     # models
     "table as an evaluation": Case(
         "push-model run -o out --evaluation labels.csv", "labels.csv: not the output of hgld evaluate --json"
