@@ -22,15 +22,15 @@ _RATIO = 0.8
 #: Pixels that a match may be off the map.
 _TOLERANCE = 8.0
 #: Fewer verified matches count as none: as many are found by chance between photographs of different landmarks.
-_LEAST_VERIFIED = 15
+_LEAST_VERIFIED = 12
 
 
 class LocalFeatures:
     """Scores pairs of images by their local features, see :class:`~hgld.evaluation.reranking.PairScorer`.
 
-    A score is the number of matches of SIFT keypoints that pass the ratio test (Lowe, IJCV 2004) and agree with one
-    affine map from the query to the candidate, found by RANSAC. Fewer than 15 count as 0, so that such candidates
-    stay in their order. Keypoints are computed once for each image, and kept: 136 bytes each.
+    A score is the number of mutual matches of SIFT keypoints that pass the ratio test (Lowe, IJCV 2004) and agree
+    with one affine map from the query to the candidate, found by RANSAC. Fewer than 12 count as 0, so that such
+    candidates stay in their order. Keypoints are computed once for each image, and kept: 136 bytes each.
 
     Args:
         query_image: Finds the photograph of a query by its id.
@@ -77,14 +77,16 @@ class LocalFeatures:
         return n_verified if n_verified >= _LEAST_VERIFIED else 0
 
     def _matches(self, own: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Return pairs of keypoints, shape (m, 2): each with its nearest, if the second nearest is not as near."""
+        """Return pairs of keypoints, shape (m, 2): nearest to each other, and the second nearest not as near."""
         if not len(own) or len(other) < 2:
             return np.empty((0, 2), np.int64)
         a, b = own.astype(np.float32), other.astype(np.float32)
         squares = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)  # exact: whole numbers below 2^24
         first, second = np.partition(squares, 1, axis=1)[:, :2].T
         rows = np.flatnonzero(first < _RATIO**2 * second)
-        return np.stack([rows, squares[rows].argmin(axis=1)], axis=1)
+        columns = squares[rows].argmin(axis=1)
+        mutual = squares[:, columns].argmin(axis=0) == rows
+        return np.stack([rows[mutual], columns[mutual]], axis=1)
 
     def _keypoints(self, find: FindImage, image_id: str) -> Keypoints:
         with self._lock:  # a photograph may be in a tar file that is open

@@ -47,7 +47,7 @@ def finder(**images: Image.Image) -> Callable[[str], Image.Image | None]:
 
 
 @given(seed=st.integers(0, 2**32), n=st.integers(0, 12), n_others=st.integers(0, 12))
-def test_matches_pass_the_ratio_test(seed: int, n: int, n_others: int) -> None:
+def test_matches_are_mutual_and_pass_the_ratio_test(seed: int, n: int, n_others: int) -> None:
     """Few different descriptors, so that many distances are equal: of two equal ones neither is a match."""
     rng = np.random.default_rng(seed)
     own, others = (rng.integers(0, 3, (count, 128)).astype(np.uint8) * 80 for count in (n, n_others))
@@ -55,8 +55,11 @@ def test_matches_pass_the_ratio_test(seed: int, n: int, n_others: int) -> None:
     expected = []
     for row, a in enumerate(own.tolist()):
         by_distance = sorted((math.dist(a, b), column) for column, b in enumerate(others.tolist()))
-        if len(by_distance) > 1 and by_distance[0][0] < 0.8 * by_distance[1][0]:
-            expected.append([row, by_distance[0][1]])
+        if len(by_distance) < 2 or by_distance[0][0] >= 0.8 * by_distance[1][0]:
+            continue
+        column = by_distance[0][1]
+        if min(range(n), key=lambda i: math.dist(own[i], others[column])) == row:
+            expected.append([row, column])
     assert LocalFeatures(finder())._matches(own, others).tolist() == expected
 
 
