@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,11 @@ def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, 
     thumbnail = io.BytesIO()
     image.save(thumbnail, "JPEG", quality=quality, optimize=True)
     return thumbnail.getvalue()
+
+
+def data_url(jpeg: bytes) -> str:
+    """Return a JPEG as a URL that pages contain."""
+    return f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
 
 
 def upright_copy(image: Image.Image, size: int) -> Image.Image:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,14 +121,14 @@ def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
     return image
 
 
-def thumbnail_url(image: Image.Image | None, size: int) -> str | None:
-    """Return a small JPEG as a ``data:`` URL; None if the image is missing or damaged."""
+def thumbnail(image: Image.Image | None, size: int, *, quality: int = 70) -> bytes | None:
+    """Return a small JPEG; None if the image is missing or damaged."""
     image = shrink(image, size)
     if image is None:
         return None
     data = io.BytesIO()
-    image.save(data, "JPEG", quality=70, optimize=True)
-    return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
+    image.save(data, "JPEG", quality=quality, optimize=True)
+    return data.getvalue()
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.label_map import MapPhotograph
-from hgld.figures.photographs import make_thumbnail
+from hgld.figures.photographs import data_url, make_thumbnail
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.columns import preview
 from hgld.review.labels import label_ids, landmark_link
@@ -240,7 +239,7 @@ class MapPhotographs:
         except (InputError, OSError) as error:
             log.warning("the photograph %s is left out: %s", photograph.image_id, error)
             return None
-        return MapPhotograph(photograph.landmark, f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}")
+        return MapPhotograph(photograph.landmark, data_url(jpeg))
 
 
 def open_map_photographs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 import threading
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from hgld.figures.photographs import MAX_PIXELS
-from hgld.inspection.photos import FindImage, shrink
+from hgld.inspection.photos import FindImage, thumbnail
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.pages.access import PageKeys, page_app
 from hgld.pages.requests import read_upload
@@ -177,10 +176,4 @@ class _Endpoints:
 
 
 def _jpeg(image: Image.Image | None) -> bytes | None:
-    """Return a small copy of a photograph; None if it is missing or damaged."""
-    small = shrink(image, _THUMBNAIL_SIZE)
-    if small is None:
-        return None
-    data = io.BytesIO()
-    small.save(data, "JPEG", quality=80)
-    return data.getvalue()
+    return thumbnail(image, _THUMBNAIL_SIZE, quality=80)
