@@ -63,6 +63,16 @@ def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
     return [by_lower_case[match] for match in get_close_matches(name.lower(), by_lower_case, n=limit)]
 
 
+def require_at_least(least: int, **values: float | None) -> None:
+    """Raise an error that names a setting below the least number allowed; None is no number.
+
+    >>> require_at_least(1, workers=2, size=None)
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ConfigurationError(f"`{name}` is {value}; expected {least} or more")
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in the singular or plural.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.conformal import check_coverage
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
 
@@ -49,12 +49,8 @@ class CompleteConfig:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ConfigurationError(f'`method` is "{self.method}"; expected {" or ".join(get_args(Method))}')
-        if self.k < 1:
-            raise ConfigurationError(f"`k` is {self.k}; expected 1 or more")
-        if self.calibration_landmarks < MIN_LABELLED:
-            raise ConfigurationError(
-                f"`calibration_landmarks` is {self.calibration_landmarks}; expected {MIN_LABELLED} or more"
-            )
+        require_at_least(1, k=self.k)
+        require_at_least(MIN_LABELLED, calibration_landmarks=self.calibration_landmarks)
         if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
             raise ConfigurationError(
                 f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "

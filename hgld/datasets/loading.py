@@ -21,7 +21,7 @@ from hgld.compute.stop_signals import ignore_stop_signals
 from hgld.datasets.batch import Batch, ExampleDataset, collate
 from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
-from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.errors import ConfigurationError, HgldError, InputError, indented_list, require_at_least
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -45,8 +45,7 @@ class BatchReader:
     """
 
     def __init__(self, dataset: ExampleDataset, workers: int) -> None:
-        if workers < 0:
-            raise ConfigurationError(f"`workers` is {workers}; expected 0 or more")
+        require_at_least(0, workers=workers)
         self.waited_s = 0.0
         self._dataset, self._workers = dataset, workers
         self._indices = _Replaceable()
@@ -88,8 +87,7 @@ class BatchReader:
         Args:
             row_ranges: int64, shape (n,) each: rows of the manifest. No batch has rows of two of them.
         """
-        if batch_size < 1:
-            raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
+        require_at_least(1, batch_size=batch_size)
         indices = (
             rows[start : start + batch_size].tolist()
             for rows in row_ranges

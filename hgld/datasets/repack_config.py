@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,10 @@ class RepackConfig:
     workers: int = 2
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise ConfigurationError(f"`size` is {self.size}; expected 1 pixel or more")
         if not 1 <= self.quality <= 100:
             raise ConfigurationError(f"`quality` is {self.quality}; expected 1 to 100")
-        if self.shard_size < 1 or self.workers < 0:
-            raise ConfigurationError(
-                f"`shard_size` is {self.shard_size}, `workers` {self.workers}; expected at least 1 and 0"
-            )
+        require_at_least(1, size=self.size, shard_size=self.shard_size)
+        require_at_least(0, workers=self.workers)
 
     def parameters(self) -> dict[str, Any]:
         """Return what affects the tar files, as JSON values."""

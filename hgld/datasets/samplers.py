@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, require_labelled
 
@@ -246,8 +246,7 @@ class HierarchicalSampler:
         seed: int,
     ) -> None:
         _check_sizes(batch_size, per_class, super_classes)
-        if batches_per_tuple < 1:
-            raise ConfigurationError(f"`batches_per_tuple` is {batches_per_tuple}; expected at least 1")
+        require_at_least(1, batches_per_tuple=batches_per_tuple)
         if labels.shape[1] < 2:
             raise ConfigurationError(
                 "the hierarchical sampler needs super-classes, but the labels have one level only"

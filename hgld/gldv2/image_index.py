@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import InputError, indented_list, require_at_least
 from hgld.io.files import files_below
 from hgld.io.images import SUFFIXES
 from hgld.progress import NoProgress, Progress
@@ -91,8 +91,7 @@ def index_images(
         Contents of the table; None if no tar file is new, changed or gone.
     """
     start = time.monotonic()
-    if workers < 1:
-        raise ConfigurationError(f"`workers` is {workers}; expected at least 1")
+    require_at_least(1, workers=workers)
     stats = _shard_stats(folder)
 
     def compute() -> tuple[Sequence[pa.Table], IndexSummary]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.official import write_official
 from hgld.hierarchy.parents import groups_from_parents, read_class_tree
@@ -79,8 +79,7 @@ class BuildConfig:
             raise ConfigurationError(
                 f'`levels_from` is "{self.levels_from}"; expected parents, or parents: and the levels, finest first'
             )
-        if self.extra_levels < 0:
-            raise ConfigurationError(f"`extra_levels` is {self.extra_levels}; expected 0 or more")
+        require_at_least(0, extra_levels=self.extra_levels)
         if not 0 <= self.completed_above <= 1:
             raise ConfigurationError(f"`completed_above` is {self.completed_above}; expected a score from 0 to 1")
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.compute.threads import one_thread
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.figures.comparisons import tsne_2d
 from hgld.figures.label_map import (
     LabelMap,
@@ -61,8 +61,7 @@ class ClusterConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_clusters < 1:
-            raise ConfigurationError(f"`n_clusters` is {self.n_clusters}; expected 1 or more")
+        require_at_least(1, n_clusters=self.n_clusters)
         if self.distance_threshold is None:
             if self.n_subclusters is None:
                 # A number of clusters above the default number of sub-clusters is no error.

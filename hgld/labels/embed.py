@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
@@ -49,8 +49,7 @@ class EmbedConfig:
                     f'the template "{template}" has {template.count("{}")} placeholders for the label; expected '
                     f'exactly one {{}}, as in "{DEFAULT_TEMPLATE}"'
                 )
-        if self.batch_size < 1:
-            raise ConfigurationError(f"`batch_size` is {self.batch_size}; expected 1 or more")
+        require_at_least(1, batch_size=self.batch_size)
 
 
 @dataclass(frozen=True)

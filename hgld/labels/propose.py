@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.compute.threads import one_thread
-from hgld.errors import ConfigurationError, InputError, counted
+from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.labels.class_graph import ancestors, read_class_labels, read_superclasses
 from hgld.labels.embed import embedding_matrix
 from hgld.taxonomy.groups import Group, write_taxonomy
@@ -44,9 +44,7 @@ class ProposeConfig:
     roots: int | None = None
 
     def __post_init__(self) -> None:
-        for name, number in vars(self).items():
-            if number is not None and number < 1:
-                raise ConfigurationError(f"`{name}` is {number}; expected 1 or more")
+        require_at_least(1, **vars(self))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,8 @@ class EmbedImagesConfig:
                 f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "
                 "those of one scale, 1"
             )
-        if min(self.batch_size, self.shard_size) < 1 or self.workers < 0:
-            raise ConfigurationError(
-                f"`batch_size` is {self.batch_size}, `shard_size` {self.shard_size}, `workers` {self.workers}; "
-                "expected at least 1, 1 and 0"
-            )
+        require_at_least(1, batch_size=self.batch_size, shard_size=self.shard_size)
+        require_at_least(0, workers=self.workers)
         import torch  # not with the module, which the help of hgld embed-images imports
 
         try:

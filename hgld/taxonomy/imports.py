@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.io.columns import preview, text_column_names
 from hgld.io.csv_files import read_rows, unescape_formula
 from hgld.io.files import atomic_write
@@ -51,8 +51,7 @@ class ImportConfig:
                 raise ConfigurationError(
                     f'`levels` has "{name}"; give each level a name of its own, other than {preview(NO_LEVELS, 99)}'
                 )
-        if self.depth is not None and self.depth < 1:
-            raise ConfigurationError(f"`depth` is {self.depth}; expected 1 or more")
+        require_at_least(1, depth=self.depth)
 
 
 @dataclass(frozen=True)

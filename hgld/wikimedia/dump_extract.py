@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from hgld.compute.machine import usable_cores
 from hgld.compute.part import Part
-from hgld.errors import ConfigurationError, InputError, SourceError
+from hgld.errors import ConfigurationError, InputError, SourceError, require_at_least
 from hgld.io.files import atomic_write
 from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
 from hgld.progress import NoProgress, Progress
@@ -68,10 +68,7 @@ class ExtractConfig:
     bytes_per_part: int = 2**28
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ConfigurationError(f"`workers` is {self.workers}; expected 1 or more")
-        if self.bytes_per_part < 1:
-            raise ConfigurationError(f"`bytes_per_part` is {self.bytes_per_part}; expected 1 or more")
+        require_at_least(1, workers=self.workers, bytes_per_part=self.bytes_per_part)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.io.columns import column_names
 from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
@@ -108,8 +108,7 @@ class ScrapeConfig:
                     raise ConfigurationError(f"`{name}` needs `id`: it is for lists other than GLDv2's")
         else:
             self._check_list_settings()
-        if self.class_depth < 0:
-            raise ConfigurationError(f"`class_depth` is {self.class_depth}; expected 0 or more")
+        require_at_least(0, class_depth=self.class_depth)
         check_allowed(self.allow_frequent)
         if self.source not in get_args(SourceName):
             raise ConfigurationError(f'`source` is "{self.source}"; expected api or html')

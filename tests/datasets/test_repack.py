@@ -486,10 +486,10 @@ def test_plan_estimates_what_is_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": 0}, "`size` is 0; expected 1 pixel or more"),
+        ({"size": 0}, "`size` is 0; expected 1 or more"),
         ({"quality": 101}, "`quality` is 101; expected 1 to 100"),
         ({"shard_size": 0}, "`shard_size` is 0"),
-        ({"workers": -1}, "`workers` -1"),
+        ({"workers": -1}, "`workers` is -1"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, int], message: str) -> None:
@@ -513,4 +513,4 @@ def test_command(tmp_path: Path) -> None:
     assert run_hgld(*command, "--part", "1/2").stdout == f"{out}: up to date\n"
     assert run_hgld(*command, "--plan", "--part", "1/2").stdout == "0 images: nothing is left to do\n"
     wrong = run_hgld("repack", path, "--size", "0", "-o", out, code=1)
-    assert wrong.stderr == "error: --size is 0; expected 1 pixel or more\n"
+    assert wrong.stderr == "error: --size is 0; expected 1 or more\n"

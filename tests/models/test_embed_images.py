@@ -362,7 +362,7 @@ def test_landmark_level_with_names_gives_no_landmark_ids(loaded: ImageEmbedder, 
         ({"scales": ()}, "expected at least one number, all above 0"),
         ({"scales": (1, 0)}, "expected at least one number, all above 0"),
         ({"batch_size": 0}, "`batch_size` is 0"),
-        ({"workers": -1}, "`workers` -1"),
+        ({"workers": -1}, "`workers` is -1"),
         ({"device": "tpu9"}, 'the device "tpu9" cannot be used'),
     ],
 )

@@ -144,7 +144,7 @@ def test_one_image_in_place_of_a_list_is_refused(model: ImageEmbedder, folder: P
         model.embed(Image.new("RGB", (4, 4)))  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError, match='the device "tpu9" cannot be used'):
         model.to("tpu9")
-    with pytest.raises(ConfigurationError, match="`batch_size` is 0; expected at least 1"):
+    with pytest.raises(ConfigurationError, match="`batch_size` is 0; expected 1 or more"):
         model.embed(folder, batch_size=0)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hgld.datasets.readers.base import ReaderResult, TextLayout, TextListReader, build_manifest
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
 from hgld.io.columns import read_text_columns
 
 #: What the authors of VGGFace2 add to the width and height of a box: ReadMe.txt of their models.
@@ -122,8 +122,7 @@ class IjbC:
 
     def __post_init__(self) -> None:
         _check_margin(self.margin)
-        if self.min_media < 1:
-            raise ConfigurationError(f"`min_media` is {self.min_media}; expected 1 or more")
+        require_at_least(1, min_media=self.min_media)
 
     def files(self, root: Path) -> Mapping[str, Path]:
         folder = root / "protocols"

@@ -20,7 +20,7 @@ from hgld.datasets.manifest import LANDMARK_LEVEL
 from hgld.datasets.readers.base import ReaderResult, build_manifest, disambiguate
 from hgld.datasets.revisited_ground_truth import read_ground_truth
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import InputError, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.csv_files import parse_whole_number, read_rows
@@ -70,7 +70,7 @@ class Gldv2:
 
     def __post_init__(self) -> None:
         check_test_share(self.test_share, example=0.5)
-        _check_min_images(self.min_images)
+        require_at_least(1, min_images=self.min_images)
 
     def files(self, root: Path) -> Mapping[str, Path]:
         files = {"labels": self.labels}
@@ -168,7 +168,7 @@ class Gldv1:
     min_images: int = 1
 
     def __post_init__(self) -> None:
-        _check_min_images(self.min_images)
+        require_at_least(1, min_images=self.min_images)
 
     def files(self, root: Path) -> Mapping[str, Path]:
         return {"labels": self.labels or root / "train.csv", "images": root}
@@ -204,11 +204,6 @@ class Gldv1:
             f"of landmarks with fewer than {self.min_images} images": len(labelled) - len(kept),
         }
         return ReaderResult(manifest, excluded)
-
-
-def _check_min_images(min_images: int) -> None:
-    if min_images < 1:
-        raise ConfigurationError(f"`min_images` is {min_images}; expected 1 or more")
 
 
 def _rows_by_id(root: Path, found: FoundImages, listed: Mapping[str, str]) -> dict[str, int]:
