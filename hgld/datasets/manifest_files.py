@@ -164,5 +164,5 @@ def _untrained_classes(manifest: Manifest) -> Sequence[str]:
     classes = manifest.label_column(manifest.level_names[0])
     if classes is None:
         return ()
-    tested, trained = (set(classes[manifest.splits == split].tolist()) for split in ("test", "train"))
+    tested, trained = (set(np.unique(classes[manifest.splits == split]).tolist()) for split in ("test", "train"))
     return [manifest.class_names[0][code] for code in sorted(tested - trained)] if tested & trained else ()

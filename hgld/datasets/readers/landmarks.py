@@ -99,7 +99,8 @@ class Gldv2:
                 f"that of another split or dataset? Excluded: {dict(excluded)}"
             )
         landmark_ids = landmark_ids[rows]
-        levels = {LANDMARK_LEVEL: pa.array(landmark_ids).cast(pa.string())}
+        codes = pa.array(landmark_ids).dictionary_encode()  # a text for each landmark, not for each image
+        levels = {LANDMARK_LEVEL: pa.DictionaryArray.from_arrays(codes.indices, codes.dictionary.cast(pa.string()))}
         if hierarchy is not None:
             levels |= _levels_above(hierarchy, landmark_ids, self.split)
         split = self.split or (hierarchy.splits[0] if hierarchy is not None else "train")
@@ -116,7 +117,8 @@ class Gldv2:
             raise InputError(
                 f"{self.labels}: no landmark has {self.min_images} images, the largest has {n_images.max()}"
             )
-        manifest = manifest.take(np.flatnonzero(enough))
+        if not enough.all():
+            manifest = manifest.take(np.flatnonzero(enough))
         if self.test_share is not None:
             is_test = open_set_split(first_labels(manifest), self.test_share, self.seed)
             manifest = replace(manifest, splits=TextArray(["train", "test"], is_test))
