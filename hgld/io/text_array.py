@@ -68,9 +68,14 @@ class TextArray:
             yield from self[start : start + _BLOCK].tolist()
 
     def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        """Return which texts are this one: bool, shape (N,)."""
+        """Return which texts are this one, or that in the same row of another array: bool, shape (N,)."""
+        if not isinstance(text, str):
+            return np.array(np.asarray(self) == np.asarray(text), np.bool_)
         equal: NDArray[np.bool_] = pc.equal(self.texts, text).to_numpy(zero_copy_only=False)
         return equal if self.positions is None else equal[self.positions]
+
+    def __ne__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return ~(self == text)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.tolist(), dtype or object)
@@ -97,7 +102,7 @@ class TextArray:
         hashes = self.hashes()
         order = np.argsort(hashes, kind="stable")
         hashes = hashes[order]
-        if (hashes[1:] == hashes[:-1]).any():  # repeated texts, or two of the same hash
+        if not len(hashes) or (hashes[1:] == hashes[:-1]).any():  # repeated texts, or two of the same hash
             values = pc.unique(self.to_arrow())
             first = np.unique(pc.index_in(self.to_arrow(), value_set=values).to_numpy(), return_index=True)[1]
             return lambda texts: np.append(first, -1)[
