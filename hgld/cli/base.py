@@ -80,14 +80,13 @@ class _Command(TyperCommand):
                     raise ConfigurationError(
                         f"{_typed_name(option)} is given {count} times, but takes one value; give it once"
                     )
-            rest = super().parse_args(ctx, args)
-            ctx.params = {name: _local(value) for name, value in ctx.params.items()}
-            return rest
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with friendly_errors():
             self._require_single_task(ctx.params)
+            ctx.params = {name: _local(value) for name, value in ctx.params.items()}
             return super().invoke(ctx)
 
     def _require_single_task(self, parameters: Mapping[str, Any]) -> None:

@@ -142,7 +142,7 @@ def _open(url: str) -> Iterator[tuple[Any, str]]:
     except FileNotFoundError as error:
         raise InputError(f"{url}: no such file or bucket") from error
     except ImportError as error:
-        raise ConfigurationError(f'{url}: {error}; install it with pip install "hgld[remote]"') from error
+        raise ConfigurationError(f"{url}: {error}") from error  # which names the package
     except Exception as error:  # of botocore, aiohttp, gcsfs and others
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SourceError(f"{url}: cannot be read: {reason}") from error

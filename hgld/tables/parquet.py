@@ -101,7 +101,8 @@ def _read_columns(path: Path, encoded: Callable[[str], bool]) -> pa.Table:
                 )
             columns[name] = column
             pa.default_memory_pool().release_unused()
-    return pa.table(columns, metadata=schema.metadata)
+    fields = [schema.field(name).with_type(column.type) for name, column in columns.items()]
+    return pa.table(list(columns.values()), schema=pa.schema(fields, schema.metadata))
 
 
 def is_neutral(path: Path) -> bool:
