@@ -26,6 +26,7 @@ from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.io.images import open_image, upright_rgb
 from hgld.io.markdown import markdown_table
+from hgld.io.text_array import TextArray
 from hgld.search.query_model import load_query_model
 from hgld.tables.embeddings import read_embeddings, rows_of
 
@@ -80,11 +81,11 @@ def planted(
         hosts.append(rng.choice(np.flatnonzero(manifest.splits != manifest.splits[row])))
     whole = manifest.take(np.concatenate([np.arange(len(manifest)), hosts]))
     new = [f"copy_{number}" for number in range(len(rows))]
-    ids, paths = whole.ids.copy(), np.array([str(root.absolute() / path) for path in whole.paths], object)
+    ids = [*manifest.ids.tolist(), *new]
+    paths = [str(root.absolute() / path) for path in manifest.paths] + [str(folder / f"{name}.png") for name in new]
     offsets, sizes = whole.offsets.copy(), whole.sizes.copy()
-    ids[len(manifest) :], paths[len(manifest) :] = new, [str(folder / f"{name}.png") for name in new]
     offsets[len(manifest) :], sizes[len(manifest) :] = -1, -1
-    whole = replace(whole, ids=ids, paths=paths, offsets=offsets, sizes=sizes)
+    whole = replace(whole, ids=TextArray(ids), paths=TextArray(paths), offsets=offsets, sizes=sizes)
     return whole, rows.tolist(), names.tolist(), copies
 
 

@@ -32,6 +32,7 @@ from hgld.datasets.loading import BatchReader
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.gldv2 import tar_images
+from hgld.io.text_array import TextArray
 
 #: Pictures per tar file, and their width and height in pixels.
 N_PICTURES, SIDE = 8, 64
@@ -103,11 +104,11 @@ def manifest(folder: Path, n_tars: int, n_rows: int) -> Manifest:
     landmarks = np.arange(n_rows) // 20
     classes = tuple(map(str, range(int(landmarks[-1]) + 1)))
     return Manifest(
-        ids=np.array([f"{row:016x}" for row in range(n_rows)], object),
-        paths=np.array(names, object)[tar[picks]],
+        ids=TextArray([f"{row:016x}" for row in range(n_rows)]),
+        paths=TextArray(names, tar[picks]),
         offsets=offset[picks],
         sizes=size[picks],
-        splits=np.full(n_rows, "train", object),
+        splits=TextArray(["train"], np.zeros(n_rows)),
         labelling=landmarks[:, None],
         level_names=("landmark",),
         class_names=(classes,),

@@ -176,9 +176,9 @@ def build_file(
         taxonomy: CSV file of groups; by default the one beside ``decisions`` (``final.taxonomy.csv`` beside
             ``final.csv``) if there is one, else ``annotations/taxonomy.csv``.
         csv: Also write the official CSV files of H-GLDv2 to this folder, even if ``out`` is up to date.
-        classes: Tables of classes, for ``extra_levels`` and ``levels_from``. Default: *.classes.parquet beside
+        classes: Tables of classes, for ``extra_levels`` and ``levels_from``. Default: ``*.classes.parquet`` beside
             ``clean``.
-        scraped: Scraped tables, for ``multi``. Default: scraped*.parquet beside ``clean``.
+        scraped: Scraped tables, for ``multi``. Default: ``scraped*.parquet`` beside ``clean``.
         irrelevant: CSV file of labels to exclude, for ``multi``. Default: annotations/irrelevant_labels.csv.
         completed: Table from hgld complete: groups from photographs, for landmarks without a label. Default: none.
         corrections: CSV file of decisions that replace others, on labels and on single landmarks, whose label_id is

@@ -124,7 +124,7 @@ class EmbeddingModel(nn.Module):
         return self._projected(self.features(images))
 
     def points(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return what the distance of the model compares: points of the unit ball, tanh(sqrt(c) |x|) x / |x|.
+        """Return what the distance of the model compares: points of the unit ball, ``tanh(sqrt(c) |x|) x / |x|``.
 
         For other distances than Poincaré's, these are the embeddings x themselves, shape (B, d).
         """
