@@ -1,15 +1,16 @@
 """Wrong inputs to the commands from images to an answer: one line that says what to do, and nothing is written.
 
-Mistakes that the tests of a room cover are not repeated here; wrong places are in ``test_storage.py``.
+Those of ``hgld manifest`` are also in ``tests/datasets/test_own_images.py``, wrong places in ``test_storage.py``.
 """
 
+import gzip
 import os
 import re
 import shlex
 import shutil
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ workers: 0
 evaluation: {metrics: [H-AP]}
 """
 TABLE = "manifest table {} --images images --levels class,kind -o out.parquet"
+FOLDER = "manifest folder images -o out.parquet"
 TRAIN = "train settings.yaml -o out"
 EMBED = "embed-images --workers 0 --images images --model run -o out.parquet"
 EVALUATE = "evaluate --embeddings run.parquet --labels labels.csv"
@@ -45,6 +47,7 @@ FIT_THRESHOLDS = f"{FIT} --queries run.parquet --query-labels"
 SCORE = "reject score detector --embeddings"
 FETCH = "fetch gldv2 -o out --ids"
 GLDV2_ID = "1272ef793ebba7a2"
+NO_CONTACT = {"HGLD_CONTACT": ""}
 #: What is saved as an image without being one, by its name.
 NO_IMAGES = {
     "c3/0.jpg": b"",
@@ -80,11 +83,16 @@ def no_images() -> None:
     write("wrong.csv", "\n".join(["path,split,class,kind", *rows, "c3/9.jpg,test,c3,k\n"]))()
 
 
-def cut_tar_file() -> None:
-    with tarfile.open("cut.tar", "w") as members:
-        members.add(Path("images").resolve(), ".")
-    whole = Path("cut.tar").read_bytes()
-    Path("cut.tar").write_bytes(whole[: int(0.6 * len(whole))])
+def tar_file(name: str, share: float = 1) -> Callable[[], None]:
+    """Return a function that puts the images into a tar file, of which the first part is kept."""
+
+    def archive() -> None:
+        with tarfile.open(name, "w") as members:
+            members.add(Path("images").resolve(), ".")
+        whole = Path(name).read_bytes()
+        Path(name).write_bytes(gzip.compress(whole) if name.endswith("gz.tar") else whole[: int(share * len(whole))])
+
+    return archive
 
 
 def half_written_run() -> None:
@@ -103,6 +111,16 @@ def embeddings(ids: list[str], dim: int = 8) -> Callable[[], None]:
     return file
 
 
+def few_images(landmarks: list[int]) -> Callable[[], None]:
+    """Return a function that writes embeddings of a few images, and their landmarks."""
+
+    def files() -> None:
+        np.save("few.npy", np.eye(len(landmarks), 3, dtype=np.float32))
+        np.save("one.npy", np.array(landmarks))
+
+    return files
+
+
 def nothing() -> None:
     """Write no file."""
 
@@ -119,31 +137,93 @@ class Case:
         command: What is typed after ``hgld``.
         message: Regular expression of what it prints after ``error:``, with examples in the same line.
         files: Function that writes what is wrong into the working folder.
+        environment: Environment variables.
     """
 
     command: str
     message: str
     files: Callable[[], None] = nothing
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 CASES = {
     # manifests
+    "misspelt column": Case(
+        TABLE.format("labels.csv").replace("class,", "clas,"),
+        "no column clas; its columns are path, split, class, kind",
+    ),
+    "columns separated by semicolons": Case(
+        TABLE.format("wrong.csv"), "separated by ';'; save it with commas", labels((",", ";"))
+    ),
     "workbook": Case(
         TABLE.format("labels.xlsx"), "a spreadsheet; save it as CSV", write("labels.xlsx", b"PK\x03\x04")
     ),
     "UTF-16": Case(TABLE.format("wrong.csv"), "UTF-16.*save it as CSV", write("wrong.csv", LABELS.encode("utf-16"))),
+    "web page as a table": Case(
+        TABLE.format("wrong.csv"),
+        "no column path, class, kind; its columns are",
+        write("wrong.csv", "<html>\n</html>\n"),
+    ),
+    "path twice": Case(
+        TABLE.format("wrong.csv"), "1 images have several rows; keep one for each c0/1.jpg", labels(("c0/0", "c0/1"))
+    ),
+    "two parents": Case(
+        TABLE.format("wrong.csv"),
+        'class "c0" has several kind: "k0" in .*, "k1" in',
+        labels(("c0,k0", "c0,k1"), ("0.jpg,test,c0,k1", "0.jpg,test,c0,k0")),
+    ),
+    "levels reversed": Case(
+        TABLE.format("labels.csv").replace("class,kind", "kind,class"),
+        "finest first, which by their numbers of names is class, kind",
+    ),
+    "empty label": Case(
+        TABLE.format("wrong.csv"), "kind is missing in 4 of 24 rows; fill it in", labels(("c0,k0", "c0,"))
+    ),
+    "missing image": Case(
+        TABLE.format("wrong.csv"),
+        "1 of 24 paths name no image in images, .*--skip-missing c0/9.jpg",
+        labels(("c0/0", "c0/9")),
+    ),
+    "file instead of a folder": Case(
+        FOLDER.replace("images", "labels.csv --depth 1"), "a file, not a folder; name the folder"
+    ),
     "tar file cut short": Case(
         TABLE.format("labels.csv --images cut.tar").replace("--images images ", ""),
         "cut.tar: (is cut short at|cannot be read from) byte .*; fetch it again, or make it again",
-        cut_tar_file,
+        tar_file("cut.tar", share=0.6),
     ),
+    "compressed tar file": Case(
+        "manifest folder gz.tar --depth 1 -o out.parquet",
+        "gz.tar: compressed; .* unpack it with gzip -d",
+        tar_file("gz.tar"),
+    ),
+    "test share of everything": Case(
+        TABLE.format("labels.csv") + " --test-share 1", "--test-share is 1.0; expected a number between 0 and 1"
+    ),
+    "split with one set": Case(
+        TABLE.format("labels.csv") + " --open-set kind --test-share 0.01",
+        "all 24 images are in the training set; choose another --test-share",
+    ),
+    "unknown level of an open set": Case(
+        TABLE.format("labels.csv") + " --open-set clas",
+        '--open-set is "clas"; expected one of the levels class, kind',
+    ),
+    "too deep": Case(FOLDER + " --depth 3", "in fewer than 3 nested folders; --depth 1 fits all images"),
     # training
+    "misspelt preset": Case(
+        "train hapier --manifest labels.csv -o out", 'neither a preset nor a file "hapier"; did you mean happier'
+    ),
     "no manifest": Case(
         f"{TRAIN} --manifest absent.csv", "absent.csv: no such file; expected a manifest: hgld manifest"
     ),
     "folder as manifest": Case(f"{TRAIN} --manifest images", "images: a folder; expected a manifest: hgld manifest"),
     "workbook as manifest": Case(
         f"{TRAIN} --manifest labels.xlsx", "a spreadsheet; save it as CSV", write("labels.xlsx", b"PK\x03\x04")
+    ),
+    "table without splits": Case(
+        f"{TRAIN} --manifest wrong.csv",
+        "not a manifest: its columns are path, part, .*hgld manifest table",
+        labels(("split", "part")),
     ),
     "no training images": Case(
         f"{TRAIN} --manifest wrong.csv",
@@ -158,10 +238,22 @@ CASES = {
             "\n".join(line for line in LABELS.splitlines() if ",train," not in line) + "\nc3/0.jpg,train,c3,k1\n",
         ),
     ),
+    "no such folder of images": Case(
+        f"{TRAIN} --manifest labels.csv --images absent", "absent: no such folder; name the one"
+    ),
+    "another folder of images": Case(
+        f"{TRAIN} --manifest labels.csv --images other",
+        "other: none of the 12 images can be read; is this the folder .* c3/0.jpg: other/c3/0.jpg: No such file",
+        write("other/readme.txt", "nothing"),
+    ),
     "files that are no images": Case(
         f"{TRAIN} --manifest wrong.csv --images broken",
         r"none of the 4 images can be read; .*c3/0.jpg: not an image \(in 0 bytes\) +c3/1.jpg: not an image",
         no_images,
+    ),
+    "misspelt setting": Case(f"{TRAIN} --set los.name=happier", "los: there is no such setting; did you mean loss"),
+    "table as settings": Case(
+        "train labels.csv -o out", "expected settings such as 'batch_size: 256', found .{,110}$"
     ),
     "batch of more classes than there are": Case(
         f"{TRAIN} --set batch_size=64", "lower --set sampler.per_class or --set batch_size, or add images"
@@ -173,26 +265,90 @@ CASES = {
         half_written_run,
     ),
     # embeddings
+    "folder without images": Case(
+        EMBED.replace("images --model", "other --model"),
+        "no images in this folder .*; found 1 .txt",
+        write("other/a.txt", ""),
+    ),
+    "folder of files that are no images": Case(
+        EMBED.replace("images --model", "broken --model"), "none of the 4 images can be read", no_images
+    ),
     "no such split": Case(
         f"{EMBED.replace('images --model', 'labels.csv --root images --model')} --split val", 'no split "val"'
     ),
+    "folder without a checkpoint": Case(
+        EMBED.replace("--model run", "--model images"),
+        "images: contains no model; expected the folder of a training, with best.pt",
+    ),
+    "half-written checkpoint": Case(
+        EMBED.replace("--model run", "--model half/last.pt"), "last.pt: not a readable checkpoint", half_written_run
+    ),
+    "unknown format of embeddings": Case(EMBED.replace("out.parquet", "out.csv"), r"out.csv: .*\.parquet"),
     # evaluation
+    "no embeddings": Case(
+        EVALUATE.replace("run.parquet", "absent.parquet"), "absent.parquet: no such file; expected the embeddings"
+    ),
     "embeddings of other images": Case(
         EVALUATE.replace("run.parquet", "other.npy"),
         "lists none of the 2 images in other.npy: x.jpg, y.jpg .*its ids look like c0/0.jpg.*; name a file",
         embeddings(["x.jpg", "y.jpg"]),
     ),
+    "labels without ids": Case(
+        EVALUATE.replace("labels.csv", "wrong.csv"),
+        "expected id and landmark_id, or id and a column for each level",
+        write("wrong.csv", "name,class\na,b\n"),
+    ),
     # search
+    "no query": Case(
+        SEARCH.format(""), "expected a QUERY, an image or a folder, or --text, or --serve; found nothing"
+    ),
+    "query that is not there": Case(SEARCH.format("absent.jpg"), "absent.jpg: no such file"),
+    "query that is no image": Case(
+        SEARCH.format("page.jpg"),
+        "page.jpg: none of the 1 images can be read: page.jpg: not an image",
+        write("page.jpg", "<html>"),
+    ),
+    "embeddings of another model": Case(
+        SEARCH.format("images/c0/0.jpg --model run").replace("run.parquet", "other.npy"),
+        "--model has 8 dimensions, but other.npy has 5; name the model that made them",
+        embeddings(["x.jpg", "y.jpg"], dim=5),
+    ),
+    "embeddings of an unknown model": Case(
+        SEARCH.format("images/c0/0.jpg").replace("run.parquet", "other.npy"),
+        "not recorded .*; give --model",
+        embeddings(["x"]),
+    ),
+    "unknown format of answers": Case(SEARCH.format("images/c0/0.jpg") + " -o out.txt", r"out.txt: .*\.csv"),
+    "index that is not there": Case(
+        SEARCH.format("images/c0/0.jpg --index absent.faiss"),
+        "absent.faiss: no whole index with its record absent.faiss.json; write it with hgld export-embeddings",
+    ),
     "index cut short": Case(
         SEARCH.format("images/c0/0.jpg --index cut.faiss"),
         "cut.faiss: no whole index with its record cut.faiss.json; write it",
         write("cut.faiss", b"IxFI"),
     ),
     # rejection
+    "misspelt score": Case(FIT.replace("top1_cosine", "top1"), "there is no score top1; choose one of .*top1_cosine"),
+    "option that a score lacks": Case(f"{FIT} --option k=3", "option k of the score top1_cosine: "),
+    "option without a value": Case(f"{FIT} --option k", '--option is "k"; expected NAME=VALUE'),
+    "folder of something else as a detector": Case(
+        FIT.replace("-o out", "-o images"), "images: contains files that are not those of a detector; name another"
+    ),
     "embeddings with NaN": Case(
         FIT.replace("run.parquet --labels labels.csv", "nan.npy"),
         "nan.npy: the embeddings have NaN or infinite values, first in row 1; embed this image again",
         lambda: np.save("nan.npy", np.array([[1, 0], [0, np.nan]], np.float32)),
+    ),
+    "one class": Case(
+        "reject fit msp --embeddings few.npy --labels one.npy -o out",
+        "few.npy: all labelled images have the same label; a classifier needs two or more classes",
+        few_images([7, 7, 7, 7]),
+    ),
+    "single images, and so a singular covariance": Case(
+        "reject fit mahalanobis --embeddings few.npy --labels one.npy -o out",
+        "few.npy: the images of each of 4 classes are identical, or single ones, so there is no covariance",
+        few_images([1, 2, 3, 4]),
     ),
     "logits that a score does not use": Case(
         f"{FIT} --logits run.parquet", "the score top1_cosine does not use logits; leave out --logits"
@@ -227,6 +383,9 @@ CASES = {
     "precision in percent": Case(
         f"{FIT_THRESHOLDS} labels.csv --unknown far=run.parquet --precision 90", "--precision is 90"
     ),
+    "no detector": Case(
+        "reject score images --embeddings run.parquet", "images: not a detector of hgld reject fit, as it has no"
+    ),
     "images of another dimension": Case(
         f"{SCORE} other.npy",
         "other.npy: the embeddings have 5 dimensions, and the score top1_cosine was fitted on 8; embed both with",
@@ -238,7 +397,13 @@ CASES = {
     "unknown format of scores": Case(
         f"{SCORE} run.parquet -o out.json", r'the suffix is ".json"; choose .csv or .parquet'
     ),
+    "detector without thresholds": Case(
+        SEARCH.format("images/c0/0.jpg --reject detector"), "detector: has no thresholds; fit it again with"
+    ),
     # exports
+    "unknown format of an export": Case(
+        "export-embeddings run.parquet -o out.csv", r'the suffix is ".csv"; choose .faiss or .parquet'
+    ),
     "export onto the embeddings": Case(
         "export-embeddings run.parquet -o run.parquet", "would replace the embeddings; choose another --out"
     ),
@@ -246,14 +411,38 @@ CASES = {
         "export-embeddings run.parquet -o out.faiss --index iv",
         'cannot make an index "iv" of 8 dimensions; choose flat, ivf, ivf-pq, hnsw',
     ),
+    "export of a table": Case("export-embeddings labels.csv -o out.faiss", r"embeddings are in \.npy, "),
     # models
+    "model for nowhere": Case("push-model run", "expected OWNER/NAME, --out or both; found neither"),
+    "name of a repository without owner": Case("push-model run apples", '"apples" is no name .* owner/name'),
+    "folder of something else": Case(
+        "push-model run -o images", "files that are not those of a model .* name another folder, or .*--force"
+    ),
+    "folder of images as a model": Case("push-model images -o out", "contains no model; expected the folder of a"),
     "table as an evaluation": Case(
         "push-model run -o out --evaluation labels.csv", "labels.csv: not the output of hgld evaluate --json"
     ),
+    "pretrained weights for a run": Case("push-model run -o out --pretrained none", "run has its own weights"),
     # photographs by id
+    "photographs of no folder": Case(
+        f"{FETCH} washington --from absent", "absent: no such file or folder; expected commons, shards, a folder of"
+    ),
+    "no list of ids": Case(f"{FETCH} washingtn", "no such file; expected ids such as .* are called washington"),
     "folder as a list of ids": Case(f"{FETCH} images", "images: a folder; expected ids such as"),
+    "workbook of ids": Case(
+        f"{FETCH} labels.xlsx", "a spreadsheet; save it as CSV", write("labels.xlsx", b"PK\x03\x04")
+    ),
+    "empty list of ids": Case(f"{FETCH} ids.txt", "no ids in this file; expected ids", write("ids.txt", "")),
+    "table without ids": Case(f"{FETCH} labels.csv", "no column id; found path, .*; expected ids such as"),
+    "ids of something else": Case(
+        f"{FETCH} ids.txt", "1 of 2 ids are not those of GLDv2.*hello", write("ids.txt", f"{GLDV2_ID}\nhello\n")
+    ),
     "ids in UTF-16": Case(
         f"{FETCH} ids.txt", r"line 1: not UTF-8 \(byte 0xff\)", write("ids.txt", f"{GLDV2_ID}\n".encode("utf-16"))
+    ),
+    "no one to write to": Case(f"{FETCH} ids.txt", "as --contact or in", write("ids.txt", GLDV2_ID), NO_CONTACT),
+    "folder without tar files": Case(
+        f"{FETCH} ids.txt --from images --plan", "images: no tar files in this folder", write("ids.txt", GLDV2_ID)
     ),
     # presets
     "unknown preset": Case("presets hapier", "hapier.*happier"),
@@ -313,7 +502,7 @@ def test_wrong_input(name: str, workspace: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     case.files()
     before = contents(tmp_path), contents(workspace)
-    result = CliRunner().invoke(HGLD, shlex.split(case.command))
+    result = CliRunner().invoke(HGLD, shlex.split(case.command), env=case.environment)
     assert isinstance(result.exception, SystemExit), result.exception
     assert (result.exit_code, result.stdout) == (1, ""), result.output
     first, *examples = result.stderr.splitlines()

@@ -174,6 +174,7 @@ class RetryingSession:
             SourceError: The session is closed.
         """
         future: Future[T] = Future()
+        deadline = time.monotonic() + seconds
 
         def run() -> None:
             try:
@@ -185,7 +186,7 @@ class RetryingSession:
         events: tuple[Future[Any], ...] = (future, self._closed)
         wait(events, seconds, FIRST_COMPLETED)
         self.check_open()
-        if not future.done():
+        if not future.done() or (future.exception() and time.monotonic() >= deadline):  # the same to the caller
             raise TransientError(f"{url} sent no complete response within {seconds:g} s")
         return future.result()
 

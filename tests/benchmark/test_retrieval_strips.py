@@ -14,6 +14,7 @@ from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
+from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.tables.embeddings import write_embeddings
 from tests.benchmark.comparisons import write_comparison, write_data
@@ -104,3 +105,16 @@ def test_no_strips_without_two_methods_and_a_difference(tmp_path: Path) -> None:
     same = MethodResults("happier", "HAPPIER", None, False, roadmap.runs)
     assert write_strips(settings, [roadmap, same], tmp_path) == []
     assert not (tmp_path / "strips.html").exists()
+
+
+def test_runs_with_other_images_are_errors(tmp_path: Path) -> None:
+    settings, methods = comparison(tmp_path)
+    roadmap = next(method for method in methods if method.name == "roadmap")
+    (run,) = next(method for method in methods if method.name == "happier").runs
+    fewer = run.result.part("fewer", np.arange(16) < 15)
+    write_embeddings(
+        run.run.folder / "evaluation" / "embeddings.npy", torch.eye(15), [f"{n // 4}/{n % 4}" for n in range(15)]
+    )
+    changed = MethodResults("happier", "HAPPIER", None, False, (EvaluatedRun(run.run, fewer),))
+    with pytest.raises(ConfigurationError, match="ROADMAP and HAPPIER were not evaluated with the same images"):
+        write_strips(settings, [roadmap, changed], tmp_path)

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 
 from hgld.benchmark.comparison_figures import EvaluatedImages
 from hgld.benchmark.cost_estimate import estimate_cost
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
+from hgld.errors import InputError
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.hierarchy import LabelSets
 from tests.benchmark.comparisons import write_comparison, write_data
@@ -38,6 +40,14 @@ def test_plan_and_evaluation_take_several_labels(tmp_path: Path) -> None:
     assert evaluated is not None
     assert evaluated.result.per_query["class"].tolist() == [f"l{c}" for c in range(4) for _ in range(4)]
     assert 0 < evaluated.result.means["H-AP"] <= 1
+
+
+def test_plan_refuses_losses_of_single_labels(tmp_path: Path) -> None:
+    write_several_labels(tmp_path)
+    settings = read_benchmark(write_comparison(tmp_path, happier={"loss": {"name": "triplet"}}))
+    (run,) = table_runs(settings, tmp_path / "out")["happier"]
+    with pytest.raises(InputError, match="images with one label each, and these may have several; choose"):
+        estimate_cost(settings, [run])
 
 
 def test_figures_take_the_first_of_several_labels() -> None:

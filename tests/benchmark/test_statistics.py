@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference
+from hgld.errors import ConfigurationError
 
 
 def drawn_one_by_one(
@@ -90,6 +91,12 @@ def test_difference_without_values_is_nan() -> None:
     nothing = np.full((2, 3), np.nan)
     assert all(map(math.isnan, paired_difference(nothing, nothing, ["a", "b", "c"])))
     assert paired_difference(np.ones((1, 2)), np.ones((1, 2)), ["a", "b"]) == Difference(0, 0, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"confidence": 1.0}, {"confidence": 0.0}, {"n_resamples": 0}])
+def test_invalid_settings_are_errors(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="expected 0 < confidence < 1, and 1 or more"):
+        paired_difference(np.ones((1, 2)), np.ones((1, 2)), ["a", "b"], **wrong)  # type: ignore[arg-type]
 
 
 # Several splits

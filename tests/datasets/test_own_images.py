@@ -328,12 +328,12 @@ WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
     (
         changed("Pear,Fruit", "Pear,"),
         "",
-        r"kind is missing in 1 of 4 rows; fill it in, .*: row 3 \(Fruit/Pear/1",
+        r"kind is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, Pear",
     ),
     (
         pa.table({**ONES, "product": NUMBERS}),
         "",
-        r"product is missing in 1 of 4 rows; .*: row 3 \(Fruit/Pear/1",
+        r"product is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, 1\)",
     ),
     (pa.table({**ONES, "product": [[["a"]]] * 4}), "", "product is list<.*>; expected texts or numbers"),
     (changed("Fruit,test", "Fruit,"), "--split part", "part is missing in 1 of 4 rows"),
@@ -342,9 +342,13 @@ WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
     (
         changed("kind", "size"),
         "--levels product,size",
-        '"size", which names another column of manifests; rename',
+        '--levels has "size", which names another column of manifests; rename it in the table',
     ),
-    (ROWS, "--levels kind,product", 'levels are given finest first, which by .*kind "Fruit" has several product'),
+    (
+        ROWS,
+        "--levels kind,product",
+        'one parent; levels are given finest first, which by .*kind "Fruit" has several product',
+    ),
     (
         changed("2.jpg,Apple,Fruit", "2.jpg,Apple,Dairy"),
         "",
@@ -360,11 +364,19 @@ WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
         "4 of 4 paths name no image in .*, where images are named like Dairy/Milk/1.jpg; is it the right folder, "
         "and --path the right column",
     ),
-    (changed("Apple/2", "Apple/3"), "", "1 of 4 paths name no image in .*; correct them, .* with --skip-missing"),
+    (
+        changed("Apple/2", "Apple/3"),
+        "",
+        "1 of 4 paths name no image in .*; correct them, or leave these rows out with --skip-missing",
+    ),
     (ROWS, "--images DIR/damaged.tar", r"damaged.tar: cannot be read from byte 0 on"),
     (ROWS, "--test-share 0", "--test-share is 0.0; expected a number between 0 and 1"),
     (ROWS, "--test-share 20", "--test-share is 20.0; expected a number between"),
-    (ROWS, "--split part --test-share 0.2", "a split of their own; omit it, or omit --test-share and --open-set"),
+    (
+        ROWS,
+        "--split part --test-share 0.2",
+        "have a split of their own; omit it, or omit --test-share and --open-set",
+    ),
     (ROWS, "--open-set group", '--open-set is "group"; expected one of the levels'),
     (ROWS, "--test-share 0.0001", "all 4 images are in the training set; choose another --test-share or --seed"),
     (pa.table({"file": ["a.jpg"]}), "-o DIR/labels.parquet", "--out is a file to read; name another one"),

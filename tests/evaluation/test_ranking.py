@@ -391,6 +391,8 @@ def test_message_lists_only_the_first_rows() -> None:
             {"excluded": RaggedIndices.from_lists([[0], [1]])},
             "`excluded` has lists for 2 queries, but there are 1 queries",
         ),
+        ({"excluded": RaggedIndices.from_lists([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
+        ({"excluded": RaggedIndices.from_lists([[-1]])}, "names the gallery position -1 for query 0"),
         (
             {"excluded": RaggedIndices.from_lists([[1, 0, 1]])},
             "no gallery item is left to rank for query 0: all 2 items",

@@ -90,11 +90,18 @@ def test_split_of_images_is_inferred_or_required(official: Path, tmp_path: Path)
         ("", "cannot be read as a table"),
         ("id,name\na,1\n", "expected the columns landmark_id and id, or landmark_id and images; found id, name"),
         ("id,landmark_id\na,one\n", "CSV conversion error to int64"),
+        ("id,landmark_id\na,\nb,2\n", "landmark_id is missing in 1 of 2 rows"),
+        ("id,landmark_id\na,1,2\n", "cannot be read as a table"),
     ],
 )
 def test_invalid_image_lists_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         count_images(write(tmp_path / "train.csv", text))
+
+
+def test_missing_image_list(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        count_images(tmp_path / "train.csv")
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any))

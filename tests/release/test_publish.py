@@ -34,7 +34,7 @@ from hgld.release.publish import ReleaseSummary, verify_checksums, write_release
 from hgld.release.settings import ReleaseSettings
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
-from tests.child_processes import run_child
+from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
@@ -170,7 +170,40 @@ def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monke
     assert not list(released.parent.glob(".*"))
 
 
+KILLED = """
+import shutil, sys
+from pathlib import Path
+from hgld.release import croissant
+from hgld.release.facts import ORIGINS, annotations_creators, count_origins
+from tests.kill_points import kill_points, killed_before_change
+from tests.release.test_publish import NEXT, contents, release
+
+built, earlier, later, home = map(Path, sys.argv[1:])
+out = home / "release"
+croissant._is_valid_croissant = lambda path: False  # which only reads, for a second
+
+def prepare():
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(earlier, out)
+
+def write():
+    release(built, out, NEXT)
+
+for number in kill_points(write, home, prepare):
+    assert not out.exists() or contents(out) in (contents(earlier), contents(later)), number
+    assert not killed_before_change(10_000, write, home)
+    assert contents(out) == contents(later)
+    assert [path.name for path in home.iterdir()] == ["release"], number
+print(number)
+"""
 NEXT = with_facts(version="1.1.0")
+
+
+@pytest.mark.slow
+def test_killed_release_is_whole_and_the_next_one_cleans_up(built: Path, released: Path, tmp_path: Path) -> None:
+    release(built, tmp_path / "later", NEXT)
+    arguments = (built, released, tmp_path / "later", tmp_path / "home")
+    assert int(run_script(KILLED, *arguments)) > 20
 
 
 def test_releases_at_the_same_time_do_not_disturb_each_other(built: Path, released: Path) -> None:

@@ -196,11 +196,11 @@ def test_washington(replica: Replica, shared: Path, washington: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_full_size(replica: Replica, tmp_path: Path) -> None:
-    """A tenth of the real list; the replica's world has all kinds of landmarks in the shares of the real list."""
+    """304,000 landmarks; the replica's world has all kinds of landmarks in the shares of the real list."""
     from wikimedia_replica.make_stress_world import main as make_stress_world  # type: ignore[import-not-found, unused-ignore]
     from wikimedia_replica.stress import StressWorld  # type: ignore[import-not-found, unused-ignore]
 
-    world = StressWorld(30_400)
+    world = StressWorld(304_000)
     categories, api, out = tmp_path / "categories.csv", tmp_path / "api.parquet", tmp_path / "out.parquet"
     with redirect_stdout(StringIO()):
         make_stress_world(["--landmarks", str(world.landmarks), "--csv", str(categories)])
@@ -211,7 +211,7 @@ def test_full_size(replica: Replica, tmp_path: Path) -> None:
     assert len(differing) == sum(world.kind(number) in COMMONS_KINDS for number in range(world.landmarks))
     pairs = {(expected[0], expected[2], found) for expected, found in differing.values()}
     assert pairs == {("missing", None, NO_ITEM), ("ok", "hard_redirect", NO_ITEM), ("ok", "soft_redirect", NO_ITEM)}
-    assert len(classes_of(out)) > 3_000
+    assert len(classes_of(out)) > 5_000
 
 
 #: Kinds of landmarks of stress worlds that Wikidata knows nothing of under the title in the list.
