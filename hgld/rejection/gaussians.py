@@ -65,10 +65,13 @@ class ClassGaussians:
         """Return the squared Mahalanobis distance to the nearest class, shape (n,), in blocks of classes."""
         return torch.stack([block.amin(dim=1) for block in self._distance_blocks(embeddings)]).amin(dim=0)
 
-    def mixture_energies(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return ``-log sum_c exp(-d_c^2 / 2)``, shape (n,), in blocks of classes (thesis Sec. 5.2.2)."""
-        blocks = [block.div(-2).logsumexp(dim=1) for block in self._distance_blocks(embeddings)]
-        return -torch.stack(blocks).logsumexp(dim=0)
+    def mixture_energies(self, embeddings: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:
+        """Return ``-T log sum_c exp(-d_c^2 / (2T))``, shape (n,), in blocks of classes.
+
+        At temperature 1 this is the energy of thesis Sec. 5.2.2, whose Gaussians have equal weights and no constants.
+        """
+        blocks = (block.div(-2 * temperature).logsumexp(dim=1) for block in self._distance_blocks(embeddings))
+        return -temperature * torch.stack(list(blocks)).logsumexp(dim=0)
 
     def negative_log_likelihoods(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return ``-log sum_c pi_c N(z; mu_c, Sigma)``, with pi_c the frequency of the class, shape (n,)."""

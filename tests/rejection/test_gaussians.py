@@ -48,6 +48,8 @@ def test_distances_and_likelihoods_are_those_of_scipy() -> None:
     np.testing.assert_allclose(fitted.negative_log_likelihoods(query), -np.log(densities), rtol=1e-11)
     energies = -np.log(np.exp(-distances / 2).sum(axis=1))
     np.testing.assert_allclose(fitted.mixture_energies(query), energies, rtol=1e-11)
+    warm = -10 * np.log(np.exp(-distances / 20).sum(axis=1))
+    np.testing.assert_allclose(fitted.mixture_energies(query, temperature=10), warm, rtol=1e-11)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from hgld.errors import InputError
-from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, fitted
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, fitted, option
 from hgld.rejection.gaussians import ClassGaussians, fit_gaussians, unit_length
 
 GmmVariant = Literal["paper", "code"]
@@ -113,20 +113,36 @@ class Gmm(GaussianDetector):
     """The energy of a mixture of Gaussians of the landmarks, the feature prior of thesis Sec. 5.2.2.
 
     ``- log sum_c exp(-d_c^2 / 2)``, with d_c the Mahalanobis distance to landmark c and one covariance for all. In
-    many dimensions the nearest landmark decides, and the order is nearly that of ``ssd_plus``. The temperature T_G of
-    the thesis is a factor, which changes no order.
+    many dimensions the nearest landmark decides, and the order is nearly that of ``ssd_plus``.
 
     Args:
         variant: ``paper`` for the formula; ``code`` for what heatood computes, the negative log-likelihood with the
             frequencies of the landmarks as weights, and all constants.
+        temperature: Temperature T_G of the mixture, 1000 in the thesis. By default it is 1, since as a factor it
+            changes no order.
+        temperature_inside: The thesis says "temperature scaling" and no more. False divides the energy by T; True
+            computes ``- T log sum_c exp(-d_c^2 / (2T))``, for large T nearly the mean distance to all landmarks,
+            which rejects worse.
         normalize: Whether to scale embeddings to length 1, as heatood does.
+
+    Raises:
+        ConfigurationError: The temperature is to be inside the likelihood of ``code``.
     """
 
     name: ClassVar[str] = "gmm"
     variant: GmmVariant = choice("paper", GmmVariant)
+    temperature: float = option(1.0, "a number above 0")
+    temperature_inside: bool = False
     normalize: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature_inside and self.variant == "code":
+            raise ConfigurationError("`temperature_inside` is an option of the `variant` paper; heatood divides by T")
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         if self.variant == "code":
-            return self.gaussians.negative_log_likelihoods(embeddings)
-        return self.gaussians.mixture_energies(embeddings)
+            return self.gaussians.negative_log_likelihoods(embeddings) / self.temperature
+        if self.temperature_inside:
+            return self.gaussians.mixture_energies(embeddings, temperature=self.temperature)
+        return self.gaussians.mixture_energies(embeddings) / self.temperature

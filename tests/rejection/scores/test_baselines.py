@@ -196,6 +196,8 @@ def test_ash_ignores_negative_features(head_file: str) -> None:
         ("odin", {"perturbation": -0.1}, "`perturbation` is -0.1"),
         ("odin", {"perturbation": math.nan}, "`perturbation` is nan; expected a number of 0 or more"),
         ("odin", {"perturbation": math.inf}, "`perturbation` is inf"),
+        ("gmm", {"temperature": 0}, "`temperature` is 0"),
+        ("gmm", {"variant": "code", "temperature_inside": True}, "`variant` paper"),
         ("gmm", {"variant": "thesis"}, "variant of the score gmm"),
         ("dice", {"sparsity": 1}, "`sparsity` is 1"),
         ("react", {"quantile": 1.5}, "`quantile` is 1.5"),
