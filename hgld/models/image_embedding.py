@@ -255,8 +255,6 @@ class _Job:
         self._provenance = Provenance("embed-images", parameters, inputs)
         self._sources = EmbeddingSources(absolute(images), absolute(dataset.root), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
-        # Read early: what is wrong with them should not show itself after the work.
-        self._landmark_ids = None if out.suffix == ".npy" else self._dataset.manifest.landmark_ids()
         self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
         self.shards = range(-(-len(dataset) // config.shard_size))
         if part is not None:
@@ -264,6 +262,8 @@ class _Job:
             rows = np.concatenate([self._rows(number) for number in shards])  # whole shards have the same last bits
             self._dataset = ImageDataset(dataset.manifest.take(rows), dataset.root, transform)
             self.shards = range(len(shards))
+        # Read early: what is wrong with them should not show itself after the work.
+        self._landmark_ids = None if out.suffix == ".npy" else self._dataset.manifest.landmark_ids()
         self.locks = PartLocks(self._folder, out)
 
     def seconds(self) -> float:

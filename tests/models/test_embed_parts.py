@@ -8,18 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.compute.part import Part
+from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.io.locks import exclusive_lock
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesSummary, embed_images, embed_part, merge_parts
+from hgld.models.image_embedding import EmbedImagesSummary, embed_images, embed_part, merge_parts, part_file
 from hgld.models.model_loading import load_model
+from hgld.tables import Provenance
+from hgld.tables.embeddings import read_embeddings
 from tests.child_processes import single_thread_environment
+from tests.datasets.pictures import manifest_of
 from tests.models.embedding import (
     CONFIG,
     MODEL_OPTIONS,
@@ -57,6 +62,25 @@ def test_killed_parts_in_any_order_are_merged_to_the_same_bytes(
     assert embed_part(folder, out, model, Part(2, 3), config) is None
     assert merge_parts(folder, out, model, config) is None
     assert_same_output(undisturbed, out)
+
+
+def test_files_of_a_folder_have_the_landmarks_of_their_own_images(
+    loaded: ImageEmbedder, folder: Path, tmp_path: Path
+) -> None:
+    manifest = manifest_of(PATHS, {"landmark": [str(number) for number in range(len(PATHS))]})
+    write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
+    for number in (1, 2, 3):
+        part = Part(number, 3)
+        out = part_file(tmp_path / "parts", part)
+        embed(tmp_path / "manifest.parquet", out, loaded, root=folder, part=part)
+    whole = tmp_path / "whole.parquet"
+    embed(tmp_path / "manifest.parquet", whole, loaded, root=folder)
+    parts, expected = read_embeddings(tmp_path / "parts"), read_embeddings(whole)
+    assert parts.ids is not None
+    assert parts.ids.tolist() == PATHS
+    assert parts.landmark_ids is not None
+    assert parts.landmark_ids.tolist() == list(range(len(PATHS)))
+    assert torch.equal(parts.vectors[: len(PATHS)], expected.vectors)
 
 
 def test_other_divisions_complete_what_one_has_left(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
