@@ -64,12 +64,12 @@ def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
 
 
 def require_at_least(least: int, **values: float | None) -> None:
-    """Raise an error that names a setting below the least number allowed; None is no number.
+    """Raise an error that names a setting below the least number allowed, or NaN; None stands for no number.
 
     >>> require_at_least(1, workers=2, size=None)
     """
     for name, value in values.items():
-        if value is not None and value < least:
+        if value is not None and not value >= least:
             raise ConfigurationError(f"`{name}` is {value}; expected {least} or more")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hgld.cli.base import command_line, log
 from hgld.compute.part import Part
-from hgld.errors import ConfigurationError, ProcessError, indented_list
+from hgld.errors import ConfigurationError, ProcessError, indented_list, require_at_least
 from hgld.io.locks import exclusive_lock
 from hgld.progress import TerminalProgress
 
@@ -45,8 +45,7 @@ class ExecutionConfig:
     def __post_init__(self) -> None:
         if (self.executor is None) != (self.parts is None):
             raise ConfigurationError("`executor` and `parts` need each other; give both")
-        if min(self.parts or 1, self.max_running or 1) < 1 or self.max_running == 0:
-            raise ConfigurationError("`parts` and `max_running` are numbers from 1")
+        require_at_least(1, parts=self.parts, max_running=self.max_running)
         if (self.sbatch and self.executor != "slurm") or (self.ray and self.executor != "ray"):
             raise ConfigurationError("`sbatch` is for `executor` slurm, and `ray` for `executor` ray")
 
@@ -75,7 +74,8 @@ class ExecutionConfig:
             ProcessError: Parts have failed; the others are done.
             BusyError: Another run executes parts of the same output.
         """
-        folder, count = out.with_name(f"{out.name}.logs"), self.parts or 1
+        assert self.parts is not None
+        folder, count = out.with_name(f"{out.name}.logs"), self.parts
         with exclusive_lock(folder, name=f"parts of {out}"):
             parts = [part for part in (Part(number, count) for number in range(1, count + 1)) if not is_written(part)]
             log.info("%d of %d parts are done", count - len(parts), count)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hgld.compute.stop_signals import catch_stop_signals
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
@@ -161,8 +161,7 @@ def parse_slots(devices: str | None = None, per_run: int = 1) -> tuple[Slot, ...
     """
     import torch
 
-    if per_run < 1:
-        raise ConfigurationError(f"`per_run` is {per_run}; expected 1 or more")
+    require_at_least(1, per_run=per_run)
     n_gpus = torch.cuda.device_count()
     gpus = [f"cuda:{gpu}" for gpu in range(n_gpus)]
     if devices is None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from hgld.compute.executors import Failure, Task, error_lines
 from hgld.compute.slurm import TaskState, submit_array, task_states
 from hgld.compute.stop_signals import StopRequest, catch_stop_signals
-from hgld.errors import ConfigurationError, SourceError
+from hgld.errors import ConfigurationError, SourceError, require_at_least
 from hgld.io.files import atomic_write
 from hgld.progress import NoProgress, Progress
 
@@ -82,9 +82,7 @@ class SlurmExecutor:
     max_running: int | None = None
 
     def __post_init__(self) -> None:
-        for name, number in (("per_run", self.n_processes), ("max_running", self.max_running)):
-            if number is not None and number < 1:
-                raise ConfigurationError(f"`{name}` is {number}; expected 1 or more")
+        require_at_least(1, per_run=self.n_processes, max_running=self.max_running)
         try:
             options = shlex.split(self.options)
         except ValueError as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_at_least
 
 #: One row per item and one column per level, the finest first: int64, shape (N, L).
 LabelMatrix = npt.NDArray[np.int64]
@@ -141,8 +141,7 @@ def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: flo
     >>> relevance(labels[:1], labels).round(3)
     array([[0.5  , 0.5  , 0.667, 0.333, 0.   ]])
     """
-    if not alpha >= 0:
-        raise ConfigurationError(f"`alpha` is {alpha}; expected 0 or more")
+    require_at_least(0, alpha=alpha)
     levels = lowest_common_level(query_labels, gallery_labels)
     n_levels = np.asarray(query_labels).shape[1]
     weights = np.zeros((len(levels), n_levels + 1))

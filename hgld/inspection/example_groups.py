@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from PIL import Image, ImageOps
 
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, read_manifest
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.figures.photographs import ExampleGroup, draw_examples
 from hgld.hierarchy.label_sets import single_labels
 from hgld.inspection.photos import FindImage, images_of_manifest, shrink
@@ -50,9 +50,7 @@ class ExamplesConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n_groups", "n_photographs"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"`{name}` is {getattr(self, name)}; expected 1 or more")
+        require_at_least(1, n_groups=self.n_groups, n_photographs=self.n_photographs)
 
 
 def draw_examples_file(

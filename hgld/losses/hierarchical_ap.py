@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 from hgld.evaluation.relevance import Relevance, checked_relevance, hierarchical_relevance, weighted_ap_relevance
 from hgld.losses.base import Loss, summed_levels
 from hgld.losses.kernels.rank_loss import Pairs, RankLoss
@@ -157,8 +157,7 @@ def _chosen_relevance(
     relevance: RelevanceName | Relevance, alpha: float, level_weights: tuple[float, ...] | None
 ) -> Relevance:
     """Return the relevance that the options of :class:`SupHAP` describe."""
-    if not alpha >= 0:
-        raise ConfigurationError(f"`alpha` is {alpha}; expected 0 or more")
+    require_at_least(0, alpha=alpha)
     if relevance == "weighted_ap":
         if level_weights is not None and not all(weight > 0 for weight in level_weights):
             raise ConfigurationError(f"`level_weights` are {list(level_weights)}; expected positive ones")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 from hgld.losses.base import Loss, shared_classes
 from hgld.losses.kernels.autograd import first_derivative_only
 from hgld.losses.kernels.class_losses import PairLoss, check_proxies
@@ -287,8 +287,7 @@ def hyperbolic_hier(
     >>> hyperbolic_hier(dim=8, n_proxies=16).weights
     {'contrastive': 1.0, 'hier': 1.0}
     """
-    if not weight >= 0:
-        raise ConfigurationError(f"`weight` is {weight}; expected 0 or more")
+    require_at_least(0, weight=weight)
     regularisation = HIER(dim, n_proxies, tau, margin, n_neighbours, curvature=curvature, clip=clip, variant=variant)
     contrastive = HyperbolicContrastive(curvature, clip, contrastive_tau, variant)
     return WeightedSum({"contrastive": (1.0, contrastive), "hier": (weight, regularisation)})

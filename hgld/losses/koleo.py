@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hgld.errors import ConfigurationError
+from hgld.errors import require_at_least
 from hgld.losses.base import Loss
 from hgld.losses.pair_losses import XBMContrastive
 from hgld.losses.weighted_sum import WeightedSum
@@ -61,6 +61,5 @@ def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
     >>> irt().weights
     {'contrastive': 1.0, 'entropy': 0.7}
     """
-    if not lambda_ >= 0:
-        raise ConfigurationError(f"`lambda_` is {lambda_}; expected 0 or more")
+    require_at_least(0, lambda_=lambda_)
     return WeightedSum({"contrastive": (1.0, XBMContrastive(margin)), "entropy": (lambda_, KoLeo())})

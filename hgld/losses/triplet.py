@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 from hgld.losses.kernels.class_losses import MetricLearningLoss, PairLoss
 from hgld.losses.kernels.steps import check_temperature
 
@@ -86,8 +86,7 @@ class SelectivelyContrastiveTriplet(PairLoss):
     def __init__(self, tau: float = 0.1, hard: float = 0.8, weight: float = 1.0) -> None:
         super().__init__(include_query=False)
         check_temperature("tau", tau)
-        if not weight >= 0:
-            raise ConfigurationError(f"`weight` is {weight}; expected 0 or more")
+        require_at_least(0, weight=weight)
         self.tau = tau
         self.hard = hard
         self.weight = weight

@@ -67,6 +67,7 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
     for options, message in [
         ((*world.embed("e.npy"), *engine, "2", "--force"), "choose one of --part, --merge and --force"),
         ((*world.embed("e.npy"), "--parts", "2"), "--executor and --parts need each other"),
+        ((*world.embed("e.npy"), *engine, "0"), "--parts is 0; expected 1 or more"),
         ((*world.embed("e.npy"), *engine, "2", "--ray", "num_gpus=1"), "--ray for --executor ray"),
         ((*world.embed("other"), *engine, "4"), "4 parts of 2,100 images, which are 3 shards of 1,024"),
         (
