@@ -40,8 +40,8 @@ class TextArray:
     @classmethod
     def repeated(cls, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> TextArray:
         """Create an array of few distinct texts."""
-        arrow = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
-        return cls(arrow if pa.types.is_dictionary(arrow.type) else arrow.dictionary_encode())
+        whole = cls(texts)
+        return whole if whole.positions is not None else cls(whole.texts.dictionary_encode())
 
     def __len__(self) -> int:
         return len(self.texts if self.positions is None else self.positions)
