@@ -376,7 +376,7 @@ def _write_table(
     out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], config: object = None
 ) -> None:
     from hgld.tables import Provenance
-    from hgld.tables.provenance import write_results
+    from hgld.tables.parquet import write_results
 
     write_results(out, table, kind, Provenance(command, {} if config is None else vars(config), inputs))
 

@@ -41,8 +41,7 @@ def demo(
     Example: hgld demo -o data/demo
     """
     from hgld.demo.run import default_encoder, run_demo
-    from hgld.demo.sample import read_sample
-    from hgld.demo.server import serve_sample
+    from hgld.demo.sample import read_sample, serve_sample
 
     if serve:
         with serve_sample(read_sample()) as url, suppress(KeyboardInterrupt):

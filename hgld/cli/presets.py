@@ -49,7 +49,7 @@ ImagesPerSecond = Annotated[
 
 def complete_training(incomplete: str) -> list[str]:
     """Return the names of trainings that begin with a text."""
-    from hgld.io.preset_files import OWN_IMAGES, training_presets
+    from hgld.io.settings import OWN_IMAGES, training_presets
 
     names = (known.removeprefix(f"{OWN_IMAGES}/") for known in training_presets())
     return [name for name in names if name.startswith(incomplete)]
@@ -57,7 +57,7 @@ def complete_training(incomplete: str) -> list[str]:
 
 def complete_comparison(incomplete: str) -> list[str]:
     """Return the names of comparisons that begin with a text."""
-    from hgld.io.preset_files import comparison_presets
+    from hgld.io.settings import comparison_presets
 
     return [name for name in comparison_presets() if name.startswith(incomplete)]
 

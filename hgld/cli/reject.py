@@ -305,7 +305,7 @@ def compare(
     Example: hgld reject compare washington -o runs/rejection
     """
     from hgld.benchmark.rejection import RejectionComparison, compare_rejection, read_rejection_settings
-    from hgld.io.preset_files import rejection_file
+    from hgld.io.settings import rejection_file
 
     study = RejectionComparison(read_rejection_settings(rejection_file(settings)), out)
     if plan:

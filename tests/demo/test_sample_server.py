@@ -10,8 +10,7 @@ import pytest
 import requests
 from bs4 import BeautifulSoup
 
-from hgld.demo.sample import Sample, SampleItem, SamplePage
-from hgld.demo.server import serve_sample
+from hgld.demo.sample import Sample, SampleItem, SamplePage, serve_sample
 from hgld.wikimedia.titles import title_path
 
 # Redirects hard -> soft -> hard, a loop, a missing target, a topic, ranks, markup in a label, other scripts.

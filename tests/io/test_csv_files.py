@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.io.csv_files import escape_formula, parse_whole_number, read_rows, unescape_formula
+from hgld.io.columns import escape_formula, parse_whole_number, read_rows, unescape_formula
 
 
 def parse(line: int, row: Mapping[str, str]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import BusyError
-from hgld.io.locks import exclusive_lock, is_locked
+from hgld.io.files import exclusive_lock, is_locked
 
 
 def test_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_waiting_run_gets_the_lock(tmp_path: Path) -> None:
 
 def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.locks import exclusive_lock, is_locked\n"
+        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.files import exclusive_lock, is_locked\n"
         "with exclusive_lock(Path(sys.argv[1])):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "out")]

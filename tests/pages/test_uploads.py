@@ -6,7 +6,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from hgld.pages.requests import read_upload
+from hgld.pages.server import read_upload
 
 
 async def echo(request: Request) -> Response:
