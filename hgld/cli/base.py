@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from hgld.cli.options import with_settings
+from hgld.cli.options import deferred_options, with_options
 from hgld.compute.part import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
@@ -61,12 +61,12 @@ class _Command(TyperCommand):
                 parameter.metavar = str(parameter.name).upper()
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """Parse the command line; a command of :func:`options_of` gets the options of its settings first."""
+        """Parse the command line; the command gets its options first."""
         if not hasattr(self.callback, "settings"):
             return super().make_context(info_name, args, parent, **extra)
-        single = App(add_completion=False, rich_markup_mode="markdown")
+        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         with friendly_errors():
-            single.command(self.name, cls=type(self), help=self.help)(with_settings(self.callback))
+            single.command(self.name, cls=type(self), help=self.help)(with_options(self.callback))
         return typer.main.get_command(single).make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -129,8 +129,9 @@ class App(typer.Typer):
     """An application whose commands are of that class."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
-        """See :meth:`typer.Typer.command`."""
-        return super().command(*args, **{"cls": _Command} | settings)
+        """See :meth:`typer.Typer.command`; the command gets its options when it is used."""
+        register = super().command(*args, **{"cls": _Command} | settings)
+        return lambda function: register(deferred_options(function))
 
 
 app = App(
@@ -364,7 +365,7 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     try:
         yield
     except HgldError as error:
-        typer.echo(f"error: {with_options(str(error), options)}", err=True)
+        typer.echo(f"error: {with_typed_names(str(error), options)}", err=True)
         raise typer.Exit(1) from None
     except OSError as error:
         if error.errno not in _STORAGE_ERRORS:
@@ -376,10 +377,10 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
         raise typer.Exit(130) from None
 
 
-def with_options(message: str, options: Mapping[str, str] | None = None) -> str:
+def with_typed_names(message: str, options: Mapping[str, str] | None = None) -> str:
     """Replace the names of parameters in backticks by the options of the running command.
 
-    >>> with_options("`labels` has no column id", {"labels": "--labels"})
+    >>> with_typed_names("`labels` has no column id", {"labels": "--labels"})
     '--labels has no column id'
     """
     names = {**_options.get(), **(options or {})}
