@@ -194,34 +194,16 @@ def option(description: str, *names: str, default: str | bool = True, **settings
     return typer.Option(*names, help=description, show_default=default, **settings)
 
 
-def flag(name: str, description: str) -> Any:
-    """Return a switch, without typer's ``--no-...``."""
-    return option(description, name)
-
-
-def out_file(description: str, *suffixes: str) -> Any:
+def out_file(*suffixes: str) -> Any:
     """Return the option ``--out`` for a file in a format of these suffixes, or in any."""
-    return option(description, "--out", "-o", callback=writable_file(*suffixes))
+    return typer.Option("--out", "-o", callback=writable_file(*suffixes))
 
 
-def out_folder(description: str) -> Any:
-    """Return the option ``--out`` for a folder."""
-    return option(description, "--out", "-o", metavar="FOLDER", callback=writable_folder)
-
-
-def out_figure(description: str) -> Any:
-    """Return the option ``--out`` for an image file."""
-    return option(description, "--out", "-o", metavar="PICTURE", callback=writable_figure)
-
-
-def part_option(description: str, *, default: str) -> Any:
-    """Return the option ``--part`` for a :class:`~hgld.compute.part.Part` of the work."""
-    return option(description, parser=Part.parse, metavar="N/COUNT", default=default)
-
-
-def relative_to(paths: str) -> Any:
-    """Return the option for the folder of relative paths in an argument or option such as ``MANIFEST``."""
-    return option(f"Folder that the paths in {paths} are relative to.", default=f"the folder of {paths}")
+#: The option ``--out`` for a folder, and for an image file.
+OUT_FOLDER = typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder)
+OUT_FIGURE = typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure)
+#: The option ``--part`` for a :class:`~hgld.compute.part.Part` of the work.
+PART = typer.Option(parser=Part.parse, metavar="N/COUNT")
 
 
 def parse_images(text: str) -> Path | tuple[str, Path]:
@@ -350,8 +332,8 @@ FigureFormat = Annotated[
         default="png",
     ),
 ]
-Force = Annotated[bool, flag("--force", "Run although the output is up to date.")]
-Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
+Force = Annotated[bool, option("Run although the output is up to date.")]
+Json = Annotated[bool, option("Print JSON instead of text.")]
 
 
 @contextmanager

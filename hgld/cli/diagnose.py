@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import Json, LandmarkSplit, Levels, app, friendly_errors, option
+from hgld.cli.base import Json, LandmarkSplit, Levels, app, friendly_errors
 from hgld.cli.render import WIDTH, lines, percent, wrapped_table
 
 if TYPE_CHECKING:
@@ -25,32 +25,37 @@ _NOTES = (
 
 @app.command(rich_help_panel="Retrieval")
 def diagnose(
-    embeddings: Annotated[Path, option("Embeddings of all images: .npy, .safetensors or .parquet.")],
-    baseline: Annotated[
-        Path | None, option("Embeddings of the same images by another model, to compare decomposability gaps with.")
-    ] = None,
-    labels: Annotated[
-        Path | None, option("Labels of the images, as for hgld evaluate.", default="landmark_id of the embeddings")
-    ] = None,
+    embeddings: Annotated[Path, typer.Option()],
+    baseline: Path | None = None,
+    labels: Path | None = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    batch_size: Annotated[int, option("Number of images per batch.", min=2)] = 256,
-    per_class: Annotated[int, option("Number of images of each class in a batch.", min=2)] = 4,
-    max_batches: Annotated[
-        int | None, option("Largest number of batches.", min=1, default="those of an epoch")
-    ] = None,
-    metric: Annotated[str, option("Metric of the decomposability gap, as for hgld evaluate.")] = "AP",
-    tau: Annotated[
-        list[float] | None, option("Temperature of the sigmoid; may be repeated.", default="0.001, 0.01 and 0.1")
-    ] = None,
-    alpha: Annotated[float, option("Score that L_DG wants positives above (Eqs. 7 and 27).")] = 0.9,
-    beta: Annotated[float, option("Score that L_DG wants negatives below (Eqs. 7 and 27).")] = 0.6,
-    seed: Annotated[int, option("Seed of the batches.", min=0)] = 0,
+    batch_size: Annotated[int, typer.Option(min=2)] = 256,
+    per_class: Annotated[int, typer.Option(min=2)] = 4,
+    max_batches: Annotated[int | None, typer.Option(min=1)] = None,
+    metric: str = "AP",
+    tau: list[float] | None = None,
+    alpha: float = 0.9,
+    beta: float = 0.6,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
 
     Example: hgld diagnose --embeddings roadmap.parquet --baseline sup_ap.parquet --labels manifest.parquet
+
+    Args:
+        embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
+        baseline: Embeddings of the same images by another model, to compare decomposability gaps with.
+        labels: Labels of the images, as for hgld evaluate. Default: landmark_id of the embeddings.
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch.
+        max_batches: Largest number of batches. Default: those of an epoch.
+        metric: Metric of the decomposability gap, as for hgld evaluate.
+        tau: Temperature of the sigmoid; may be repeated. Default: 0.001, 0.01 and 0.1.
+        alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
+        beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
+        seed: Seed of the batches.
     """
     from hgld.evaluation import EvaluationFiles
     from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json

@@ -61,121 +61,30 @@ _EXCLUDED_QUERIES = (
 def evaluate(
     *,
     files: EvaluationFiles,
-    protocol: Annotated[
-        ProtocolName | None,
-        typer.Option(
-            help="Evaluation protocol.",
-            show_default="leave-one-out; retrieval with a gallery; gldv2-retrieval with predictions",
-        ),
-    ] = None,
+    protocol: ProtocolName | None = None,
     metric_settings: MetricSettings,
-    device: Annotated[str, _ranking_option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
-    precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
+    device: Annotated[str, _ranking_option()] = "cpu",
+    precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option()] = "float32",
     distance: ComparedBy = None,
-    ties: Annotated[
-        Literal["pessimistic", "optimistic", "heaviside"],
-        _ranking_option(
-            help="Order of equal scores: the less or the more relevant item first, or all at the rank of the last "
-            "(H(0) = 1 in Eq. 3 of the paper)."
-        ),
-    ] = "pessimistic",
+    ties: Annotated[Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()] = "pessimistic",
     reranking: RerankSettings,
-    counts: Annotated[
-        Path | None,
-        _ranking_option(
-            help="Folder of the counts of distractors that come before each positive: --part writes those of a part, "
-            "and without it those of all parts are added up.",
-            show_default="distractors are counted at once",
-        ),
-    ] = None,
-    part: Annotated[
-        Part | None,
-        _ranking_option(
-            parser=Part.parse,
-            metavar="N/COUNT",
-            help="Only count one of several parts of the distractors, such as 3/50.",
-            show_default="all of them",
-        ),
-    ] = None,
+    counts: Annotated[Path | None, _ranking_option()] = None,
+    part: Annotated[Part | None, _ranking_option(parser=Part.parse, metavar="N/COUNT")] = None,
     execution: ExecutionConfig,
-    reject: Annotated[
-        str | None,
-        _rejection_option(
-            metavar="SCORE|FOLDER",
-            help="Score by which queries are rejected as not in the gallery: one of hgld reject scores, fitted on "
-            "the gallery, or the folder of a detector from hgld reject fit. Reports risk over coverage, GAP, and the "
-            "detection of unknown images.",
-            show_default="none; top1_cosine for gldv2-recognition",
-        ),
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        _rejection_option(
-            "--reject-option", metavar="NAME=VALUE", help="Option of the score, such as k=3; may be repeated."
-        ),
-    ] = None,
-    reject_precision: Annotated[
-        float,
-        _rejection_option(help="Wanted share of right answers among those that the reported threshold accepts."),
-    ] = 0.9,
-    unknown: Annotated[
-        list[str] | None,
-        _rejection_option(
-            metavar="NAME=FILE",
-            help="Embeddings of images that show no landmark of the gallery, and what to call them, such as "
-            "near=near.parquet; may be repeated. Requires --reject.",
-        ),
-    ] = None,
-    intervals: Annotated[
-        bool,
-        _output_option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
-    ] = True,
-    agreement: Annotated[
-        float | None,
-        _output_option(
-            help="Share of images on which two annotators agree at the finest level, such as 0.93, where images were "
-            "labelled one by one: also prints how far R@1 is from what such labels allow."
-        ),
-    ] = None,
-    json: Annotated[bool, _output_option("--json", help="Print JSON instead of tables.")] = False,
-    latex: Annotated[
-        bool, _output_option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
-    ] = False,
-    per_query: Annotated[
-        Path | None,
-        _output_option(
-            callback=writable_file(".parquet"), help="Parquet file to write with the values of every query."
-        ),
-    ] = None,
-    per_label: Annotated[
-        Path | None,
-        _output_option(
-            callback=writable_file(".csv", ".parquet"),
-            help=".csv or .parquet file to write with the AP of every label of each level, the lowest first; prints "
-            "the lowest.",
-        ),
-    ] = None,
-    write_predictions: Annotated[
-        Path | None,
-        _output_option(
-            callback=writable_file(".csv"),
-            help=".csv file to write with the first 100 gallery images of every query, or the landmark of "
-            "gldv2-recognition, in the form of --predictions.",
-        ),
-    ] = None,
-    worst: Annotated[
-        int | None, _output_option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
-    ] = None,
-    page: Annotated[
-        Path, _output_option(callback=writable_file(".html"), help="HTML file to write with --worst.")
-    ] = Path("worst.html"),
-    images: Annotated[
-        Path | None,
-        _output_option(
-            help="Images for --worst and --rerank local-features: their folder, of image files or tar files, or a "
-            "manifest or the table from hgld index-images in it."
-        ),
-    ] = None,
+    reject: Annotated[str | None, _rejection_option(metavar="SCORE|FOLDER")] = None,
+    options: Annotated[list[str] | None, _rejection_option("--reject-option", metavar="NAME=VALUE")] = None,
+    reject_precision: Annotated[float, _rejection_option()] = 0.9,
+    unknown: Annotated[list[str] | None, _rejection_option(metavar="NAME=FILE")] = None,
+    intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
+    agreement: Annotated[float | None, _output_option()] = None,
+    json: Annotated[bool, _output_option()] = False,
+    latex: Annotated[bool, _output_option()] = False,
+    per_query: Annotated[Path | None, _output_option(callback=writable_file(".parquet"))] = None,
+    per_label: Annotated[Path | None, _output_option(callback=writable_file(".csv", ".parquet"))] = None,
+    write_predictions: Annotated[Path | None, _output_option(callback=writable_file(".csv"))] = None,
+    worst: Annotated[int | None, _output_option(min=1)] = None,
+    page: Annotated[Path, _output_option(callback=writable_file(".html"))] = Path("worst.html"),
+    images: Annotated[Path | None, _output_option()] = None,
 ) -> None:
     """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
 
@@ -183,6 +92,38 @@ def evaluate(
     evaluate ...
 
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
+
+    Args:
+        protocol: Evaluation protocol. Default: leave-one-out; retrieval with a gallery; gldv2-retrieval with
+            predictions.
+        device: Device: cpu, cuda or cuda:N.
+        precision: Score precision.
+        ties: Order of equal scores: the less or the more relevant item first, or all at the rank of the last (H(0) =
+            1 in Eq. 3 of the paper).
+        counts: Folder of the counts of distractors that come before each positive: --part writes those of a part, and
+            without it those of all parts are added up. Default: distractors are counted at once.
+        part: Only count one of several parts of the distractors, such as 3/50. Default: all of them.
+        reject: Score by which queries are rejected as not in the gallery: one of hgld reject scores, fitted on the
+            gallery, or the folder of a detector from hgld reject fit. Reports risk over coverage, GAP, and the
+            detection of unknown images. Default: none; top1_cosine for gldv2-recognition.
+        options: Option of the score, such as k=3; may be repeated.
+        reject_precision: Wanted share of right answers among those that the reported threshold accepts.
+        unknown: Embeddings of images that show no landmark of the gallery, and what to call them, such as
+            near=near.parquet; may be repeated. Requires --reject.
+        intervals: Print bootstrap 95 % confidence intervals over queries.
+        agreement: Share of images on which two annotators agree at the finest level, such as 0.93, where images were
+            labelled one by one: also prints how far R@1 is from what such labels allow.
+        json: Print JSON instead of tables.
+        latex: Print a LaTeX table in the layout of the paper's Table VII.
+        per_query: Parquet file to write with the values of every query.
+        per_label: .csv or .parquet file to write with the AP of every label of each level, the lowest first; prints
+            the lowest.
+        write_predictions: .csv file to write with the first 100 gallery images of every query, or the landmark of
+            gldv2-recognition, in the form of --predictions.
+        worst: Number of queries with the lowest H-AP to show on a page.
+        page: HTML file to write with --worst.
+        images: Images for --worst and --rerank local-features: their folder, of image files or tar files, or a
+            manifest or the table from hgld index-images in it.
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.base import (
+    OUT_FIGURE,
     CorrectionsOfHierarchy,
     Decided,
     DecisionsOfHierarchy,
@@ -21,9 +22,6 @@ from hgld.cli.base import (
     TaxonomyOfDecisions,
     TaxonomyOfHierarchy,
     app,
-    flag,
-    option,
-    out_figure,
     out_file,
     parse_images,
     print_figure,
@@ -78,7 +76,7 @@ def parse_extra_levels(text: str) -> int:
 )
 def build(
     *,
-    out: Annotated[Path, out_file("Hierarchy to write.", ".parquet")],
+    out: Annotated[Path, out_file(".parquet")],
     decisions: Decided = None,
     taxonomy: TaxonomyOfDecisions = None,
     config: BuildConfig,
@@ -92,6 +90,9 @@ def build(
     from --corrections.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
+
+    Args:
+        out: Hierarchy to write.
     """
     print_summary(out, build_file(config=config), format_build)
 
@@ -100,11 +101,9 @@ def build(
 @options_of("hgld.hierarchy.why:find_trace_sources", "find_sources")
 def why(
     *,
-    landmark_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the landmark.")],
-    split: Annotated[str | None, option("Split of the landmark.", default="all")] = None,
-    hierarchy: Annotated[Path, option("Hierarchy; other tables are searched for beside it.")] = Path(
-        "hierarchy.parquet"
-    ),
+    landmark_id: Annotated[str, typer.Argument(metavar="ID")],
+    split: str | None = None,
+    hierarchy: Path = Path("hierarchy.parquet"),
     find_sources: Callable[[], TraceSources],
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
@@ -113,6 +112,11 @@ def why(
     """Explain a landmark's group, or which stage excluded it and why.
 
     Example: hgld why 161 --hierarchy hierarchy.parquet
+
+    Args:
+        landmark_id: Id of the landmark.
+        split: Split of the landmark. Default: all.
+        hierarchy: Hierarchy; other tables are searched for beside it.
     """
     from hgld.hierarchy.why import trace_landmark
 
@@ -121,29 +125,13 @@ def why(
 
 @app.command(rich_help_panel="Hierarchy")
 def compare(
-    before: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="First hierarchy: a Parquet file, an official CSV file, or a folder with these."
-        ),
-    ],
-    after: Annotated[str, typer.Argument(metavar="B", help="Second hierarchy, in any of these formats.")],
-    out: Annotated[Path | None, out_figure("Image file to write, of the flows between groups.")] = None,
-    changes: Annotated[
-        Path | None,
-        option(
-            "CSV file to write, of the landmarks added, lost or moved, with cause and revisions.",
-            metavar="CSV",
-            callback=writable_file(".csv"),
-        ),
-    ] = None,
-    before_tables: Annotated[
-        Path | None, option("Folder of the tables that A was made from.", metavar="FOLDER", default="that of A")
-    ] = None,
-    after_tables: Annotated[
-        Path | None, option("Folder of the tables that B was made from.", metavar="FOLDER", default="that of B")
-    ] = None,
-    json: Annotated[bool, flag("--json", "Print JSON instead of tables, with all flows.")] = False,
+    before: Annotated[str, typer.Argument(metavar="A")],
+    after: Annotated[str, typer.Argument(metavar="B")],
+    out: Annotated[Path | None, OUT_FIGURE] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="CSV", callback=writable_file(".csv"))] = None,
+    before_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    after_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    json: bool = False,
 ) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
@@ -152,6 +140,15 @@ def compare(
     whether Wikidata changed or decisions did; they are found by their digests, whatever their names.
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
+
+    Args:
+        before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        after: Second hierarchy, in any of these formats.
+        out: Image file to write, of the flows between groups.
+        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions.
+        before_tables: Folder of the tables that A was made from. Default: that of A.
+        after_tables: Folder of the tables that B was made from. Default: that of B.
+        json: Print JSON instead of tables, with all flows.
     """
     from hgld.hierarchy.compare import compare_files
 
@@ -163,28 +160,19 @@ def compare(
 
 @app.command(rich_help_panel="Hierarchy")
 def stats(
-    hierarchy: Annotated[
-        str, typer.Argument(help="Hierarchy: a Parquet file, an official CSV file, or a folder with these.")
-    ],
-    images: Annotated[
-        list[Any] | None,
-        option(
-            "Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.",
-            metavar="[SPLIT=]FILE",
-            parser=parse_images,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        out_figure(
-            "Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas."
-        ),
-    ] = None,
+    hierarchy: str,
+    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    out: Annotated[Path | None, OUT_FIGURE] = None,
     json: Json = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
+
+    Args:
+        hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.
+        out: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
     from hgld.hierarchy.stats import stats_file
 
@@ -197,36 +185,14 @@ def stats(
 @options_of("hgld.completion.config:CompleteConfig", k="-k", reasons="--reason", encoder={"metavar": "NAME"})
 def complete(
     *,
-    hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
-    out: Annotated[Path, out_file("Table of proposals to write.", ".parquet")],
-    embeddings: Annotated[
-        list[Path], option("Embeddings of photographs, such as from hgld embed-images; may be repeated.")
-    ],
-    images: Annotated[
-        list[Any] | None,
-        option(
-            "Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.",
-            metavar="[SPLIT=]FILE",
-            parser=parse_images,
-            default="the landmark ids in EMBEDDINGS",
-        ),
-    ] = None,
+    hierarchy: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    embeddings: Annotated[list[Path], typer.Option()],
+    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
     config: CompleteConfig,
-    removed: Annotated[
-        Path | None, option("Landmarks that hgld clean removed.", default="removed.parquet beside HIERARCHY")
-    ] = None,
-    clean: Annotated[
-        Path | None,
-        option("Table from hgld clean, for --reason excluded.", default="clean.parquet beside HIERARCHY"),
-    ] = None,
-    evaluate: Annotated[
-        bool,
-        flag(
-            "--evaluate",
-            "Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled "
-            "landmarks whose group is hidden.",
-        ),
-    ] = False,
+    removed: Path | None = None,
+    clean: Path | None = None,
+    evaluate: bool = False,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -237,6 +203,17 @@ def complete(
     hgld build --completed takes those above a score, and marks them.
 
     Example: hgld complete hierarchy.parquet --embeddings embeddings.parquet --images train.csv -o completed.parquet
+
+    Args:
+        hierarchy: Hierarchy from hgld build.
+        out: Table of proposals to write.
+        embeddings: Embeddings of photographs, such as from hgld embed-images; may be repeated.
+        images: Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.
+            Default: the landmark ids in EMBEDDINGS.
+        removed: Landmarks that hgld clean removed. Default: removed.parquet beside HIERARCHY.
+        clean: Table from hgld clean, for --reason excluded. Default: clean.parquet beside HIERARCHY.
+        evaluate: Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled
+            landmarks whose group is hidden.
     """
     from hgld.completion.complete import complete_file
     from hgld.completion.inputs import find_completion_files

@@ -18,8 +18,6 @@ from hgld.cli.base import (
     Images,
     Taxonomy,
     app,
-    flag,
-    option,
     out_file,
     print_figure,
     print_summary,
@@ -53,8 +51,8 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
 )
 def labels(
     *,
-    source: Annotated[Path, typer.Argument(metavar="LIST", help="CSV or Parquet file with a row per label.")],
-    out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
+    source: Annotated[Path, typer.Argument(metavar="LIST")],
+    out: Annotated[Path, out_file(".parquet")],
     config: PlainConfig,
     force: Force = False,
 ) -> None:
@@ -63,6 +61,10 @@ def labels(
     X.variants.csv beside X.parquet lists the spellings that became another label, and why.
 
     Example: hgld labels products.csv --label label --count count -o clean.parquet
+
+    Args:
+        source: CSV or Parquet file with a row per label.
+        out: Clean table to write.
     """
     from hgld.labels.plain_labels import label_file
 
@@ -85,7 +87,7 @@ def _format_labels(summary: PlainSummary) -> str:
 @options_of("hgld.labels.clean:CleanConfig")
 def clean(
     *,
-    out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
+    out: Annotated[Path, out_file(".parquet")],
     config: CleanConfig,
     clean_file: Callable[..., CleanSummary | None],
     force: Force = False,
@@ -93,6 +95,9 @@ def clean(
     """Keep one relevant label per landmark.
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
+
+    Args:
+        out: Clean table to write.
     """
     print_summary(out, clean_file(config=config), format_clean)
 
@@ -101,14 +106,19 @@ def clean(
 @options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
 def embed(
     *,
-    clean: Annotated[Path, typer.Argument(help="Clean table.")],
-    out: Annotated[Path, out_file("Table of label embeddings to write.", ".parquet")],
+    clean: Path,
+    out: Annotated[Path, out_file(".parquet")],
     config: EmbedConfig,
-    force: Annotated[bool, flag("--force", "Encode all labels again.")] = False,
+    force: bool = False,
 ) -> None:
     """Encode each unique label with a text encoder.
 
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
+
+    Args:
+        clean: Clean table.
+        out: Table of label embeddings to write.
+        force: Encode all labels again.
     """
     from hgld.labels.embed import embed_file
 
@@ -136,26 +146,13 @@ def parse_sweep(text: str) -> range:
 @options_of("hgld.labels.clusters:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters")
 def cluster(
     *,
-    embeddings: Annotated[Path, typer.Argument(help="Table of label embeddings.")],
-    out: Annotated[Path, out_file("Table to write; a .png and a .html file are written beside it.", ".parquet")],
+    embeddings: Path,
+    out: Annotated[Path, out_file(".parquet")],
     config: ClusterConfig,
-    sweep: Annotated[
-        range | None,
-        typer.Option(
-            parser=parse_sweep,
-            metavar="FIRST:LAST",
-            help="Only print and plot (.sweep.png) inertia and silhouette for each k in this range.",
-        ),
-    ] = None,
+    sweep: Annotated[range | None, typer.Option(parser=parse_sweep, metavar="FIRST:LAST")] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
-    clean: Annotated[
-        Path | None,
-        typer.Option(
-            help="Clean table with the label of each landmark; for --images.",
-            show_default="clean.parquet beside EMBEDDINGS",
-        ),
-    ] = None,
+    clean: Path | None = None,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -164,6 +161,12 @@ def cluster(
     With --images, the .html file holds up to three small photographs of a label, 5 MB together.
 
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
+
+    Args:
+        embeddings: Table of label embeddings.
+        out: Table to write; a .png and a .html file are written beside it.
+        sweep: Only print and plot (.sweep.png) inertia and silhouette for each k in this range.
+        clean: Clean table with the label of each landmark; for --images. Default: clean.parquet beside EMBEDDINGS.
     """
     from hgld.labels.clusters import cluster_file, sweep_file
 
@@ -194,20 +197,13 @@ def cluster(
 )
 def suggest(
     *,
-    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
-    out: Annotated[Path, out_file("Table to write; may be CLUSTERS itself.", ".parquet")],
+    clusters: Path,
+    out: Annotated[Path, out_file(".parquet")],
     suggest_file: partial[SuggestSummary | None],
     taxonomy: Taxonomy = None,
     classes: ClassesBeside = None,
-    no_vocabulary: Annotated[bool, flag("--no-vocabulary", "Use no vocabulary.")] = False,
-    evaluate: Annotated[
-        Path | None,
-        option(
-            "Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
-            "decisions.",
-            metavar="FILE",
-        ),
-    ] = None,
+    no_vocabulary: bool = False,
+    evaluate: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -217,6 +213,13 @@ def suggest(
     and decisions on other labels. They are shown to annotators and never used as decisions.
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
+
+    Args:
+        clusters: Clusters from hgld cluster.
+        out: Table to write; may be CLUSTERS itself.
+        no_vocabulary: Use no vocabulary.
+        evaluate: Only print and plot (.reliability.png beside the output) the agreement of suggestions with these
+            decisions.
     """
     from hgld.labels.suggest import find_suggestion_files
     from hgld.labels.suggestion_quality import evaluate_suggestions

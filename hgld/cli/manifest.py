@@ -43,9 +43,14 @@ def _add_reader(name: str, entry: ReaderEntry) -> None:
         *,
         reader: Reader,
         root: Path,
-        out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
+        out: Annotated[Path, out_file(".parquet")],
         force: Force = False,
     ) -> None:
+        """Write a manifest.
+
+        Args:
+            out: Manifest to write.
+        """
         from hgld.datasets.manifest_files import make_manifest
 
         print_summary(out, make_manifest(reader, root, out, force=force), format_manifest)
@@ -85,17 +90,19 @@ for _name, _entry in READERS.items():
 
 @manifest.command()
 def leave_out(
-    images: Annotated[Path, typer.Argument(metavar="MANIFEST", help="Manifest to read.")],
-    table: Annotated[
-        Path,
-        typer.Argument(help="CSV or Parquet file of ids, or from hgld audit duplicates: of those marked there."),
-    ],
-    out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
+    images: Annotated[Path, typer.Argument(metavar="MANIFEST")],
+    table: Path,
+    out: Annotated[Path, out_file(".parquet")],
     force: Force = False,
 ) -> None:
     """Leave images out of a manifest: copies, or all that a table lists.
 
     Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
+
+    Args:
+        images: Manifest to read.
+        table: CSV or Parquet file of ids, or from hgld audit duplicates: of those marked there.
+        out: Manifest to write.
     """
     from hgld.datasets.manifest_files import leave_out_images
 

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import (
+    OUT_FOLDER,
+    PART,
     Force,
     Pretrained,
     SharedCommand,
     app,
-    flag,
     friendly_errors,
-    option,
     out_file,
-    out_folder,
     parse_numbers,
-    part_option,
     print_summary,
-    relative_to,
 )
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
@@ -52,36 +49,16 @@ _TRAINING_OPTIONS = {
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 def train(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).",
-            autocompletion=complete_training,
-        ),
-    ],
-    out: Annotated[Path | None, out_folder("Folder for checkpoints and the history.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        option("Override a setting, e.g. loss.lambda=0.3; repeatable.", "--set", metavar="KEY=VALUE"),
-    ] = None,
+    config: Annotated[str, typer.Argument(autocompletion=complete_training)],
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     manifest: Manifest = None,
     images: Images = None,
-    loggers: Annotated[
-        list[str] | None,
-        option(
-            "Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable.",
-            "--logger",
-            default="tensorboard",
-        ),
-    ] = None,
-    resume: Annotated[bool, flag("--resume", "Resume the run in the folder, if there is one.")] = False,
-    force: Annotated[bool, flag("--force", "Delete an existing run in the folder, and start again.")] = False,
-    device: Annotated[
-        str | None, option("Device: cpu, cuda or cuda:N.", default="cuda if available, else cpu")
-    ] = None,
-    plan: Annotated[
-        bool, flag("--plan", "Print all settings and the numbers of images and steps, then exit.")
-    ] = False,
+    loggers: Annotated[list[str] | None, typer.Option("--logger")] = None,
+    resume: bool = False,
+    force: bool = False,
+    device: str | None = None,
+    plan: bool = False,
     gpus: GpuCount = None,
     images_per_second: ImagesPerSecond = None,
 ) -> None:
@@ -91,6 +68,16 @@ def train(
     train ...
 
     Example: hgld train happier --manifest grocery.parquet --images data/grocery -o runs/happier
+
+    Args:
+        config: Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).
+        out: Folder for checkpoints and the history.
+        overrides: Override a setting, e.g. loss.lambda=0.3; repeatable.
+        loggers: Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable. Default: tensorboard.
+        resume: Resume the run in the folder, if there is one.
+        force: Delete an existing run in the folder, and start again.
+        device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
+        plan: Print all settings and the numbers of images and steps, then exit.
     """
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
         import torch
@@ -189,76 +176,21 @@ def _writable_embeddings(path: Path) -> Path:
 @options_of(ExecutionConfig, "execution", panel="Parts")
 def embed_images(
     *,
-    images: Annotated[
-        Path,
-        option("Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files."),
-    ],
-    out: Annotated[
-        Path,
-        option(
-            "Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is "
-            "a part, which other commands read as they are.",
-            "--out",
-            "-o",
-            callback=_writable_embeddings,
-        ),
-    ],
-    model: Annotated[
-        str,
-        option(
-            "Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub; "
-            "untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: "
-            "onnx:FILE, litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION."
-        ),
-    ],
+    images: Annotated[Path, typer.Option()],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=_writable_embeddings)],
+    model: Annotated[str, typer.Option()],
     pretrained: Pretrained = None,
-    root: Annotated[Path | None, relative_to("IMAGES")] = None,
-    size: Annotated[int | None, option("Input size in pixels.", default="that of the model")] = None,
-    resize: Annotated[
-        int | None,
-        option(
-            "Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of "
-            "padded ones, in pixels.",
-            default="that of the model",
-        ),
-    ] = None,
-    fit: Annotated[
-        Literal["crop", "squash", "pad", "longest"] | None,
-        option(
-            "How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to "
-            "a square; or with a longer side of SIZE at most, keeping the aspect ratio.",
-            default="that of the model",
-        ),
-    ] = None,
-    interpolation: Annotated[
-        Literal["bilinear", "bicubic", "lanczos"] | None,
-        option("Interpolation between pixels.", default="that of the model"),
-    ] = None,
-    mean: Annotated[
-        tuple[float, float, float] | None,
-        option(
-            "Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1.",
-            default="that of the model; for ONNX ImageNet's, for LiteRT 0.5",
-            metavar="R G B",
-        ),
-    ] = None,
-    std: Annotated[
-        tuple[float, float, float] | None,
-        option(
-            "Standard deviation of red, green and blue, by which they are then divided.",
-            default="likewise",
-            metavar="R G B",
-        ),
-    ] = None,
+    root: Path | None = None,
+    size: int | None = None,
+    resize: int | None = None,
+    fit: Literal["crop", "squash", "pad", "longest"] | None = None,
+    interpolation: Literal["bilinear", "bicubic", "lanczos"] | None = None,
+    mean: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
+    std: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     config: partial[EmbedImagesConfig],
     execution: ExecutionConfig,
-    part: Annotated[
-        Part | None,
-        part_option("Embed one of several parts, such as 3/16; --merge joins them.", default="all images"),
-    ] = None,
-    merge: Annotated[
-        bool, flag("--merge", "Join the embeddings of all parts, with the options they had otherwise.")
-    ] = False,
+    part: Annotated[Part | None, PART] = None,
+    merge: bool = False,
     force: Force = False,
 ) -> None:
     """Embed images with a trained model, or with an untrained backbone.
@@ -268,6 +200,26 @@ def embed_images(
     joins them. Jobs of your own write --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
 
     Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
+
+    Args:
+        images: Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files.
+        out: Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is a
+            part, which other commands read as they are.
+        model: Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub;
+            untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: onnx:FILE,
+            litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
+        root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
+        size: Input size in pixels. Default: that of the model.
+        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
+            padded ones, in pixels. Default: that of the model.
+        fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
+            square; or with a longer side of SIZE at most, keeping the aspect ratio. Default: that of the model.
+        interpolation: Interpolation between pixels. Default: that of the model.
+        mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
+            of the model; for ONNX ImageNet's, for LiteRT 0.5.
+        std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
+        part: Embed one of several parts, such as 3/16; --merge joins them. Default: all images.
+        merge: Join the embeddings of all parts, with the options they had otherwise.
     """
     from hgld.compute.machine import disable_trimming
     from hgld.compute.processes import joined_processes, local_device
@@ -324,15 +276,17 @@ def embed_images(
 @options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
 def embed_texts(
     *,
-    texts: Annotated[
-        Path, typer.Argument(help="Manifest, whose labels are embedded; a table of id, text; or ilias_core.")
-    ],
-    out: Annotated[Path, out_file("Embeddings to write: .parquet, .npy or .safetensors.")],
+    texts: Path,
+    out: Annotated[Path, out_file()],
     config: EmbedConfig,
 ) -> None:
     """Embed the names of labels with the text tower of a model, to evaluate them as queries.
 
     Example: hgld embed-texts manifest.parquet -o texts.parquet --encoder open_clip:ViT-B-32/laion2b_s34b_b79k
+
+    Args:
+        texts: Manifest, whose labels are embedded; a table of id, text; or ilias_core.
+        out: Embeddings to write: .parquet, .npy or .safetensors.
     """
     from hgld.models.text_embedding import embed_texts
 
@@ -375,33 +329,15 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 
 @app.command(rich_help_panel="Retrieval")
 def push_model(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or "
-            "open_clip:NAME."
-        ),
-    ],
-    repository: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="OWNER/NAME", help="Repository of the Hugging Face hub to upload to.", show_default="none"
-        ),
-    ] = None,
-    out: Annotated[Path | None, out_folder("Folder to write the files to.")] = None,
-    evaluation: Annotated[
-        list[Path] | None,
-        option("Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated."),
-    ] = None,
+    model: str,
+    repository: Annotated[str | None, typer.Argument(metavar="OWNER/NAME")] = None,
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    evaluation: list[Path] | None = None,
     pretrained: Pretrained = None,
-    license: Annotated[
-        str | None, option("Licence of the weights, such as apache-2.0.", default="not stated")
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, option("Name of a data set on the hub that the model was trained on; may be repeated.")
-    ] = None,
-    private: Annotated[bool, flag("--private", "Create a private repository.")] = False,
-    force: Annotated[bool, flag("--force", "Replace files of something else than this model.")] = False,
+    license: str | None = None,
+    dataset: list[str] | None = None,
+    private: bool = False,
+    force: bool = False,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
@@ -409,6 +345,17 @@ def push_model(
     another server.
 
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
+
+    Args:
+        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
+            open_clip:NAME.
+        repository: Repository of the Hugging Face hub to upload to. Default: none.
+        out: Folder to write the files to.
+        evaluation: Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated.
+        license: Licence of the weights, such as apache-2.0. Default: not stated.
+        dataset: Name of a data set on the hub that the model was trained on; may be repeated.
+        private: Create a private repository.
+        force: Replace files of something else than this model.
     """
     with friendly_errors(again="run the same command again", evaluations="--evaluation", datasets="--dataset"):
         from hgld.training.publish_model import PushConfig, push_model
@@ -425,38 +372,15 @@ def _format_push(summary: PushSummary) -> str:
 
 @app.command(rich_help_panel="Retrieval")
 def tune(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="Preset (hgld presets lists all) or file of settings (YAML) of a training, or of a comparison.",
-            autocompletion=complete_training,
-        ),
-    ],
-    out: Annotated[Path, out_folder("Folder of the trials and of best.yaml.")],
-    space: Annotated[
-        list[str] | None,
-        option(
-            "Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm, "
-            "optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable.",
-            metavar="KEY=VALUES",
-            default="the space of each method of a comparison",
-        ),
-    ] = None,
-    trials: Annotated[int, option("Number of trials of a method; the first has the settings as they are.")] = 20,
-    overrides: Annotated[
-        list[str] | None,
-        option("Override a setting in all trials, e.g. epochs=2; repeatable.", "--set", metavar="KEY=VALUE"),
-    ] = None,
+    config: Annotated[str, typer.Argument(autocompletion=complete_training)],
+    out: Annotated[Path, OUT_FOLDER],
+    space: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUES")] = None,
+    trials: int = 20,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     manifest: Manifest = None,
     images: Images = None,
-    devices: Annotated[
-        str | None,
-        option(
-            "Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.",
-            default="all GPUs, else cpu",
-        ),
-    ] = None,
-    force: Annotated[bool, flag("--force", "Retrain trials whose settings or data changed.")] = False,
+    devices: str | None = None,
+    force: bool = False,
 ) -> None:
     """Search learning rates, weights of the loss or any other settings of a training, by random trials.
 
@@ -466,6 +390,18 @@ def tune(
     Of a comparison, each method is searched with the same number of trials.
 
     Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
+
+    Args:
+        config: Preset (hgld presets lists all) or file of settings (YAML) of a training, or of a comparison.
+        out: Folder of the trials and of best.yaml.
+        space: Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm,
+            optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable. Default: the space
+            of each method of a comparison.
+        trials: Number of trials of a method; the first has the settings as they are.
+        overrides: Override a setting in all trials, e.g. epochs=2; repeatable.
+        devices: Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.
+            Default: all GPUs, else cpu.
+        force: Retrain trials whose settings or data changed.
     """
     from hgld.tuning import is_comparison, parse_dimension, tune, tune_methods
 

@@ -88,18 +88,14 @@ def require_plan(*, plan: bool, gpus: int | None, images_per_second: float | Non
 
 @app.command(rich_help_panel="Retrieval")
 def presets(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Preset whose settings to show, each with the file that it comes from.",
-            show_default="list all",
-            autocompletion=complete_training,
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_training)] = None,
 ) -> None:
     """List the settings that come with hgld: those of the paper's tables, and for images of your own.
 
     Example: hgld presets h-gldv2/happier
+
+    Args:
+        name: Preset whose settings to show, each with the file that it comes from. Default: list all.
     """
     from hgld.benchmark.presets import list_presets, resolve_preset
 

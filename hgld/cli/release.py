@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import (
+    OUT_FOLDER,
     CorrectionsOfHierarchy,
     DecisionsOfHierarchy,
     TaxonomyOfHierarchy,
     app,
-    flag,
-    option,
-    out_folder,
     print_summary,
 )
 from hgld.cli.options import options_of
@@ -32,16 +30,12 @@ if TYPE_CHECKING:
 @options_of("hgld.release.publish:write_release", "write_release", settings=None)
 def release(
     *,
-    hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
-    out: Annotated[Path | None, out_folder("Folder to write.")] = None,
-    facts: Annotated[
-        Path | None, option("YAML file of what hgld cannot know.", default="release.yaml beside HIERARCHY")
-    ] = None,
-    init: Annotated[bool, flag("--init", "Ask for the facts, write that file, and stop.")] = False,
-    yes: Annotated[bool, flag("--yes", "With --init, take the suggested answers without asking.")] = False,
-    with_scraped: Annotated[
-        bool, flag("--with-scraped", "Publish the tables of scraped values and of removed rows, too.")
-    ] = False,
+    hierarchy: Path,
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    facts: Path | None = None,
+    init: bool = False,
+    yes: bool = False,
+    with_scraped: bool = False,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -56,6 +50,14 @@ def release(
     answer. The datasheet's further questions are in the file that it writes.
 
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
+
+    Args:
+        hierarchy: Hierarchy from hgld build.
+        out: Folder to write.
+        facts: YAML file of what hgld cannot know. Default: release.yaml beside HIERARCHY.
+        init: Ask for the facts, write that file, and stop.
+        yes: With --init, take the suggested answers without asking.
+        with_scraped: Publish the tables of scraped values and of removed rows, too.
     """
     from hgld.io.settings import read_settings
     from hgld.release.settings import ReleaseSettings, suggested, write_questions

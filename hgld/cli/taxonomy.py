@@ -42,7 +42,7 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 def import_(
     *,
     import_taxonomy: Callable[..., ImportSummary],
-    out: Annotated[Path, out_file("Taxonomy to write.", ".csv")],
+    out: Annotated[Path, out_file(".csv")],
     config: ImportConfig,
 ) -> None:
     """Make a taxonomy of a tree, whose leaves become the groups.
@@ -51,6 +51,9 @@ def import_(
     parents is followed by that of the parent in parentheses.
 
     Example: hgld taxonomy import tree.csv -o taxonomy.csv
+
+    Args:
+        out: Taxonomy to write.
     """
     typer.echo(f"names of each level: {listed(import_taxonomy(config=config).names)}\n{out}")
 
@@ -61,10 +64,13 @@ def import_(
     "export_taxonomy",
     kind={"name": "--to", "metavar": "FORM"},
 )
-def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file("File to write.")]) -> None:
+def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file()]) -> None:
     """Write a taxonomy as SKOS, as paths, or as mappings to Wikidata.
 
     Example: hgld taxonomy export taxonomy.csv --to skos -o taxonomy.ttl
+
+    Args:
+        out: File to write.
     """
     typer.echo(f"{counted(export_taxonomy(), 'group')}\n{out}")
 
@@ -103,7 +109,7 @@ def _format_report(report: TaxonomyReport) -> str:
 @options_of("hgld.labels.propose:ProposeConfig")
 def propose(
     *,
-    out: Annotated[Path, out_file("Draft to write.", ".csv")],
+    out: Annotated[Path, out_file(".csv")],
     config: ProposeConfig,
     propose_taxonomy: Callable[..., ProposalSummary],
     classes: ClassesBeside = None,
@@ -114,6 +120,9 @@ def propose(
     groups before they are used.
 
     Example: hgld taxonomy propose clusters.parquet -o draft.csv --groups 60 --roots 8
+
+    Args:
+        out: Draft to write.
     """
     summary = propose_taxonomy(config=config)
     sizes = f"{counted(summary.labels, 'label')} in {counted(summary.groups, 'group')}"
