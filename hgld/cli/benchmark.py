@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import OUT_FOLDER, FigureFormat, Force, app, friendly_errors, print_summary
-from hgld.cli.options import options_of
-from hgld.cli.presets import (
+from hgld.cli.models import (
     GpuCount,
     Images,
     ImagesPerSecond,
@@ -20,6 +19,7 @@ from hgld.cli.presets import (
     require_plan,
     with_images,
 )
+from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
 from hgld.errors import indented_list
 from hgld.progress import byte_size

@@ -22,7 +22,7 @@ from hgld.cli.base import (
     out_file,
     print_summary,
 )
-from hgld.cli.manifest import format_manifest
+from hgld.cli.images import format_manifest
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines, listed
 from hgld.errors import ConfigurationError, indented_list

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from hgld import tables
 from hgld.benchmark.paired import compare
 from hgld.cli import app
-from hgld.cli.release import format_release
+from hgld.cli.hierarchy import format_release
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
