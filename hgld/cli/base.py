@@ -158,35 +158,26 @@ _STORAGE_ERRORS = {
 }
 
 
-def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """Return a callback that checks, before any work, that a file in a format of these suffixes can be written."""
+def writable(*checks: Callable[[Path], None]) -> Callable[[Path | None], Path | None]:
+    """Return a callback that checks, before any work, what an option names as output on this machine."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
-            require_local(path)
-            check_writable_file(path)
-            if suffixes:
-                require_suffix(path, *suffixes)
+            for each in (require_local, *checks):
+                each(path)
         return path
 
     return check
 
 
-def writable_figure(path: Path | None) -> Path | None:
-    """Check, before any work, that a figure can be written to the file of an option."""
-    if path is not None:
-        require_local(path)
-        check_writable_file(path)
-        check_figure_format(path)
-    return path
+def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a callback that checks that a file in a format of these suffixes, or in any, can be written."""
+    checks = [lambda path: require_suffix(path, *suffixes)] if suffixes else []
+    return writable(check_writable_file, *checks)
 
 
-def writable_folder(path: Path | None) -> Path | None:
-    """Check, before any work, that files can be written in the folder of an option."""
-    if path is not None:
-        require_local(path)
-        check_writable_folder(path)
-    return path
+writable_figure = writable(check_writable_file, check_figure_format)
+writable_folder = writable(check_writable_folder)
 
 
 def option(description: str, *names: str, default: str | bool = True, **settings: Any) -> Any:
@@ -309,12 +300,7 @@ Pretrained = Annotated[
 ]
 
 
-class _Format(Enum):
-    """Formats that --format accepts."""
-
-    png = "png"
-    pdf = "pdf"
-    svg = "svg"
+_Format = Enum("_Format", {"png": "png", "pdf": "pdf", "svg": "svg"})
 
 
 def _enter_formats(context: typer.Context, formats: Sequence[_Format] | None) -> Sequence[_Format] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import OUT_FOLDER, FigureFormat, Force, app, friendly_errors, print_summary
+from hgld.cli.base import OUT_FOLDER, FigureFormat, Force, app, print_summary
 from hgld.cli.models import (
     GpuCount,
     Images,
@@ -21,8 +21,8 @@ from hgld.cli.models import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
-from hgld.errors import indented_list
-from hgld.progress import byte_size
+from hgld.errors import ConfigurationError, indented_list
+from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
@@ -50,7 +50,7 @@ def benchmark(
     max_running: int | None = None,
     plan: bool = False,
     gpus: GpuCount = None,
-    images_per_second: ImagesPerSecond = None,
+    images_per_s: ImagesPerSecond = None,
     formats: FigureFormat = None,
     force: bool = False,
 ) -> None:
@@ -78,42 +78,38 @@ def benchmark(
         plan: Print the numbers of runs, steps and images, memory and disk, then exit.
         force: Retrain only runs whose settings or data changed, and rewrite the results.
     """
-    options = {"images_per_s": "--images-per-second", "gpus": "--gpus", "per_run": "--per-run"}
-    with friendly_errors(**options):
-        from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
-        from hgld.benchmark.cost_estimate import Gpus, estimate_cost
-        from hgld.benchmark.launcher import LocalLauncher, SlurmLauncher, parse_slots
-        from hgld.errors import ConfigurationError
-        from hgld.progress import TerminalProgress
+    from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
+    from hgld.benchmark.cost_estimate import Gpus, estimate_cost
+    from hgld.benchmark.launcher import LocalLauncher, SlurmLauncher, parse_slots
 
-        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
-        on_slurm = launcher == "slurm"
-        if not on_slurm and (sbatch or max_running):
-            raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
-        comparison = read_comparison(
-            config,
-            out,
-            overrides=with_images(overrides, manifest, images),
-            methods=method or (),
-            seeds=parse_seeds(seeds) if seeds else (),
-            splits=parse_seeds(splits, "splits") if splits else (),
-            sweeps=sweep or (),
-        )
-        if plan:
-            n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
-            described = None
-            if images_per_second is not None:
-                described = Gpus(gpus or n_jobs * per_run, per_run, images_per_second)
-            typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
-            return
-        chosen = (
-            SlurmLauncher(sbatch, devices or "cuda", per_run, max_running)
-            if on_slurm
-            else LocalLauncher(parse_slots(devices, per_run))
-        )
-        with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
-            summary = compare_methods(comparison, launcher=chosen, force=force, progress=progress)
-        print_summary(out, summary, format_comparison)
+    require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
+    on_slurm = launcher == "slurm"
+    if not on_slurm and (sbatch or max_running):
+        raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
+    comparison = read_comparison(
+        config,
+        out,
+        overrides=with_images(overrides, manifest, images),
+        methods=method or (),
+        seeds=parse_seeds(seeds) if seeds else (),
+        splits=parse_seeds(splits, "splits") if splits else (),
+        sweeps=sweep or (),
+    )
+    if plan:
+        n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
+        described = None
+        if images_per_s is not None:
+            described = Gpus(gpus or n_jobs * per_run, per_run, images_per_s)
+        typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
+        return
+    chosen = (
+        SlurmLauncher(sbatch, devices or "cuda", per_run, max_running)
+        if on_slurm
+        else LocalLauncher(parse_slots(devices, per_run))
+    )
+    with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
+        summary = compare_methods(comparison, launcher=chosen, force=force, progress=progress)
+    print_summary(out, summary, format_comparison)
 
 
 def format_comparison(summary: ComparisonSummary) -> str:
@@ -244,7 +240,6 @@ def compare_models(
     """
     from hgld.benchmark import model_comparison
     from hgld.benchmark.model_comparison_settings import parse_model
-    from hgld.progress import TerminalProgress
 
     entries = [parse_model(text) for text in models]
     with TerminalProgress("compare-models", "images") as progress:

@@ -19,7 +19,6 @@ from hgld.cli.base import (
     Levels,
     SharedCommand,
     app,
-    friendly_errors,
     parse_numbers,
     writable_file,
 )
@@ -467,8 +466,8 @@ def diagnose(
     batch_size: Annotated[int, typer.Option(min=2)] = 256,
     per_class: Annotated[int, typer.Option(min=2)] = 4,
     max_batches: Annotated[int | None, typer.Option(min=1)] = None,
-    metric: str = "AP",
-    tau: list[float] | None = None,
+    metrics: Annotated[str, typer.Option("--metric")] = "AP",
+    temperatures: Annotated[list[float] | None, typer.Option("--tau")] = None,
     alpha: float = 0.9,
     beta: float = 0.6,
     seed: Annotated[int, typer.Option(min=0)] = 0,
@@ -485,8 +484,8 @@ def diagnose(
         batch_size: Number of images per batch.
         per_class: Number of images of each class in a batch.
         max_batches: Largest number of batches. Default: those of an epoch.
-        metric: Metric of the decomposability gap, as for hgld evaluate.
-        tau: Temperature of the sigmoid; may be repeated. Default: 0.001, 0.01 and 0.1.
+        metrics: Metric of the decomposability gap, as for hgld evaluate.
+        temperatures: Temperature of the sigmoid; may be repeated. Default: 0.001, 0.01 and 0.1.
         alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
         beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
         seed: Seed of the batches.
@@ -494,11 +493,10 @@ def diagnose(
     from hgld.evaluation import EvaluationFiles
     from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json
 
-    with friendly_errors(temperatures="--tau", metrics="--metric"):
-        temperatures = tuple(tau) if tau else DiagnosisConfig.temperatures
-        config = DiagnosisConfig(batch_size, per_class, max_batches, metric, temperatures, alpha, beta, seed)
-        files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
-        diagnosis, of_baseline = diagnose_files(files, baseline, config)
+    taus = tuple(temperatures or DiagnosisConfig.temperatures)
+    config = DiagnosisConfig(batch_size, per_class, max_batches, metrics, taus, alpha, beta, seed)
+    files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
+    diagnosis, of_baseline = diagnose_files(files, baseline, config)
     text = diagnosis_to_json if json else _format_diagnosis
     typer.echo(text(diagnosis, of_baseline, config))
 

@@ -22,6 +22,7 @@ from hgld.cli.base import (
     out_file,
     parse_numbers,
     print_summary,
+    writable,
 )
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
@@ -67,6 +68,7 @@ ImagesPerSecond = Annotated[
     float | None,
     option(
         "With --plan: images that a GPU trains on per second, as measured or published.",
+        "--images-per-second",
         metavar="N",
         default="no hours are estimated",
     ),
@@ -104,11 +106,11 @@ def with_images(overrides: Sequence[str] | None, manifest: Path | None, images: 
     return [*data, *(overrides or ())]
 
 
-def require_plan(*, plan: bool, gpus: int | None, images_per_second: float | None) -> None:
+def require_plan(*, plan: bool, gpus: int | None, images_per_s: float | None) -> None:
     """Raise a :class:`ConfigurationError` where GPUs are described, but not to plan for them."""
-    if images_per_second is not None and not plan:
+    if images_per_s is not None and not plan:
         raise ConfigurationError("--images-per-second is for --plan; training measures by itself")
-    if gpus is not None and images_per_second is None:
+    if gpus is not None and images_per_s is None:
         raise ConfigurationError("--gpus are those of an estimate; add --plan and --images-per-second")
 
 
@@ -160,7 +162,6 @@ _TRAINING_OPTIONS = {
     "batch_size": "--set batch_size",
     "per_class": "--set sampler.per_class",
     "pretrained": "--set model.pretrained",
-    "images_per_s": "--images-per-second",
 }
 
 
@@ -177,7 +178,7 @@ def train(
     device: str | None = None,
     plan: bool = False,
     gpus: GpuCount = None,
-    images_per_second: ImagesPerSecond = None,
+    images_per_s: ImagesPerSecond = None,
 ) -> None:
     """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
 
@@ -204,18 +205,18 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
-        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
+        require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
         changes = with_images(overrides, manifest, images)
         if loggers:
             changes.append(f"loggers=[{', '.join(loggers)}]")
         settings = run.read_training_settings(config, changes)
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
-            if images_per_second is not None:
+            if images_per_s is not None:
                 from hgld.benchmark.cost_estimate import Gpus, estimate_training_cost
                 from hgld.cli.benchmark import format_training_cost
 
-                described = Gpus(gpus or 1, gpus or 1, images_per_second)
+                described = Gpus(gpus or 1, gpus or 1, images_per_s)
                 typer.echo(f"\n{format_training_cost(estimate_training_cost(settings), described)}")
             return
         if out is None:
@@ -277,10 +278,9 @@ def format_images(images: TrainingImages) -> str:
     )
 
 
-def _writable_embeddings(path: Path) -> Path:
-    """Check, before any work, that embeddings can be written to a file, or to a folder of parts."""
+def _check_embeddings(path: Path) -> None:
+    """Check that embeddings can be written to a file, or to a folder of parts."""
     (check_writable_file if path.suffix and not path.is_dir() else check_writable_folder)(path)
-    return path
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
@@ -294,7 +294,7 @@ def _writable_embeddings(path: Path) -> Path:
 def embed_images(
     *,
     images: Annotated[Path, typer.Option()],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=_writable_embeddings)],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable(_check_embeddings))],
     model: Annotated[str, typer.Option()],
     pretrained: Pretrained = None,
     root: Path | None = None,
@@ -449,10 +449,10 @@ def push_model(
     model: str,
     repository: Annotated[str | None, typer.Argument(metavar="OWNER/NAME")] = None,
     out: Annotated[Path | None, OUT_FOLDER] = None,
-    evaluation: list[Path] | None = None,
+    evaluations: Annotated[list[Path] | None, typer.Option("--evaluation")] = None,
     pretrained: Pretrained = None,
     license: str | None = None,
-    dataset: list[str] | None = None,
+    datasets: Annotated[list[str] | None, typer.Option("--dataset")] = None,
     private: bool = False,
     force: bool = False,
 ) -> None:
@@ -468,16 +468,17 @@ def push_model(
             open_clip:NAME.
         repository: Repository of the Hugging Face hub to upload to. Default: none.
         out: Folder to write the files to.
-        evaluation: Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated.
+        evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
+            repeated.
         license: Licence of the weights, such as apache-2.0. Default: not stated.
-        dataset: Name of a data set on the hub that the model was trained on; may be repeated.
+        datasets: Name of a data set on the hub that the model was trained on; may be repeated.
         private: Create a private repository.
         force: Replace files of something else than this model.
     """
-    with friendly_errors(again="run the same command again", evaluations="--evaluation", datasets="--dataset"):
+    with friendly_errors(again="run the same command again"):
         from hgld.training.publish_model import PushConfig, push_model
 
-        config = PushConfig(license, tuple(dataset or ()), tuple(evaluation or ()), private, force)
+        config = PushConfig(license, tuple(datasets or ()), tuple(evaluations or ()), private, force)
         summary = push_model(model, repository, out=out, pretrained=pretrained, config=config)
         typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
 

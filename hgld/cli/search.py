@@ -15,7 +15,6 @@ from hgld.cli.base import (
     Levels,
     Pretrained,
     app,
-    friendly_errors,
     out_file,
     writable_file,
 )
@@ -43,7 +42,7 @@ def search(
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    top: Annotated[int, typer.Option(min=1)] = 10,
+    k: Annotated[int, typer.Option("--top", min=1)] = 10,
     out: Annotated[Path | None, out_file(".csv", ".parquet", ".json")] = None,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     json: Json = False,
@@ -72,7 +71,7 @@ def search(
         text: Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated.
         model: Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model. Default:
             the one recorded by hgld embed-images.
-        top: Number of nearest images, all of which vote on the labels.
+        k: Number of nearest images, all of which vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
         images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
@@ -105,8 +104,7 @@ def search(
     gallery = read_gallery(embeddings, labels, hierarchy, split)
     rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
     if rejector is not None:
-        with friendly_errors(k="--top"):
-            rejector.check_votes(top)
+        rejector.check_votes(k)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
     neighbours = None if index is None else open_index(index, gallery)
     if neighbours is not None:
@@ -123,7 +121,7 @@ def search(
         photographs = gallery_photographs(embeddings, images, root)
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
-            serve_search(searcher, query_model, photographs, embeddings, address, top=top, on_address=on_address)
+            serve_search(searcher, query_model, photographs, embeddings, address, top=k, on_address=on_address)
         return
     if query is None:
         assert text
@@ -131,12 +129,12 @@ def search(
     else:
         with TerminalProgress("search", "images") as progress:
             vectors, ids = query_model.embed_path(query, progress=progress)
-    answers = searcher.search(vectors, top, ids=ids)
+    answers = searcher.search(vectors, k, ids=ids)
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        parameters: dict[str, Any] = {"top": top, "split": split, "distance": compared_by}
+        parameters: dict[str, Any] = {"top": k, "split": split, "distance": compared_by}
         parameters |= {"rerank": method} if (method := reranking.describe()) else {}
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
@@ -170,7 +168,7 @@ def export_embeddings(
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    index: str = "ivf",
+    kind: Annotated[str, typer.Option("--index")] = "ivf",
     recall: float = 0.95,
     queries: Annotated[int, typer.Option(min=1)] = 1000,
     seed: int = 0,
@@ -185,7 +183,7 @@ def export_embeddings(
     Args:
         embeddings: Embeddings: .npy, .safetensors or .parquet.
         out: File to write: .faiss for an index, .parquet for a table with ids and labels.
-        index: Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.
+        kind: Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.
         recall: Wanted recall of an index, for which a search visits more of it, as long as it gains by that.
         queries: Number of images that are searched to measure the recall of an index.
         seed: Seed that chooses these images, and those that train an index.
@@ -198,8 +196,7 @@ def export_embeddings(
         raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
     gallery = read_gallery(embeddings, labels, hierarchy, split)
     if out.suffix == ".faiss":
-        with friendly_errors(kind="--index"):
-            typer.echo(format_index(build_index(gallery, out, index, recall=recall, queries=queries, seed=seed)))
+        typer.echo(format_index(build_index(gallery, out, kind, recall=recall, queries=queries, seed=seed)))
     else:
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
         export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))
