@@ -5,7 +5,6 @@ The tables themselves are tested in the folder of each stage's package.
 
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
@@ -77,10 +76,8 @@ class Case:
         return self.function(*map(paths, self.files), out / self.outputs[0], *further, **keywords, force=force)
 
 
-def run_complete(
-    hierarchy: Path, npy: Path, ids: Path, landmarks: Path, none: Path, out: Path, force: bool
-) -> object:
-    return complete_file(CompletionFiles(hierarchy, [npy], [images], none, None), out, force=force)
+def run_complete(tree: Path, npy: Path, ids: Path, images: Path, none: Path, out: Path, force: bool) -> object:
+    return complete_file(CompletionFiles(tree, [npy], [images], none, None), out, force=force)
 
 
 def run_manifest(labels: Path, out: Path, force: bool) -> object:
@@ -276,10 +273,9 @@ for name, case in CASES.items():
 )
 def test_storage_that_cannot_be_written(options: str, reason: str, left: str, inputs: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    command = [*mounted(disk, options), sys.executable, "-c", STORAGE, str(inputs), str(disk)]
     kind = "full" if left != "[]" else "read-only"
-    child = subprocess.run([*command, kind], cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert child.stdout.splitlines() == [f"{name}: {reason}: {left}" for name in CASES], child.stderr
+    command = [*mounted(disk, options), sys.executable, "-c", STORAGE, str(inputs), str(disk), kind]
+    assert run_child(command, cwd=CHECKOUT).stdout.splitlines() == [f"{name}: {reason}: {left}" for name in CASES]
 
 
 KILLED = """

@@ -80,11 +80,17 @@ def test_runs_at_the_same_time_do_not_write_into_each_other(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+def break_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Let every attempt to lock a file fail with an error."""
 
-    monkeypatch.setattr("hgld.io.files.fcntl.flock", fail)
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+
+
+def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_locks(monkeypatch, errno.ENOLCK)
     with atomic_write(tmp_path / "a.csv") as draft:
         assert f"{socket.gethostname()}.{os.getpid()}" in draft.name
         draft.write_text("whole")
@@ -175,24 +181,18 @@ def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
 def test_file_systems_without_locks_are_written_after_a_warning(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(code, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", fail)
+    break_locks(monkeypatch, code)
     for _ in range(2):
         with exclusive_lock(tmp_path / "out"):
             assert not is_locked(tmp_path / "out")
     assert [record.message.partition(",")[0] for record in caplog.records] == [
-        f"{tmp_path}: this file system has no locks (Function not implemented)"
+        f"{tmp_path}: this file system has no locks ({os.strerror(code)})"
     ]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_errors_of_locks_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr("fcntl.flock", fail)
+    break_locks(monkeypatch, errno.EIO)
     with pytest.raises(OSError, match="Input/output error"), exclusive_lock(tmp_path / "out"):
         pass
 
