@@ -21,9 +21,8 @@ from urllib.parse import urlsplit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.download import DownloadConfig, Downloader, NotFoundError, partial_path
 from hgld.gldv2.files import HOST_URL, N_SHARDS, DatasetFile, metadata_files, shard_files
-from hgld.io.files import atomic_write, digest_of, require_free_space
+from hgld.io.files import atomic_write, digest_of, exclusive_lock, require_free_space
 from hgld.io.http import RetriesExhaustedError
-from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)

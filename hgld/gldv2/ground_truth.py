@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
-from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import atomic_write
 from hgld.ragged import Integers, RaggedIndices
 
@@ -91,7 +91,7 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
         may_lack_positives: Accept empty lists of scored test images, as the scorer of the challenges does.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, its
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated, its
             Usage unknown or, unless they may lack positives, its list of images empty. Also raised if no test image
             is scored.
     """
@@ -135,7 +135,7 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
     """Read and validate ``index_image_to_landmark.csv``, or any CSV file with the columns id and landmark_id.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, or its
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated, or its
             landmark_id not a whole number.
     """
     lines: dict[str, int] = {}
@@ -195,7 +195,7 @@ def read_retrieval_predictions(path: Path, query_ids: Iterable[str]) -> Retrieva
         query_ids: Ids of all test images, those that are not scored included.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated. Also
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated. Also
             raised if an id is not that of a test image.
     """
     lines: dict[str, int] = {}

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.files import SUBSETS
-from hgld.io.columns import SPREADSHEETS, preview, read_columns, text_column_names
-from hgld.io.csv_files import locate_invalid_byte
+from hgld.io.columns import SPREADSHEETS, locate_invalid_byte, preview, read_columns, text_column_names
 
 #: Columns of GLDv2's train.csv and train_attribution.csv that say something about a photograph.
 _FACTS = ("url", "author", "license")

@@ -34,9 +34,8 @@ from hgld.gldv2.photograph_sources import (
     SourcePlan,
     mean_image_bytes,
 )
-from hgld.io.files import require_free_space
+from hgld.io.files import exclusive_lock, require_free_space
 from hgld.io.journal import Journal
-from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import PHOTOGRAPHS, Provenance, read_provenance, read_table, write_table
 from hgld.wikimedia.client import ClientConfig

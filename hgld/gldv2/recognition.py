@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hgld.errors import InputError
 from hgld.gldv2.ground_truth import USAGES, check_new_id, write_predictions
-from hgld.io.csv_files import read_rows
+from hgld.io.columns import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def read_recognition_solution(path: Path) -> RecognitionSolution:
     Landmarks of ignored images are not looked at.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, its
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated, its
             Usage unknown, or a landmark of a scored image not a whole number.
     """
     lines: dict[str, int] = {}
@@ -90,7 +90,7 @@ def read_recognition_predictions(path: Path, solution: RecognitionSolution) -> d
     nothing: a later row of the same image counts, and the image may be unknown, which is logged as a warning.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty, if an earlier row
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty, if an earlier row
             has a prediction of the same image, or if its cell is not empty and either not one landmark and its score,
             or of an image that is not in the solution.
     """

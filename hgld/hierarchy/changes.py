@@ -17,7 +17,7 @@ import pandas as pd
 
 from hgld.hierarchy.build_inputs import BuildInputs, rows_of
 from hgld.hierarchy.tree import Hierarchy
-from hgld.io.csv_files import escape_formula
+from hgld.io.columns import escape_formula
 from hgld.io.files import atomic_write
 from hgld.taxonomy.label_identity import label_id
 
@@ -120,7 +120,7 @@ def _places(hierarchy: Hierarchy) -> pd.DataFrame:
 def write_changes(path: Path, changes: pd.DataFrame) -> None:
     """Write changes as CSV.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`).
     """
     known = changes.where(changes.notna(), "")  # None among whole numbers would make them floats
     escaped = known.map(lambda value: escape_formula(value) if isinstance(value, str) else value)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import atomic_write
 from hgld.tables import SPLITS, without_completed
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.csv_files import read_rows
+from hgld.io.columns import read_rows
 from hgld.labels.class_graph import ancestors, read_superclasses
 from hgld.resources import annotation_file
 from hgld.stage import Stage

@@ -19,9 +19,7 @@ from starlette.routing import Route
 from hgld.figures.photographs import MAX_PIXELS
 from hgld.inspection.photos import FindImage, thumbnail
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
-from hgld.pages.access import PageKeys, page_app
-from hgld.pages.requests import read_upload
-from hgld.pages.server import ServerConfig, listen, serve_page
+from hgld.pages.server import PageKeys, ServerConfig, listen, page_app, read_upload, serve_page
 from hgld.pages.templates import page_templates
 from hgld.search.answers import answer_levels, explanation_of, gallery_photo, rejection_sentence
 from hgld.search.query_model import QueryModel

@@ -18,8 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.io.columns import read_table_rows
-from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.columns import parse_whole_number, read_rows, read_table_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
 from hgld.wikimedia.source import ClassFact, InstanceOfValue, Resolution
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_of_url, title_path

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.manifest import format_manifest
+from hgld.cli.images import format_manifest
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.landmarks import Gldv2

@@ -13,8 +13,7 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from hgld.pages.access import PageKeys
-from hgld.pages.server import page_server
+from hgld.pages.server import PageKeys, page_server
 from hgld.search import served_page
 from hgld.search.gallery import gallery_photographs, read_gallery
 from hgld.search.query_model import load_query_model
