@@ -15,7 +15,7 @@ from hgld.datasets.image_folders import find_in_tars, is_tar
 from hgld.datasets.image_sources import manifest_of_images, read_images
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
-from hgld.figures.photographs import upright_copy
+from hgld.figures.photographs import data_url, upright_copy
 from hgld.gldv2.tar_images import ImageReader, TarFiles
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelMatrix
@@ -121,14 +121,14 @@ def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
     return image
 
 
-def thumbnail(image: Image.Image | None, size: int, *, quality: int = 70) -> bytes | None:
-    """Return a small JPEG; None if the image is missing or damaged."""
+def thumbnail_url(image: Image.Image | None, size: int, *, quality: int = 70) -> str | None:
+    """Return a small JPEG as a URL that pages contain; None if the image is missing or damaged."""
     image = shrink(image, size)
     if image is None:
         return None
     data = io.BytesIO()
     image.save(data, "JPEG", quality=quality, optimize=True)
-    return data.getvalue()
+    return data_url(data.getvalue())
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:
