@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from hgld.figures import rejection
-from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
+from hgld.figures.coverage import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 
 
 def curve(title: str, risk_at_full: float = 0.5, *, n: int = 40) -> RiskCoverageCurve:

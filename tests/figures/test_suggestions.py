@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hgld.compute.resampling import wilson
-from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
+from hgld.figures.coverage import SuggestionOutcomes, draw_reliability
 
 
 def judged(score: list[float], right: list[bool]) -> SuggestionOutcomes:
