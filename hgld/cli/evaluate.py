@@ -144,10 +144,10 @@ def evaluate(
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.distractor_files import count_distractors_file, counts_are_written, read_distractor_counts
     from hgld.evaluation.evaluation_files import evaluation_provenance
-    from hgld.evaluation.label_measures import label_noise_ceiling
+    from hgld.evaluation.measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
-    from hgld.inspection.label_table import average_precision_per_label, write_label_table
     from hgld.inspection.photos import find_images
+    from hgld.inspection.queries import average_precision_per_label, write_label_table
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
     from hgld.models.embedding_files import recorded_distance

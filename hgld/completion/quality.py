@@ -16,7 +16,7 @@ from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.compute.conformal import Items, SetQuality, measure_sets
 from hgld.compute.resampling import wilson
-from hgld.figures.suggestions import CoverageCurve, SuggestionOutcomes, draw_coverage
+from hgld.figures.coverage import CoverageCurve, SuggestionOutcomes, draw_coverage
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.progress import NoProgress, Progress
 

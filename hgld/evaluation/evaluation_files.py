@@ -261,7 +261,7 @@ def get_protocol(name: str) -> EvaluationProtocol:
     """
     if name not in PROTOCOLS:
         raise ConfigurationError(f"there is no protocol {name!r}; expected one of {', '.join(PROTOCOLS)}")
-    protocol: EvaluationProtocol = resolve_name(f"hgld.evaluation.protocols.{PROTOCOLS[name]}")
+    protocol: EvaluationProtocol = resolve_name(f"hgld.evaluation.{PROTOCOLS[name]}")
     return protocol
 
 

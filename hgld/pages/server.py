@@ -113,7 +113,7 @@ OPEN_PATH = "/open"
 _PUBLIC = ("/static/style/", "/static/script/open.js", "/static/icon.svg")
 _SECURITY_HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     # With "no-referrer", browsers would send "Origin: null" with our own forms.

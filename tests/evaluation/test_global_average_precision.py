@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.global_average_precision import RECOGNITION_METRICS, RecognitionResult
-from hgld.evaluation.protocols.gldv2_recognition import recognition_results
+from hgld.evaluation.recognition import RECOGNITION_METRICS, RecognitionResult, recognition_results
 from hgld.gldv2.recognition import LandmarkPrediction, RecognitionSolution
 
 Truths = dict[str, frozenset[int]]

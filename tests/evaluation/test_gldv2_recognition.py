@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from hgld.evaluation import EvaluationFiles, evaluate_files
-from hgld.evaluation.global_average_precision import RECOGNITION_METRICS
-from hgld.evaluation.protocols.gldv2_recognition import SOLUTION
+from hgld.evaluation.recognition import RECOGNITION_METRICS, SOLUTION
 from hgld.evaluation.results import read_per_query
 from tests.commands import run_hgld
 

@@ -12,7 +12,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, labelled_result, official_results
+from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION, labelled_result, official_results
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.ground_truth import (
     ImageLandmarks,

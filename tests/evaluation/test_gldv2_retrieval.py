@@ -10,7 +10,7 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_tasks
 from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION
+from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy import Hierarchy
 from hgld.rejection import build_detector
