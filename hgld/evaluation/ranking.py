@@ -8,8 +8,8 @@ only the first ranks are needed, nothing else is sorted.
 
 Scores are cosines (paper, section III-A), or as :class:`~hgld.compute.scoring.ScoringConfig` says.
 
-Keys are integers: the score in fixed point, then the level. On a CPU a compiled loop sorts them; elsewhere, and where
-loops are not compiled, torch and NumPy give the same levels.
+Keys are integers: the score in fixed point, then the level. On a CPU compiled loops write and sort them;
+elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
 
 Where R@1 and mAP@R are all that is asked for, a ranking of 20,000 items is needed up to rank R, which may be 10. Then
 only the smallest keys of each query are selected; their levels are those that a sort of all keys gives. How many they
@@ -135,7 +135,13 @@ class KeyRows:
             excluded: Pairs that are ranked last, with level 0.
         """
         form, block = self._format, self._keys[: len(scores), gallery]
-        block.copy_(scores.mul_(form.scale)).bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
+        if is_compiled(self._keys.device):
+            keys = self._keys[: len(scores)].numpy()
+            scale = np.float32(form.scale)
+            _put(scores.numpy(), levels.contiguous().numpy(), scale, form.bits, form.flip, gallery.start, keys)
+        else:
+            block.copy_(scores.mul_(form.scale))
+            block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
         excluded.fill(gallery, block, form.last)
 
     def group_ends(self, n_rows: int) -> Tensor:
@@ -201,6 +207,23 @@ def _group_ends(values: Tensor) -> Tensor:
 def key_type(n_levels: int, largest: float) -> KeyType:
     """Return the type of keys: int32 for cosines with up to 15 levels, int64 otherwise."""
     return "int32" if n_levels < 16 and largest == 1 else "int64"
+
+
+@compiled()
+def _put(
+    scores: npt.NDArray[np.float32],
+    levels: npt.NDArray[np.uint8],
+    scale: np.float32,
+    n_bits: int,
+    flip: int,
+    start: int,
+    keys: Any,
+) -> None:
+    """Write the keys of a block of the gallery, whose first column is ``start``; keys: int32 or int64."""
+    for row in range(len(scores)):
+        block = keys[row, start : start + scores.shape[1]]
+        for i in range(len(block)):
+            block[i] = (keys.dtype.type(scores[row, i] * scale) << n_bits) | (levels[row, i] ^ flip)
 
 
 @compiled()

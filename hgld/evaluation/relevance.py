@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.compiled import compiled, is_compiled
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.settings import SeveralLabels
 from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
@@ -307,6 +308,10 @@ class LabelJudgements(RelevanceJudgements):
         """See :class:`RelevanceJudgements`; as labels are nested, the level is the number of equal columns."""
         query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
         shape = len(query_codes), gallery_codes.shape[1]
+        if is_compiled(query_codes.device):
+            compiled_levels = np.empty(shape, np.uint8)
+            _count_equal(query_codes.numpy(), self._gallery.numpy(), gallery.start or 0, compiled_levels)
+            return torch.from_numpy(compiled_levels)
         levels = torch.zeros(shape, dtype=torch.uint8, device=query_codes.device)
         equal = torch.empty(shape, dtype=torch.bool, device=query_codes.device)
         for column in range(self.n_levels):
@@ -472,3 +477,20 @@ def _padded(sets: LabelSets) -> npt.NDArray[np.int64]:
     rows = members.rows()
     array[np.arange(len(rows)) - members.offsets[rows], rows] = members.columns
     return array
+
+
+@compiled()
+def _count_equal(
+    query_codes: npt.NDArray[np.int32],
+    gallery_codes: npt.NDArray[np.int32],
+    start: int,
+    levels: npt.NDArray[np.uint8],
+) -> None:
+    """Count the equal codes of queries, int32, (n_query, L), and gallery items, (L, n_gallery), from ``start`` on."""
+    for query in range(len(query_codes)):
+        own = levels[query]
+        own[:] = 0
+        for column in range(len(gallery_codes)):
+            code, others = query_codes[query, column], gallery_codes[column, start : start + len(own)]
+            for i in range(len(own)):
+                own[i] += others[i] == code

@@ -116,6 +116,27 @@ def test_packed_keys_sort_like_fixed_point_scores(
         assert stored(rows, scores, levels, excluded) == [expected + [0] * (len(items) - len(expected))]
 
 
+@pytest.mark.parametrize(("n_levels", "largest"), [(1, 1.0), (3, 1.0), (3, 300000.0), (254, 1e-20)])
+@given(st.integers(0, 2**32), TIES)
+def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: int, ties: Ties) -> None:
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(
+        (rng.choice([1.0, -1.0, 1.1, 0.0, 1e-9], (5, 9)) * rng.random((5, 9))) * largest
+    ).float()
+    levels = torch.from_numpy(rng.integers(0, n_levels + 1, (5, 9)).astype(np.uint8))
+    keys = []
+    for is_compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ranking, "is_compiled", lambda device, value=is_compiled: value)
+            rows = KeyRows(6, 12, KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
+            nothing = np.zeros(0, np.int64)
+            for gallery in (slice(0, 4), slice(4, 9)):
+                pairs = ExcludedPairs(nothing, (nothing, nothing))
+                rows.put(gallery, scores[:, gallery].clone(), levels[:, gallery], pairs)
+        keys.append(rows._keys[:5, :9])
+    assert torch.equal(*keys)
+
+
 def test_long_embedding_causes_no_ties_among_the_others() -> None:
     """Without normalising: steps of 2^-28 of the largest score would be too coarse for the first two."""
     scores = np.array([[1e-4, 1.5e-4, 1e6]], np.float32)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation import relevance as module
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, ListJudgements, RelevanceJudgements
@@ -110,7 +111,7 @@ def test_positions_must_be_integers(items: list[Any]) -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 6), st.integers(1, 20), st.data())
-def test_levels_are_numbers_of_equal_labels(
+def test_compiled_levels_are_those_of_torch(
     n_levels: int, n_queries: int, n_gallery: int, data: st.DataObject
 ) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -119,10 +120,13 @@ def test_levels_are_numbers_of_equal_labels(
     queries, gallery = (
         slice(*sorted(data.draw(st.tuples(*[st.integers(0, n + 2)] * 2)))) for n in (n_queries, n_gallery)
     )
-    levels = judgements.levels(queries, gallery)
-    own, others = labels[:n_queries][queries], labels[n_queries:][gallery]
-    assert levels.dtype == torch.uint8
-    assert levels.tolist() == (own[:, None] == others).sum(2).tolist()
+    levels = []
+    for is_compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "is_compiled", lambda device, value=is_compiled: value)
+            levels.append(judgements.levels(queries, gallery))
+    assert levels[0].dtype == levels[1].dtype == torch.uint8
+    assert torch.equal(*levels)
 
 
 mean_levels = partial(LabelSetJudgements, several_labels="mean")
