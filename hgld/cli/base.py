@@ -234,16 +234,6 @@ def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, 
 
 # Options that several commands share.
 Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
-TaxonomyOfDecisions = Annotated[
-    Path | None,
-    option(
-        "CSV file of groups and their roots.",
-        default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
-    ),
-]
-Decided = Annotated[
-    Path | None, option("CSV file of decisions on labels.", default="annotations/decisions/final.csv")
-]
 _FOUND = "the one that the hierarchy was built with, if it is beside it or in decisions/"
 DecisionsOfHierarchy = Annotated[Path | None, option("Decisions that the hierarchy was built with.", default=_FOUND)]
 CorrectionsOfHierarchy = Annotated[

@@ -17,12 +17,10 @@ from hgld.cli.base import (
     OUT_FIGURE,
     OUT_FOLDER,
     CorrectionsOfHierarchy,
-    Decided,
     DecisionsOfHierarchy,
     FigureFormat,
     Force,
     Json,
-    TaxonomyOfDecisions,
     TaxonomyOfHierarchy,
     app,
     out_file,
@@ -82,8 +80,8 @@ def parse_extra_levels(text: str) -> int:
 def build(
     *,
     out: Annotated[Path, out_file(".parquet")],
-    decisions: Decided = None,
-    taxonomy: TaxonomyOfDecisions = None,
+    decisions: Path | None = None,
+    taxonomy: Path | None = None,
     config: BuildConfig,
     build_file: Callable[..., BuildSummary | None],
     force: Force = False,
@@ -98,6 +96,9 @@ def build(
 
     Args:
         out: Hierarchy to write.
+        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv.
+        taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside --decisions final.csv, else
+            annotations/taxonomy.csv.
     """
     print_summary(out, build_file(config=config), format_build)
 
