@@ -20,7 +20,7 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.io.columns import preview
 from hgld.labels.class_graph import ancestors, levels_above, nearest_classes, read_class_labels, read_superclasses
-from hgld.labels.examples import taxonomy_terms
+from hgld.labels.evidence import taxonomy_terms
 from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file

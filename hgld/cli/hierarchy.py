@@ -38,12 +38,10 @@ from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
-    from hgld.completion.complete import CompleteSummary
+    from hgld.completion.complete import CompleteSummary, CompletionQuality
     from hgld.completion.config import CompleteConfig
-    from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
-    from hgld.hierarchy.changes import Explanation, LandmarkChange
-    from hgld.hierarchy.compare import Comparison
+    from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace, TraceSources
     from hgld.release.publish import PushDatasetSummary, ReleaseSummary
@@ -220,9 +218,8 @@ def complete(
         evaluate: Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled
             landmarks whose group is hidden.
     """
-    from hgld.completion.complete import complete_file
+    from hgld.completion.complete import complete_file, evaluate_completion
     from hgld.completion.inputs import find_completion_files
-    from hgld.completion.quality import evaluate_completion
 
     files = find_completion_files(hierarchy, embeddings, images or (), config.reasons, removed=removed, clean=clean)
     with TerminalProgress("complete", "photographs") as progress:
@@ -292,7 +289,7 @@ def _format_trace(trace: Trace) -> str:
 
 def format_comparison(comparison: Comparison) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups."""
-    from hgld.hierarchy.checks import GROUP
+    from hgld.hierarchy.tree import GROUP
     from hgld.tables import nouns
 
     _, noun = nouns(neutral=bool(comparison.agreement) and GROUP not in comparison.agreement)
@@ -323,7 +320,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _format_explanation(explanation: Explanation, noun: str) -> list[str]:
-    from hgld.hierarchy.changes import CAUSES
+    from hgld.hierarchy.compare import CAUSES
 
     lines = []
     if explanation.causes:
@@ -425,7 +422,7 @@ def _format_complete(summary: CompleteSummary) -> str:
 
 
 def _format_completion_quality(quality: CompletionQuality) -> str:
-    from hgld.completion.quality import N_FOLDS
+    from hgld.completion.complete import N_FOLDS
 
     misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
     return lines(
@@ -438,7 +435,7 @@ def _format_completion_quality(quality: CompletionQuality) -> str:
 
 def format_accepted(quality: CompletionQuality) -> list[str]:
     """Return a table of coverage and accuracy by score, and the calibration error."""
-    from hgld.completion.quality import THRESHOLDS
+    from hgld.completion.complete import THRESHOLDS
 
     rows = []
     for accepted in map(quality.accepted, THRESHOLDS):

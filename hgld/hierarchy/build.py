@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
-from hgld.hierarchy.checks import GROUP, ROOT
-from hgld.hierarchy.official import write_official
+from hgld.hierarchy.load import write_official
 from hgld.hierarchy.parents import groups_from_parents, read_class_tree
-from hgld.hierarchy.tree import Hierarchy
+from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
 from hgld.io.columns import preview
 from hgld.labels.class_graph import read_class_labels, read_superclasses
 from hgld.labels.clean import (

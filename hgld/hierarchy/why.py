@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
-from hgld.hierarchy.checks import ROOT
+from hgld.hierarchy.tree import ROOT
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason

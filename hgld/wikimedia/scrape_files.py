@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from hgld.io.columns import parse_whole_number, read_rows, read_table_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
-from hgld.wikimedia.source import ClassFact, InstanceOfValue, Resolution
+from hgld.wikimedia.api_facts import ClassFact
+from hgld.wikimedia.source import InstanceOfValue, Resolution
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_of_url, title_path
 
 log = logging.getLogger(__name__)

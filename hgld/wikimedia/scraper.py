@@ -26,21 +26,12 @@ from hgld.io.journal import Journal
 from hgld.progress import NoProgress, Progress
 from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
-from hgld.wikimedia.api_documents import PropertyEntity, PropertyError
+from hgld.wikimedia.api_facts import PropertyEntity, PropertyError, Query
 from hgld.wikimedia.api_source import ApiSource, UpdateSource, read_properties
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.collector import FactCollector
 from hgld.wikimedia.dump_extract import items_path, read_extract
 from hgld.wikimedia.dump_source import DumpSource
 from hgld.wikimedia.html_source import HEADER, HtmlSource
-from hgld.wikimedia.plausibility import (
-    DUMP_ADVICE,
-    SERVER_ADVICE,
-    StatusCheck,
-    UnlikelyStatusError,
-    check_allowed,
-    forget_landmarks_without_value,
-)
 from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
     EarlierScrape,
@@ -52,7 +43,17 @@ from hgld.wikimedia.scrape_files import (
     write_classes,
     write_scraped,
 )
-from hgld.wikimedia.source import FactStore, Query, Source
+from hgld.wikimedia.source import (
+    DUMP_ADVICE,
+    SERVER_ADVICE,
+    FactCollector,
+    FactStore,
+    Source,
+    StatusCheck,
+    UnlikelyStatusError,
+    check_allowed,
+    forget_landmarks_without_value,
+)
 
 SourceName = Literal["api", "html"]
 MAX_WORKERS = 3
@@ -71,7 +72,7 @@ class ScrapeConfig:
         class_depth: Number of steps of ``parents`` to fetch above the values.
         client: Addresses of the servers, and limits on requests to them; by default those of Wikimedia.
         allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
-            (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`); repeatable.
+            (:data:`hgld.wikimedia.source.UNLIKELY_SHARES`); repeatable.
         id: Column with the ids of entities, text or whole numbers. Default: the list is one of GLDv2's.
         item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
         category: Column with categories on Commons instead: titles or addresses. Default: category, without items.

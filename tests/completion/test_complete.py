@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from hgld import tables
-from hgld.completion.complete import complete_file
+from hgld.completion.complete import complete_file, evaluate_completion, hide_and_propose
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, find_completion_files, read_completion_inputs
-from hgld.completion.quality import evaluate_completion, hide_and_propose
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.commands import run_hgld

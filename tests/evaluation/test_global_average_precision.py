@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.recognition import RECOGNITION_METRICS, RecognitionResult, recognition_results
-from hgld.gldv2.recognition import LandmarkPrediction, RecognitionSolution
+from hgld.gldv2.ground_truth import LandmarkPrediction, RecognitionSolution
 
 Truths = dict[str, frozenset[int]]
 Predictions = dict[str, LandmarkPrediction]

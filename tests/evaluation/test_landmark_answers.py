@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError, HgldError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
-from hgld.gldv2.recognition import LandmarkPrediction, read_recognition_predictions, read_recognition_solution
+from hgld.gldv2.ground_truth import LandmarkPrediction, read_recognition_predictions, read_recognition_solution
 from hgld.rejection import build_detector
 from hgld.rejection.rejected_queries import RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import write_embeddings
@@ -206,7 +206,7 @@ def test_files_that_do_not_fit_are_refused(files: EvaluationFiles, tmp_path: Pat
 
 
 def test_scores_survive_the_text_form(tmp_path: Path) -> None:
-    from hgld.gldv2.recognition import RecognitionSolution, write_recognition_predictions
+    from hgld.gldv2.ground_truth import RecognitionSolution, write_recognition_predictions
 
     scores = [0.1, -1e-300, 1 / 3, float(np.float32(0.7)), -np.inf, 12345678901234.5, -0.0]
     predictions = {f"i{row}": LandmarkPrediction(row, score) for row, score in enumerate(scores)}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.files import metadata_files, parse_shards, read_md5, shard_files
+from hgld.gldv2.download import metadata_files, parse_shards, read_md5, shard_files
 
 
 @pytest.mark.parametrize(("split", "count", "last"), [("train", 500, 499), ("index", 100, 99), ("test", 20, 19)])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hgld.errors import InputError
-from hgld.gldv2.recognition import (
+from hgld.gldv2.ground_truth import (
     LandmarkPrediction,
     RecognitionSolution,
     read_recognition_predictions,

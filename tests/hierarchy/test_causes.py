@@ -19,8 +19,7 @@ from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
-from hgld.hierarchy.changes import explain_changes
-from hgld.hierarchy.compare import compare_files
+from hgld.hierarchy.compare import compare_files, explain_changes
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy

@@ -16,8 +16,14 @@ from hgld.cli import app
 from hgld.cli.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build_inputs import BuildInputs
-from hgld.hierarchy.changes import explain_changes, write_changes
-from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement
+from hgld.hierarchy.compare import (
+    GroupFlow,
+    SplitChange,
+    compare,
+    explain_changes,
+    partition_agreement,
+    write_changes,
+)
 from tests.commands import run_hgld
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hgld.labels.class_graph import levels_above
-from hgld.labels.evidence import EVIDENCE_KINDS, Evidence, find_evidence, nearest_examples
-from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence, find_evidence, nearest_examples
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, VocabularyTerm
 from tests.labels.label_tables import classes_table, decision

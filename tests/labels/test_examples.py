@@ -1,6 +1,6 @@
 import numpy as np
 
-from hgld.labels.examples import EmbeddedLabels, Example, collect_examples, taxonomy_terms
+from hgld.labels.evidence import EmbeddedLabels, Example, collect_examples, taxonomy_terms
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
-from hgld.wikimedia.plausibility import UnlikelyStatusError
 from hgld.wikimedia.scrape_files import ListColumns, read_list
 from hgld.wikimedia.scraper import ScrapeConfig, SnapshotChanges, journal_path, scrape_dump, scrape_file
+from hgld.wikimedia.source import UnlikelyStatusError
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id
 
