@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
     from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
-    from hgld.hierarchy.why import Trace, TraceSources
+    from hgld.hierarchy.why import Trace
     from hgld.release.publish import PushDatasetSummary, ReleaseSummary
 
 
@@ -101,13 +101,11 @@ def build(
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.why:find_trace_sources", "find_sources")
 def why(
     *,
     landmark_id: Annotated[str, typer.Argument(metavar="ID")],
     split: str | None = None,
     hierarchy: Path = Path("hierarchy.parquet"),
-    find_sources: Callable[[], TraceSources],
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -119,11 +117,14 @@ def why(
     Args:
         landmark_id: Id of the landmark.
         split: Split of the landmark. Default: all.
-        hierarchy: Hierarchy; other tables are searched for beside it.
+        hierarchy: Hierarchy; the tables of all stages are beside it.
     """
     from hgld.hierarchy.why import trace_landmark
 
-    typer.echo(_format_traces(trace_landmark(find_sources(), landmark_id, split)))
+    traces = trace_landmark(
+        hierarchy, landmark_id, split, decisions=decisions, taxonomy=taxonomy, corrections=corrections
+    )
+    typer.echo("\n\n".join(map(_format_trace, traces)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -272,10 +273,6 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
 
     head = f"{title}: {sum(labels.values()):,} landmarks, {len(labels):,} labels"
     return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
-
-
-def _format_traces(traces: Sequence[Trace]) -> str:
-    return "\n\n".join(map(_format_trace, traces))
 
 
 def _format_trace(trace: Trace) -> str:
