@@ -22,6 +22,7 @@ from development_set import read_development_set
 from report import table, write_section
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
+from hgld.labels.class_graph import ClassTree
 from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_encoder
@@ -80,8 +81,10 @@ def make_labels(names: Mapping[str, str], classes: Mapping[str, tuple[str, Seque
         counts=np.ones(len(names), np.int64),
         clusters=[(1, 1)] * len(names),
         vectors=vectors,
-        superclasses={item: above for item, (_, above) in classes.items()},
-        class_names={item: label for item, (label, _) in classes.items()},
+        classes=ClassTree(
+            superclasses={item: above for item, (_, above) in classes.items()},
+            labels={item: label for item, (label, _) in classes.items()},
+        ),
     )
 
 

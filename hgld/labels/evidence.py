@@ -536,7 +536,7 @@ class ClassVotes:
             if len(items) != 1:
                 return []
             label_id = items[0]
-        return levels_above(label_id, self._parents)
+        return levels_above([label_id], self._parents)
 
     def _own_votes_below(self, label_id: str, text: str, own: frozenset[int]) -> dict[str, NDArray[np.float64]]:
         """Return what to subtract from the votes below each class: those of the label itself."""

@@ -9,7 +9,7 @@ text embedding or, without embeddings, its clusters. ``benchmarks/proposals.py``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.compute.threads import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
-from hgld.labels.class_graph import ancestors, read_class_labels, read_superclasses
+from hgld.labels.class_graph import ClassTree, ancestors, read_class_tree
 from hgld.labels.embed import embedding_matrix
 from hgld.taxonomy.groups import Group, write_taxonomy
 
@@ -71,8 +71,7 @@ class Labels:
     counts: NDArray[np.int64]
     clusters: Sequence[tuple[int, int]]
     vectors: NDArray[np.float64]
-    superclasses: Mapping[str, Sequence[str]]
-    class_names: Mapping[str, str]
+    classes: ClassTree
 
 
 def propose_taxonomy(
@@ -143,8 +142,7 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
         counts=table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy(),
         clusters=pairs,
         vectors=vectors,
-        superclasses=read_superclasses(paths),
-        class_names=read_class_labels(paths),
+        classes=read_class_tree(paths),
     )
 
 
@@ -216,7 +214,7 @@ class _Senses:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        superclasses = labels.superclasses
+        superclasses = labels.classes.superclasses
         self._above = [
             {item, *ancestors(item, superclasses)} if item in superclasses else set() for item in labels.ids
         ]
@@ -248,12 +246,12 @@ class _Senses:
         agreement = {item: 2 * inside[item] / (len(rows) + self._totals[item]) for item in inside}
         # Of classes above the same labels, the most special one says most.
         item = max(agreement, key=lambda item: (agreement[item], self._depths[item], item), default=None)
-        if item is None or agreement[item] <= _MIN_AGREEMENT or item not in labels.class_names:
+        if item is None or agreement[item] <= _MIN_AGREEMENT or item not in labels.classes.labels:
             (cluster, shared), *_ = Counter(labels.clusters[row][0] for row in rows).most_common(1)
             name, detail, item = ", ".join(texts[:_LABELS_PER_NAME]), f"cluster {cluster}", None
             place = f"of cluster {cluster}"
         else:
-            name, detail, shared = labels.class_names[item], texts[0], inside[item]
+            name, detail, shared = labels.classes.labels[item], texts[0], inside[item]
             place = f"below {name} ({item})"
         n_labels = counted(len(rows), "label")
         share = n_labels if shared == len(rows) else f"{shared} of {n_labels}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -12,7 +12,7 @@ from pathlib import Path
 from hgld import tables
 from hgld.errors import counted
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ancestors, nearest_classes, read_class_labels, read_superclasses
+from hgld.labels.class_graph import ClassTree, ancestors, nearest_classes, read_class_tree
 from hgld.taxonomy.decisions import read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.label_identity import normalise_label
@@ -69,7 +69,7 @@ def check_taxonomy(
         if names
     ]
     if classes:
-        findings += _shared_classes(groups, read_superclasses(classes), read_class_labels(classes))
+        findings += _shared_classes(groups, read_class_tree(classes))
     return TaxonomyReport(len(groups), findings)
 
 
@@ -98,20 +98,18 @@ def _doubled_names(groups: Sequence[Group]) -> Iterator[Finding]:
                 yield Finding("doubled", f"{level}: {listed} are one name", is_error=True)
 
 
-def _shared_classes(
-    groups: Sequence[Group], superclasses: Mapping[str, Sequence[str]], labels: Mapping[str, str]
-) -> Iterator[Finding]:
+def _shared_classes(groups: Sequence[Group], tree: ClassTree) -> Iterator[Finding]:
     """Find classes below items of several groups, none of which is below another; and groups without classes."""
     group_of = {item: group.name for group in groups for item in group.items}
-    above = {item: ancestors(item, superclasses) for item in group_of}
+    above = {item: ancestors(item, tree.superclasses) for item in group_of}
     shared = defaultdict(list)
     filled = set()
-    for item in superclasses:
-        linked = ({item} | ancestors(item, superclasses)) & group_of.keys()
+    for item in tree.superclasses:
+        linked = ({item} | ancestors(item, tree.superclasses)) & group_of.keys()
         filled |= {group_of[each] for each in linked}
         nearest = {group_of[each] for each in nearest_classes(linked, above)}
         if len(nearest) > 1:
-            shared[tuple(sorted(nearest))].append(f"{labels[item]} ({item})")
+            shared[tuple(sorted(nearest))].append(f"{tree.labels[item]} ({item})")
     for names, items in shared.items():
         yield Finding("classes of several groups", f"{' and '.join(names)}: {preview(items, 5)}")
     if empty := [group.name for group in groups if group.items and group.name not in filled]:

@@ -217,6 +217,6 @@ def test_levels_match_search_over_all_paths(parents: dict[str, list[str]], start
         return result
 
     expected = distances(start, (start,))
-    levels = levels_above(start, parents)
+    levels = levels_above([start], parents)
     assert {item: steps for steps, level in enumerate(levels, 1) for item in level} == expected
     assert sum(map(len, levels)) == len(expected)
