@@ -124,18 +124,6 @@ class _Statements(Document):
     statements: list[Statement]
 
 
-class _TypedSnak(Document):
-    datatype: Text
-
-
-class _TypedStatement(Document):
-    mainsnak: _TypedSnak
-
-
-class _TypedStatements(Document):
-    statements: list[_TypedStatement]
-
-
 class Term(Document):
     """A label or description, in the language that was asked for or one that the server fell back to."""
 
@@ -181,13 +169,13 @@ class ItemEntity(Entity):
             PropertyError: The values of the property are no items.
             ValueError: The statements have another shape.
         """
-        statements = {"statements": self.claims.get(property_id, [])}
+        statements = self.claims.get(property_id, [])
         try:
-            return read_document(_Statements, statements).statements
+            return read_document(_Statements, {"statements": statements}).statements
         except ValueError:
-            with suppress(ValueError):
-                for statement in read_document(_TypedStatements, statements).statements:
-                    require_items(property_id, statement.mainsnak.datatype)
+            with suppress(TypeError, KeyError):
+                for statement in statements:
+                    require_items(property_id, statement["mainsnak"]["datatype"])
             raise
 
 

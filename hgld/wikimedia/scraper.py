@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,7 +35,6 @@ from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
     EarlierScrape,
     LandmarkCategory,
-    ListColumns,
     read_categories,
     read_earlier,
     read_list,
@@ -161,7 +159,7 @@ class ScrapeConfig:
         """Read a list with these columns."""
         if self.id is None:
             return read_categories(path)
-        return read_list(path, ListColumns(self.id, self.item, self.category, self.split_column))
+        return read_list(path, self.id, item=self.item, category=self.category, split=self.split_column)
 
     def parameters(self) -> dict[str, Any]:
         """Return what decides on the result, besides the list and the source."""
@@ -173,24 +171,13 @@ class ScrapeConfig:
 
 
 @dataclass(frozen=True)
-class SnapshotChanges:
-    """Numbers of landmarks by what became of their results, revisions included, since the earlier scrape.
-
-    Those that fail now are not counted, those that failed then are new, and those gone are no longer in the list.
-    """
-
-    unchanged: int
-    changed: int
-    new: int
-    gone: int
-
-
-@dataclass(frozen=True)
 class ScrapeSummary:
     """Numbers of landmarks, also by status and by route, and of classes with their ancestors; cost of the run.
 
     Args:
-        changes: What became of the landmarks of an earlier scrape; None without `update`.
+        changes: Numbers of landmarks by what became of their results, revisions included, since the earlier scrape:
+            unchanged, changed, new or gone. Those that fail now are not counted, those that failed then are new, and
+            those gone are no longer in the list. None without `update`.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
         dump_date: Date of the dump; None if servers were asked.
@@ -201,7 +188,7 @@ class ScrapeSummary:
     routes: dict[str, int]
     classes: int
     taken_over: int = 0
-    changes: SnapshotChanges | None = None
+    changes: dict[str, int] | None = None
     errors: int = 0
     requests: int = 0
     retries: int = 0
@@ -463,14 +450,13 @@ def _write_tables(
     return ScrapeSummary(len(landmarks), statuses, routes, len(classes))
 
 
-def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> SnapshotChanges:
-    counts: Counter[str] = Counter()
+def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> dict[str, int]:
+    listed = set(titles)
+    counts = {"unchanged": 0, "changed": 0, "new": 0, "gone": sum(title not in listed for title in earlier.titles)}
     for title in titles:
         now, _ = collector.resolution(title)
         if title not in earlier.rows:
             counts["new"] += 1
         elif now.status != "error":
             counts["unchanged" if now == earlier.rows[title][0] else "changed"] += 1
-    listed = set(titles)
-    gone = sum(title not in listed for title in earlier.titles)
-    return SnapshotChanges(counts["unchanged"], counts["changed"], counts["new"], gone)
+    return counts
