@@ -24,9 +24,9 @@ from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
 from hgld.labels.class_graph import ClassTree
 from hgld.labels.clusters import ClusterConfig, cluster_labels
+from hgld.labels.draft_taxonomy import Labels, propose_groups
 from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_encoder
-from hgld.labels.propose import Labels, propose_groups
 
 #: Names of a level for each label, by the name of the level; those of groups first, then those of roots.
 Tree = Mapping[str, Sequence[str]]

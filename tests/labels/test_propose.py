@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_mutual_info_score
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
+from hgld.labels.draft_taxonomy import ProposeConfig, propose_groups, propose_taxonomy, read_labels
 from hgld.labels.embed import EmbedConfig, embed_file
-from hgld.labels.propose import ProposeConfig, propose_groups, propose_taxonomy, read_labels
 from hgld.labels.wording import guideline_terms
 from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.commands import run_hgld

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.labels.taxonomy_checks import check_taxonomy
+from hgld.labels.draft_taxonomy import check_taxonomy
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import write_decisions
 from tests.commands import run_hgld
