@@ -318,27 +318,20 @@ class CommonsSource:
         url = self._photographs.fact(image_id, "url")
         if fact is None:
             return Photograph(image_id, "error", url=url, problem=problem)
-        photograph = Photograph(
-            image_id,
-            fact.status,
-            url=url,
-            page=fact.page,
-            author=fact.author,
-            licence=fact.licence,
-            licence_url=fact.licence_url,
-            uploaded_at=fact.uploaded_at,
-        )
-        if fact.thumbnail_url is None:
+        details = fact._asdict()
+        address = details.pop("thumbnail_url")
+        photograph = Photograph(image_id, url=url, **details)
+        if address is None:
             return photograph
         try:
-            file = self._client.file(fact.thumbnail_url, _read_image)
+            file = self._client.file(address, _read_image)
         except SourceError as error:
             self._note_failure(error)
             return replace(photograph, status="error", problem=str(error))
         self._failures_in_a_row = 0
         if file is None:
             return replace(photograph, status="missing")
-        return replace(photograph, file=file, source=fact.thumbnail_url)
+        return replace(photograph, file=file, source=address)
 
     def _note_failure(self, error: SourceError) -> None:
         """Raise SourceError if the server seems to be down."""

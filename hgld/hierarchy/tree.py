@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
+from hgld.hierarchy.label_matrix import LabelMatrix, column_of, relevance
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.io.text_array import TextArray
 from hgld.tables.parquet import with_neutral_names, without_neutral_names
@@ -452,12 +452,6 @@ class Hierarchy:
         images = [by_row[row] if exists else [] for row, exists in zip(rows.tolist(), known.tolist(), strict=True)]
         labels = np.array([label for image in images for label in image], np.int64).reshape(-1, self.n_levels)
         return LabelSets.from_rows(labels, np.array([len(image) for image in images]))
-
-    def lowest_common_level(
-        self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None
-    ) -> npt.NDArray[np.int64]:
-        """See :func:`lowest_common_level`; the gallery consists of all landmarks by default."""
-        return lowest_common_level(query_labels, self.labels if gallery_labels is None else gallery_labels)
 
     def relevance(
         self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None, alpha: float = 1.0
