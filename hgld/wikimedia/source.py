@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from hgld.errors import ConfigurationError, SourceError
@@ -262,10 +263,10 @@ def forget_landmarks_without_value(titles: Iterable[str], source: Source, facts:
 
 
 class FactCollector:
-    """Fetches facts until each landmark is resolved or waits for a batch that failed.
+    """Fetches facts until each landmark is resolved or lacks some that could not be fetched.
 
-    Landmarks wait for facts. Keys of one kind are pooled over all landmarks until they fill a request, and each batch
-    is written to the journal when it arrives.
+    The keys that waiting landmarks lack are pooled by kind until they fill a request, and each batch is written to
+    the journal when it arrives.
 
     Attributes:
         class_redirects: By id of an item that statements name, the class to which it redirects.
@@ -292,11 +293,12 @@ class FactCollector:
         self.source, self._client, self._facts, self._journal = source, client, facts, journal
         self._clock = clock or (lambda: time.time())
         self._titles, self._known, self._statuses, self._progress = titles, known, statuses, progress
-        #: By kind: the keys to request, each with the positions of the landmarks that wait for it.
-        self._queued: dict[str, dict[str, list[int]]] = {kind: {} for kind in source.kinds}
-        #: The same for the keys in requests in flight.
-        self._in_flight: dict[str, dict[str, list[int]]] = {kind: {} for kind in source.kinds}
+        #: By kind: the keys to request in order, those in flight, and those that could not be fetched.
+        self._queued: dict[str, dict[str, None]] = {kind: {} for kind in source.kinds}
+        self._in_flight: dict[str, set[str]] = {kind: set() for kind in source.kinds}
         self._failed: dict[str, set[str]] = {kind: set() for kind in source.kinds}
+        #: Positions of the landmarks that were started and lack facts.
+        self._waiting: list[int] = []
         self._failures_in_a_row = 0
         self.failed_classes = 0
         self.class_redirects: dict[str, str] = {}
@@ -366,20 +368,22 @@ class FactCollector:
             if position is None:
                 return None
             self._statuses.start(position)
-            self._advance(position)
+            if not self._advance(position):
+                self._waiting.append(position)
 
     def _largest_batch(self) -> tuple[str, list[str]] | None:
         kind = max(self._queued, key=lambda kind: len(self._queued[kind]))
         return self._take_batch(kind, self.source.batch_size(kind)) if self._queued[kind] else None
 
     def _take_batch(self, kind: str, size: int) -> tuple[str, list[str]]:
-        queued = self._queued[kind]
-        keys = [key for key, _ in zip(queued, range(size), strict=False)]
-        self._in_flight[kind].update((key, queued.pop(key)) for key in keys)
+        keys = list(islice(self._queued[kind], size))
+        for key in keys:
+            del self._queued[kind][key]
+        self._in_flight[kind].update(keys)
         return kind, keys
 
     def _handle_response(self, future: Future[dict[str, Any]], kind: str, keys: list[str]) -> None:
-        """Store the facts of a batch or note its failure, then advance the landmarks that waited for it."""
+        """Store the facts of a batch or note its failure, then advance the landmarks that wait."""
         try:
             batch = future.result()
         except SourceError as error:
@@ -398,29 +402,23 @@ class FactCollector:
                 self._journal.append(kind, at, batch)
             self._facts.add(kind, batch, at)
             self._failed[kind].update(key for key in keys if key not in batch)
-        for key in keys:
-            for position in self._in_flight[kind].pop(key):
-                self._advance(position)
+        self._in_flight[kind].difference_update(keys)
+        self._waiting = [position for position in self._waiting if not self._advance(position)]
 
-    def _advance(self, position: int) -> None:
-        """Resolve a landmark, or queue the facts that it lacks and let it wait for the first of them."""
+    def _advance(self, position: int) -> bool:
+        """Return whether a landmark is done, resolved or not; queue the facts that it lacks otherwise."""
         try:
             status = self.source.resolve(self._titles[position], self._facts).status
         except MissingFactsError as missing:
             kind, keys = missing.kind, missing.keys
             if self._failed[kind].isdisjoint(keys):
-                for key in keys:
-                    if key not in self._in_flight[kind]:
-                        self._queued[kind].setdefault(key, [])
-                waiting = self._in_flight[kind] if keys[0] in self._in_flight[kind] else self._queued[kind]
-                waiting[keys[0]].append(position)
-                return
+                self._queued[kind] |= dict.fromkeys(key for key in keys if key not in self._in_flight[kind])
+                return False
         else:
             self._statuses.end(position, status)
-        if self._client is None:
-            self._progress.advance()
-        else:
-            self._progress.advance(requests=self._client.requests, retries=self._client.retries)
+        client = self._client
+        self._progress.advance(**({} if client is None else {"requests": client.requests, "retries": client.retries}))
+        return True
 
     def _fetch_ancestors(self, executor: ThreadPoolExecutor, workers: int, depth: int) -> dict[str, ClassFact]:
         """Fetch the classes of all landmarks and their ancestors, one step of "subclass of" after the other."""
@@ -432,22 +430,27 @@ class FactCollector:
         newest = [value.item for title in self._titles for value in self.resolution(title)[0].instance_of]
         for step in range(depth + 1):
             wanted = {item for item in newest if item is not None and item not in reached}
-            self._queued[kind] = {item: [] for item in sorted(wanted) if not self._facts.has(kind, item)}
-            self._fetch_all(executor, workers, iter(()))
-            fetched = {item: self._facts.get(kind, item) for item in sorted(wanted) if self._facts.has(kind, item)}
-            self.failed_classes += len(wanted) - len(fetched)
+            fetched = self._fetch_classes(executor, workers, kind, wanted)
             reached |= {item: fact.item for item, fact in fetched.items()}
             classes |= {fact.item: fact for fact in fetched.values()}
             newest = [parent for fact in fetched.values() for parent in fact.subclass_of] if step < depth else []
-        ranks = sorted({fact.rank for fact in classes.values() if fact.rank and ITEM_ID.fullmatch(fact.rank)})
-        self._queued[kind] = {item: [] for item in ranks if not self._facts.has(kind, item)}
-        self._fetch_all(executor, workers, iter(()))
-        known = [item for item in ranks if self._facts.has(kind, item)]
-        self.failed_classes += len(ranks) - len(known)
-        self.rank_labels = {item: self._facts.get(kind, item).label for item in known}
-        named = {item: self._facts.get(kind, item).item for item in self._facts.keys(kind)} | reached
-        self.class_redirects = {item: goal for item, goal in named.items() if item != goal and goal in classes}
+        ranks = {fact.rank for fact in classes.values() if fact.rank and ITEM_ID.fullmatch(fact.rank)}
+        named = self._fetch_classes(executor, workers, kind, ranks)
+        self.rank_labels = {item: fact.label for item, fact in named.items()}
+        goals = {item: self._facts.get(kind, item).item for item in self._facts.keys(kind)} | reached
+        self.class_redirects = {item: goal for item, goal in goals.items() if item != goal and goal in classes}
         return {
             item: fact._replace(subclass_of=tuple(dict.fromkeys(reached.get(up, up) for up in fact.subclass_of)))
             for item, fact in classes.items()
         }
+
+    def _fetch_classes(
+        self, executor: ThreadPoolExecutor, workers: int, kind: str, items: Collection[str]
+    ) -> dict[str, ClassFact]:
+        """Return classes by requested item, in this order; those that could not be fetched are counted."""
+        wanted = sorted(items)
+        self._queued[kind] = dict.fromkeys(item for item in wanted if not self._facts.has(kind, item))
+        self._fetch_all(executor, workers, iter(()))
+        found = {item: self._facts.get(kind, item) for item in wanted if self._facts.has(kind, item)}
+        self.failed_classes += len(wanted) - len(found)
+        return found
