@@ -28,7 +28,7 @@ from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES
+from hgld.gldv2.download import N_IMAGES, N_SHARDS, SHARD_BYTES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy.label_sets import main_labels
 from hgld.io.settings import Settings

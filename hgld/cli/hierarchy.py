@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
@@ -36,14 +36,12 @@ from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
-    from hgld.completion.complete import CompleteSummary
+    from hgld.completion.complete import CompleteSummary, CompletionQuality
     from hgld.completion.config import CompleteConfig
-    from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
-    from hgld.hierarchy.changes import Explanation, LandmarkChange
-    from hgld.hierarchy.compare import Comparison
+    from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
-    from hgld.hierarchy.why import Trace, TraceSources
+    from hgld.hierarchy.why import Trace
     from hgld.release.publish import PushDatasetSummary, ReleaseSummary
 
 
@@ -104,13 +102,11 @@ def build(
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.why:find_trace_sources", "find_sources")
 def why(
     *,
     landmark_id: Annotated[str, typer.Argument(metavar="ID")],
     split: str | None = None,
     hierarchy: Path = Path("hierarchy.parquet"),
-    find_sources: Callable[[], TraceSources],
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -122,11 +118,14 @@ def why(
     Args:
         landmark_id: Id of the landmark.
         split: Split of the landmark. Default: all.
-        hierarchy: Hierarchy; other tables are searched for beside it.
+        hierarchy: Hierarchy; the tables of all stages are beside it.
     """
     from hgld.hierarchy.why import trace_landmark
 
-    typer.echo(_format_traces(trace_landmark(find_sources(), landmark_id, split)))
+    traces = trace_landmark(
+        hierarchy, landmark_id, split, decisions=decisions, taxonomy=taxonomy, corrections=corrections
+    )
+    typer.echo("\n\n".join(map(_format_trace, traces)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -221,9 +220,8 @@ def complete(
         evaluate: Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled
             landmarks whose group is hidden.
     """
-    from hgld.completion.complete import complete_file
+    from hgld.completion.complete import complete_file, evaluate_completion
     from hgld.completion.inputs import find_completion_files
-    from hgld.completion.quality import evaluate_completion
 
     files = find_completion_files(hierarchy, embeddings, images or (), config.reasons, removed=removed, clean=clean)
     with TerminalProgress("complete", "photographs") as progress:
@@ -278,10 +276,6 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
     return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
 
 
-def _format_traces(traces: Sequence[Trace]) -> str:
-    return "\n\n".join(map(_format_trace, traces))
-
-
 def _format_trace(trace: Trace) -> str:
     lines = [f"{trace.split} {trace.landmark_id}"]
     width = max(len(name) for name, _ in trace.steps)
@@ -293,7 +287,7 @@ def _format_trace(trace: Trace) -> str:
 
 def format_comparison(comparison: Comparison) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups."""
-    from hgld.hierarchy.checks import GROUP
+    from hgld.hierarchy.tree import GROUP
     from hgld.tables import nouns
 
     _, noun = nouns(neutral=bool(comparison.agreement) and GROUP not in comparison.agreement)
@@ -324,7 +318,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _format_explanation(explanation: Explanation, noun: str) -> list[str]:
-    from hgld.hierarchy.changes import CAUSES
+    from hgld.hierarchy.compare import CAUSES
 
     lines = []
     if explanation.causes:
@@ -426,7 +420,7 @@ def _format_complete(summary: CompleteSummary) -> str:
 
 
 def _format_completion_quality(quality: CompletionQuality) -> str:
-    from hgld.completion.quality import N_FOLDS
+    from hgld.completion.complete import N_FOLDS
 
     misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
     return lines(
@@ -439,7 +433,7 @@ def _format_completion_quality(quality: CompletionQuality) -> str:
 
 def format_accepted(quality: CompletionQuality) -> list[str]:
     """Return a table of coverage and accuracy by score, and the calibration error."""
-    from hgld.completion.quality import THRESHOLDS
+    from hgld.completion.complete import THRESHOLDS
 
     rows = []
     for accepted in map(quality.accepted, THRESHOLDS):

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from hgld.datasets.readers.base import Reader
     from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
     from hgld.gldv2.fetch import FetchConfig, FetchSummary
-    from hgld.gldv2.image_index import IndexSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
+    from hgld.gldv2.tar_images import IndexSummary
     from hgld.wikimedia.client import ClientConfig
 
 
@@ -44,7 +44,7 @@ _BY_ID = "Photographs by id"
 
 
 def _shards(text: str) -> list[int]:
-    from hgld.gldv2.files import parse_shards
+    from hgld.gldv2.download import parse_shards
 
     return [*parse_shards(text)]
 
@@ -113,9 +113,9 @@ def fetch(
             Default: the column url of --ids.
         plan: Print what would be downloaded, and stop.
     """
+    from hgld.gldv2.download import SUBSETS, copy_subset, subset_list
     from hgld.gldv2.fetch import fetch_gldv2
-    from hgld.gldv2.files import SUBSETS, copy_subset, subset_list
-    from hgld.gldv2.photograph_list import read_photograph_list
+    from hgld.gldv2.photograph_sources import read_photograph_list
     from hgld.gldv2.photographs import fetch_photographs, plan_photographs
 
     if ids is None:
@@ -210,7 +210,7 @@ def format_duration(seconds: float) -> str:
 
 @app.command(rich_help_panel="Photographs")
 @options_of(
-    "hgld.gldv2.image_index:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
+    "hgld.gldv2.tar_images:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
 )
 def index_images(*, out: Annotated[Path, out_file(".parquet")], index: Callable[..., IndexSummary | None]) -> None:
     """Index the photographs in tar files, to read them without extraction.

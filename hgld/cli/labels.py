@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
     from hgld.labels.clean import CleanConfig, CleanSummary, SplitSummary
     from hgld.labels.clusters import ClusterConfig, ClusterSummary
+    from hgld.labels.draft_taxonomy import ProposalSummary, ProposeConfig, TaxonomyReport
     from hgld.labels.embed import EmbedConfig, EmbedSummary
     from hgld.labels.plain_labels import PlainConfig, PlainSummary
-    from hgld.labels.propose import ProposalSummary, ProposeConfig
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
-    from hgld.labels.taxonomy_checks import TaxonomyReport
     from hgld.taxonomy.imports import ImportConfig, ImportSummary
 
 
@@ -404,7 +403,7 @@ def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file(
 
 @taxonomy.command()
 @options_of(
-    "hgld.labels.taxonomy_checks:check_taxonomy",
+    "hgld.labels.draft_taxonomy:check_taxonomy",
     "check_taxonomy",
     classes={"metavar": "FILE"},
     decisions={"metavar": "FILE"},
@@ -432,8 +431,8 @@ def _format_report(report: TaxonomyReport) -> str:
 
 
 @taxonomy.command()
-@options_of("hgld.labels.propose:propose_taxonomy", "propose_taxonomy")
-@options_of("hgld.labels.propose:ProposeConfig")
+@options_of("hgld.labels.draft_taxonomy:propose_taxonomy", "propose_taxonomy")
+@options_of("hgld.labels.draft_taxonomy:ProposeConfig")
 def propose(
     *,
     out: Annotated[Path, out_file(".csv")],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -148,7 +147,7 @@ def format_scrape(summary: ScrapeSummary) -> str:
         summary.taken_over > 0
         and f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
         f"{summary.landmarks - summary.taken_over:,} are new or had failed",
-        summary.changes is not None and f"since the earlier scrape: {listed(asdict(summary.changes))}",
+        summary.changes is not None and f"since the earlier scrape: {listed(summary.changes)}",
         shares("status", summary.statuses),
         shares("route", summary.routes),
     )

@@ -29,7 +29,7 @@ from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet, LandmarkAnswers
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.settings import EvaluationFiles
-from hgld.gldv2.recognition import (
+from hgld.gldv2.ground_truth import (
     LandmarkPrediction,
     RecognitionSolution,
     read_recognition_predictions,

@@ -21,19 +21,18 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError
-from hgld.gldv2.download import DownloadConfig
-from hgld.gldv2.files import HOST_URL, N_SHARDS
-from hgld.gldv2.image_index import index_shard
-from hgld.gldv2.photograph_list import PhotographList
+from hgld.gldv2.download import HOST_URL, N_SHARDS, DownloadConfig
 from hgld.gldv2.photograph_sources import (
     CommonsSource,
     FolderSource,
     MirrorSource,
     Photograph,
+    PhotographList,
     PhotographSource,
     SourcePlan,
     mean_image_bytes,
 )
+from hgld.gldv2.tar_images import index_shard
 from hgld.io.files import exclusive_lock, require_free_space
 from hgld.io.journal import Journal
 from hgld.progress import NoProgress, Progress

@@ -20,8 +20,7 @@ from hgld.evaluation.relevance import LabelSetJudgements
 from hgld.evaluation.reranking import first_items, pair_scores
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.gldv2.ground_truth import write_retrieval_predictions
-from hgld.gldv2.recognition import write_recognition_predictions
+from hgld.gldv2.ground_truth import write_recognition_predictions, write_retrieval_predictions
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import column_of
 from hgld.hierarchy.label_sets import Labelling, LabelSets, main_labels
@@ -287,7 +286,7 @@ def write_predictions(
     Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
     scores are in the order of the gallery, whatever their levels.
 
-    Of protocols that score an answer to each query, the answers are written, see :mod:`hgld.gldv2.recognition`.
+    Of protocols that score an answer to each query, the answers are written, see :mod:`hgld.gldv2.ground_truth`.
 
     Raises:
         ConfigurationError: The images have no ids.
