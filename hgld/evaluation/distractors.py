@@ -201,8 +201,8 @@ class PositiveRanking:
         factors = (_N_BINS - 1) / np.maximum(limits - steps[starts], np.float32(1))
         places = _places(steps, starts, ends, factors)
 
-        def count(blocks: range) -> Integers:
-            counts, n_near = np.zeros(len(steps), np.int64), np.zeros(len(limits), np.int64)
+        def count(blocks: range) -> npt.NDArray[np.uint32]:
+            counts, n_near = np.zeros(len(steps), np.uint32), np.zeros(len(limits), np.int64)
             near = np.empty((len(limits), _N_NEAR), np.float32)
             for gallery, scores in scorer.scores(positives.queries, blocks):
                 if pairs is not None:
@@ -213,7 +213,7 @@ class PositiveRanking:
             _count_before(near, n_near, 1, steps, starts, factors, places, counts)
             return counts
 
-        totals = np.delete(np.sum(self._each_share(scorer, count), axis=0), ends).cumsum()
+        totals = np.delete(np.sum(self._each_share(scorer, count), axis=0, dtype=np.int64), ends).cumsum()
         before_row = np.append(0, totals)[offsets[:-1]]
         before: Integers = totals - np.repeat(before_row, np.diff(offsets))
         return before
@@ -221,12 +221,10 @@ class PositiveRanking:
 
 def _places(
     steps: npt.NDArray[np.float32], starts: Integers, ends: Integers, factors: npt.NDArray[np.float32]
-) -> npt.NDArray[np.int32]:
-    """Return the number of positives of each query below each of its intervals of scores, shape (n_query, _N_BINS).
-
-    Arguments are those of :func:`_count_before`.
-    """
-    places = np.empty((len(starts), _N_BINS), np.int32)
+) -> npt.NDArray[Any]:
+    """Return the number of positives of each query below each interval of scores, see :func:`_count_before`."""
+    # Narrow numbers, so that a table stays in the cache.
+    places = np.empty((len(starts), _N_BINS), np.uint16 if (ends - starts).max() < 2**16 else np.uint32)
     for own, start, end, factor in zip(places, starts, ends, factors, strict=True):
         bins = ((steps[start:end] - steps[start]) * factor).astype(np.int32)
         own[:] = np.searchsorted(bins, np.arange(_N_BINS))
@@ -266,8 +264,8 @@ def _count_before(
     steps: npt.NDArray[np.float32],
     starts: Integers,
     factors: npt.NDArray[np.float32],
-    places: npt.NDArray[np.int32],
-    counts: Integers,
+    places: npt.NDArray[Any],
+    counts: npt.NDArray[np.uint32],
 ) -> None:
     """Count the negatives that come before each positive, and not before the one ahead of it.
 
@@ -278,8 +276,8 @@ def _count_before(
         steps: float32; the positives of each query, ascending, then infinity. Negatives above one come after it.
         starts: int64, shape (n_query,); position of the first positive of each query.
         factors: float32, shape (n_query,); number of intervals of scores per step.
-        places: int32, shape (n_query, n_bins); see :func:`_places`.
-        counts: int64, as long as ``steps``; updated.
+        places: uint16 or uint32, shape (n_query, n_bins); number of positives below each interval.
+        counts: uint32, as long as ``steps``; updated.
     """
     for row in np.flatnonzero(n_near >= least):
         own, own_counts = steps[starts[row] :], counts[starts[row] :]
@@ -289,7 +287,7 @@ def _count_before(
             place = np.uint64(own_places[np.uint32(max((step - best) * factor, np.float32(0)))])
             while own[place] < step:
                 place += np.uint64(1)
-            own_counts[place] += 1
+            own_counts[place] += np.uint32(1)
         n_near[row] = 0
 
 
