@@ -53,15 +53,13 @@ def _shards(text: str) -> list[int]:
 @options_of(
     "hgld.gldv2.fetch:FetchConfig",
     "files",
-    deferred=True,
     shards={"parser": _shards, "metavar": "FIRST:LAST"},
     base_url={"envvar": "HGLD_GLDV2_URL"},
 )
-@options_of("hgld.gldv2.photographs:PhotographsConfig", "photographs", deferred=True, panel=_BY_ID, source=None)
+@options_of("hgld.gldv2.photographs:PhotographsConfig", "photographs", panel=_BY_ID, source=None)
 @options_of(
     "hgld.wikimedia.client:ClientConfig",
     "client",
-    deferred=True,
     panel=_BY_ID,
     commons_url={"envvar": "HGLD_COMMONS_URL"},
     contact={"envvar": "HGLD_CONTACT"},

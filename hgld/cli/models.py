@@ -286,7 +286,6 @@ def _check_embeddings(path: Path) -> None:
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of(
     "hgld.models.embed_images_config:EmbedImagesConfig",
-    deferred=True,
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel="Labels")
 @options_of(
     "hgld.wikimedia.scraper:ScrapeConfig",
-    deferred=True,
     class_depth="--depth",
     property_id={"name": "--property", "metavar": "P"},
     parents={"metavar": "P"},
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 @options_of(
     "hgld.wikimedia.client:ClientConfig",
     "client",
-    deferred=True,
     commons_url={"envvar": "HGLD_COMMONS_URL"},
     wikidata_url={"envvar": "HGLD_WIKIDATA_URL"},
     contact={"envvar": "HGLD_CONTACT"},
