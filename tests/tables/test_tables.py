@@ -40,24 +40,14 @@ def clean_table(**changes: Any) -> pa.Table:
     return pa.table({name: pa.array(columns[name], CLEAN.schema.field(name).type) for name in CLEAN.schema.names})
 
 
-def test_round_trip(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", [clean_table(), CLEAN.schema.empty_table()], ids=["two rows", "empty"])
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_round_trip(table: pa.Table, in_batches: bool, tmp_path: Path) -> None:
     path = tmp_path / "new" / "clean.parquet"
-    write_table(path, CLEAN, clean_table(), MADE)
-    assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
+    write_table(path, CLEAN, iter(table.to_batches(max_chunksize=1)) if in_batches else table, MADE)
+    assert read_table(path, CLEAN).to_pylist() == table.to_pylist()
     assert read_provenance(path) == MADE
     assert [p.name for p in path.parent.iterdir()] == ["clean.parquet"]
-
-
-def test_batches_write_the_same_table(tmp_path: Path) -> None:
-    path = tmp_path / "clean.parquet"
-    write_table(path, CLEAN, iter(clean_table().to_batches(max_chunksize=1)), MADE)
-    assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
-
-
-def test_empty_table_is_valid(tmp_path: Path) -> None:
-    path = tmp_path / "clean.parquet"
-    write_table(path, CLEAN, CLEAN.schema.empty_table(), MADE)
-    assert len(read_table(path, CLEAN)) == 0
 
 
 def test_free_columns(tmp_path: Path) -> None:
