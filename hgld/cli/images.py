@@ -14,6 +14,7 @@ from hgld.cli.base import (
     OUT_FOLDER,
     PART,
     App,
+    ExecutionConfig,
     Force,
     app,
     option,
@@ -21,7 +22,6 @@ from hgld.cli.base import (
     print_summary,
     require_none_failed,
 )
-from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.part import Part

@@ -13,6 +13,7 @@ import typer
 from hgld.cli.base import (
     OUT_FOLDER,
     PART,
+    ExecutionConfig,
     Force,
     Pretrained,
     SharedCommand,
@@ -24,7 +25,6 @@ from hgld.cli.base import (
     print_summary,
     writable,
 )
-from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.compute.part import Part

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import PART, app, out_file, print_summary, try_again, writable_folder
-from hgld.cli.execution import ExecutionConfig
+from hgld.cli.base import PART, ExecutionConfig, app, out_file, print_summary, try_again, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.part import Part
