@@ -208,7 +208,6 @@ def _notes(gpus: Gpus | None) -> list[str]:
 @app.command(rich_help_panel="Retrieval")
 @options_of(
     "hgld.benchmark.model_comparison_settings:ModelComparisonConfig",
-    deferred=True,
     treatments="--treatment",
     metrics="--metric",
 )
