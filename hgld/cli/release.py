@@ -58,7 +58,7 @@ def release(
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
     """
     from hgld.io.settings import read_settings
-    from hgld.release.settings import ReleaseSettings, suggested, write_questions
+    from hgld.release.facts import ReleaseSettings, suggested, write_questions
 
     facts = facts or hierarchy.with_name("release.yaml")
     if init:

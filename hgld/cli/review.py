@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         SubsetAgreement,
     )
     from hgld.review.decision_export import DecisionsSummary
-    from hgld.review.merged_taxonomy import GroupConflict
+    from hgld.review.opinions import GroupConflict
     from hgld.review.sheets.export import ExportConfig, ExportSummary
     from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary
 

@@ -16,7 +16,7 @@ from hgld.errors import counted
 if TYPE_CHECKING:
     from hgld.labels.propose import ProposalSummary, ProposeConfig
     from hgld.labels.taxonomy_checks import TaxonomyReport
-    from hgld.taxonomy.imports import ImportConfig, ImportSummary
+    from hgld.taxonomy.trees import ImportConfig, ImportSummary
 
 taxonomy = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -34,11 +34,11 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 
 @taxonomy.command("import")
 @options_of(
-    "hgld.taxonomy.imports:import_taxonomy",
+    "hgld.taxonomy.trees:import_taxonomy",
     "import_taxonomy",
     source={"kind": typer.Argument, "metavar": "FILE"},
 )
-@options_of("hgld.taxonomy.imports:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
+@options_of("hgld.taxonomy.trees:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
 def import_(
     *,
     import_taxonomy: Callable[..., ImportSummary],
@@ -57,7 +57,7 @@ def import_(
 
 @taxonomy.command()
 @options_of(
-    "hgld.taxonomy.exports:export_taxonomy",
+    "hgld.taxonomy.trees:export_taxonomy",
     "export_taxonomy",
     kind={"name": "--to", "metavar": "FORM"},
 )

@@ -11,8 +11,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError
 from hgld.io.files import require_other_file
 from hgld.review.labels import fit_for_cell
-from hgld.review.merged_taxonomy import changed_groups, write_changed_taxonomy
-from hgld.review.opinions import require_nothing_lost
+from hgld.review.opinions import changed_groups, require_nothing_lost, write_changed_taxonomy
 from hgld.review.state import ReviewState, current_cluster, current_cluster_name, current_decisions, current_groups
 from hgld.review.store import read_store
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table

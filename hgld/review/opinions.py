@@ -1,21 +1,48 @@
-"""Decisions of several annotators on the same labels, and checks that writing decisions loses none."""
+"""Decisions of several annotators on the same labels, and one list of the groups that each renamed or proposed.
+
+Groups are the same if their keys are. A renamed group keeps its key, and the key of a proposed group is made from its
+first name, so that two annotators who propose the same name propose the same group. Decisions refer to keys; they are
+never in conflict because of a name. The name of a group is chosen in this order:
+
+1. the name that an earlier adjudication settled on;
+2. the new name, if all annotators who changed the name chose the same, but for capitals and spaces;
+3. the new name given by the preferred annotator, if there is one.
+
+Otherwise the group keeps the name that it has in the original taxonomy (a group that is not in it, the name given by
+the first annotator), and the different names are a conflict for people to settle. The same holds for the root of a
+proposed group, and for two groups that would have the same name.
+
+A group is merged into another one if an earlier adjudication or the preferred annotator did so, or if all annotators
+who had the group merged it into the same one. If only some of them did, it stays a group of its own, and this is a
+conflict as well: the labels of the others were not decided for the group that it was merged into.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.io.columns import preview
 from hgld.review.labels import Opinion, ReviewLabel
-from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
-from hgld.review.state import current_decisions, current_groups
+from hgld.review.state import (
+    ReviewState,
+    apply_group_values,
+    current_decisions,
+    current_groups,
+    group_values,
+    surviving_group,
+)
 from hgld.review.store import read_store
 from hgld.taxonomy.decisions import DROP, MACHINE, Decision, read_decisions
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
+from hgld.taxonomy.label_identity import normalise_label
 
 UNSURE = "(unsure)"
 
@@ -139,3 +166,167 @@ def with_opinions(
         for label in labels
         if label.label_id in label_ids
     ]
+
+
+@dataclass(frozen=True)
+class GroupConflict:
+    """A group on which annotators differ; ``name`` is that until this is settled, ``problem`` who wants what."""
+
+    key: str
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class MergedTaxonomy:
+    """Groups of several annotators.
+
+    Args:
+        groups: Those of the original taxonomy in its order, then proposed ones; names and keys are unique.
+    """
+
+    groups: Sequence[Group]
+    conflicts: Sequence[GroupConflict] = ()
+
+    @property
+    def keys(self) -> set[str]:
+        """Keys of the groups, and of groups that were merged into them."""
+        return {group.key for group in self.groups} | survivors(self.groups).keys()
+
+    def with_survivors(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """Return decisions with the groups that theirs were merged into, if they were."""
+        merged = survivors(self.groups)
+        return [replace(row, group=merged.get(row.group or "", row.group)) for row in decisions]
+
+    def with_names(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """Return decisions with the names of their groups in place of the keys."""
+        names = {group.key: group.name for group in self.groups}
+        return [row if row.group is None else replace(row, group=names[row.group]) for row in decisions]
+
+
+def changed_groups(decisions: Path) -> list[Group]:
+    """Return the groups of the taxonomy beside a file of decisions; none if there is no such file."""
+    path = taxonomy_beside(decisions)
+    return read_taxonomy(path) if path.is_file() else []
+
+
+def write_changed_taxonomy(groups: Sequence[Group], original: Sequence[Group], decisions: Path) -> bool:
+    """Write the taxonomy beside a file of decisions if groups are not those there; return whether it was written."""
+    present = changed_groups(decisions) or original
+    if list(groups) == list(present):
+        return False
+    write_taxonomy(taxonomy_beside(decisions), groups)
+    return True
+
+
+def merge_taxonomies(
+    taxonomy: Sequence[Group],
+    by_annotator: Mapping[str, Sequence[Group]],
+    *,
+    settled: Sequence[Group] = (),
+    preferred: str | None = None,
+) -> MergedTaxonomy:
+    """Merge the taxonomies of annotators; see this module."""
+    original = {group.key: group for group in taxonomy}
+
+    def is_changed(group: Group) -> bool:
+        return group.key not in original or group.name != original[group.key].name
+
+    proposals: defaultdict[str, dict[str, Group]] = defaultdict(dict)
+    for annotator, groups in by_annotator.items():
+        for group in filter(is_changed, groups):
+            proposals[group.key][annotator] = group
+    settled_groups = {group.key: group for group in filter(is_changed, settled)}
+
+    merged = dict(original)
+    problems: dict[str, str] = {}
+    for key in (*proposals, *(key for key in settled_groups if key not in proposals)):
+        by = proposals.get(key, {})
+        chosen = settled_groups.get(key) or by.get(preferred or "") or _unanimous(list(by.values()))
+        if chosen is None:
+            problems[key] = _differences(by, with_roots=key not in original)
+            chosen = original.get(key) or next(iter(by.values()))
+        merged[key] = replace(original[key], name=chosen.name) if key in original else _unmerged(chosen)
+    values, differences = _merges(original, by_annotator, settled, preferred)
+    for key, problem in differences.items():
+        problems.setdefault(key, problem)
+    merged = apply_group_values(values, list(merged.values()))
+    for key, name in _unique_names(merged, original).items():
+        if name != merged[key].name:
+            problems.setdefault(key, f'the new name "{merged[key].name}" is that of another group')
+            merged[key] = replace(merged[key], name=name)
+    conflicts = [GroupConflict(key, merged[key].name, problem) for key, problem in problems.items() if key in merged]
+    return MergedTaxonomy(list(merged.values()), conflicts)
+
+
+def after_review(taxonomy: MergedTaxonomy, state: ReviewState) -> MergedTaxonomy:
+    """Return the groups as they were renamed, proposed and merged in a review, without the conflicts that it settled.
+
+    Renaming a group settles its conflict, also if the name stays the same.
+    """
+    values = group_values(state, taxonomy.groups)
+    groups = apply_group_values(values, taxonomy.groups)
+    return MergedTaxonomy(
+        list(groups.values()), [conflict for conflict in taxonomy.conflicts if conflict.key not in values]
+    )
+
+
+def _merges(
+    original: Mapping[str, Group],
+    by_annotator: Mapping[str, Sequence[Group]],
+    settled: Sequence[Group],
+    preferred: str | None,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return which groups are merged, as values of group fields by key, and the problem of those that are not."""
+    values: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    before = survivors(original.values())
+    settled_merges = survivors(settled)
+    merges = {annotator: survivors(groups) for annotator, groups in by_annotator.items()}
+    keepers = {
+        annotator: {group.key for group in groups} if groups else original.keys()
+        for annotator, groups in by_annotator.items()
+    }
+    for key in dict.fromkeys(key for merged in (settled_merges, *merges.values()) for key in merged):
+        by = {annotator: merged[key] for annotator, merged in merges.items() if key in merged}
+        kept_by = [annotator for annotator, keys in keepers.items() if key in keys]
+        into = settled_merges.get(key) or by.get(preferred or "")
+        if into is None and not kept_by and len(set(by.values())) == 1:
+            into = next(iter(by.values()))
+        if key in before or (preferred in kept_by and key not in settled_merges):
+            continue
+        if into is None or surviving_group(values, into) == key:
+            names = {name: {group.key: group.name for group in groups} for name, groups in by_annotator.items()}
+            texts = [f'merged into "{names[name][target]}" by {name}' for name, target in by.items()]
+            problems[key] = ", ".join([*texts, *(f"kept by {annotator}" for annotator in kept_by)])
+        else:
+            values[key] = {"merged_into": into}
+    return values, problems
+
+
+def _unmerged(group: Group) -> Group:
+    """Return a proposed group without what it took over from groups that were merged into it."""
+    return replace(group, items=(), merged=())
+
+
+def _unanimous(proposals: Sequence[Group]) -> Group | None:
+    return proposals[0] if len({(normalise_label(group.name), group.root) for group in proposals}) == 1 else None
+
+
+def _differences(proposals: Mapping[str, Group], *, with_roots: bool) -> str:
+    return ", ".join(
+        f'"{group.name}"{f" ({group.root})" if with_roots else ""} by {annotator}'
+        for annotator, group in proposals.items()
+    )
+
+
+def _unique_names(groups: Mapping[str, Group], original: Mapping[str, Group]) -> dict[str, str]:
+    """Return a name for every group: the present one, unless another group has it; unchanged groups come first."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for key in sorted(groups, key=lambda key: groups[key] != original.get(key)):
+        fallbacks = [original[key].name if key in original else key]
+        candidates = chain([groups[key].name], fallbacks, (f"{key} ({number})" for number in count(2)))
+        names[key] = next(name for name in candidates if name.casefold() not in taken)
+        taken.add(names[key].casefold())
+    return names

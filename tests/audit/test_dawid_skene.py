@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hgld.audit.dawid_skene import dawid_skene
-from hgld.review.coefficients import MISSING, Codes
+from hgld.audit.annotators import dawid_skene
+from hgld.review.agreement import MISSING, Codes
 
 #: Answers of three annotators on eight units; a unit may have none.
 CODES = arrays(np.int64, (8, 3), elements=st.integers(MISSING, 3))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
-from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
+from hgld.review.agreement import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 
 
 def codes(annotators: st.SearchStrategy[int], *, missing: int = 0) -> st.SearchStrategy[Codes]:

@@ -9,9 +9,8 @@ import yaml
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
-from hgld.taxonomy.exports import export_taxonomy
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
-from hgld.taxonomy.imports import ImportConfig, import_taxonomy
+from hgld.taxonomy.trees import ImportConfig, export_taxonomy, import_taxonomy
 
 UNEVEN = '''leaf,shelf,aisle,items,guideline
 Rye,Bread,"Food & ""Drink""",Q1 Q20,"Dark:	rye.\nNo wheat."

@@ -11,7 +11,7 @@ import pytest
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.taxonomy.groups import read_taxonomy
-from hgld.taxonomy.imports import ImportConfig, import_taxonomy
+from hgld.taxonomy.trees import ImportConfig, import_taxonomy
 from tests.commands import run_hgld
 from tests.labels.label_tables import PROVENANCE, classes_table
 

@@ -22,8 +22,7 @@ from hgld.review.adjudication import (
     write_adjudication,
 )
 from hgld.review.labels import FactBook, find_inputs, review_labels
-from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
-from hgld.review.opinions import Opinions, read_opinions, with_opinions
+from hgld.review.opinions import MergedTaxonomy, Opinions, after_review, changed_groups, read_opinions, with_opinions
 from hgld.review.page.app import review_app
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from hgld.errors import InputError
 from hgld.io.csv_files import escape_formula, unescape_formula
 from hgld.review.labels import review_labels
-from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
-from hgld.review.sheets.entries import COLUMNS, Entries, Entry, collect_entries, read_entries
+from hgld.review.sheets.entries import (
+    COLUMNS,
+    Entries,
+    Entry,
+    collect_entries,
+    read_csv_sheet,
+    read_entries,
+    write_csv_sheet,
+)
 from tests.review.conftest import LABELS, Label, clean_table, clusters_table
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")

@@ -7,8 +7,7 @@ from openpyxl import load_workbook
 
 from hgld.cli.review import format_export
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.review.sheets.csv_sheet import read_csv_sheet
-from hgld.review.sheets.entries import COLUMNS, Entry, read_entries
+from hgld.review.sheets.entries import COLUMNS, Entry, read_csv_sheet, read_entries
 from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.workbook import read_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE

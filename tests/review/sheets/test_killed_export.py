@@ -8,8 +8,7 @@ import pytest
 
 from hgld.errors import BusyError, ConflictError
 from hgld.io.locks import exclusive_lock
-from hgld.review.sheets.csv_sheet import read_csv_sheet
-from hgld.review.sheets.entries import read_entries
+from hgld.review.sheets.entries import read_csv_sheet, read_entries
 from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from tests.child_processes import run_script
