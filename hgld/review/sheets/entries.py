@@ -72,7 +72,7 @@ class SheetRow:
         number: Number of the row in the file, counted from 1.
         columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
         merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
-        formulas: Formulas by column, e.g. ``=K16``. The texts of these columns are what a program calculated last.
+        formulas: Formulas by column, e.g. ``=K16``.
     """
 
     number: int
@@ -237,8 +237,6 @@ def read_bytes(path: Path) -> bytes:
 
 
 _DELIMITERS = (",", ";", "\t")
-#: A first line with which Excel is told the separator.
-_SEPARATOR_LINE = re.compile('"?sep=([^"\r\n])"?(?:\r\n|\r|\n)', re.IGNORECASE)
 _ROWS_OF_EXCEL = 16
 _NEVER_FORMULAS = ("label_id", "group", "decision")
 _CAUSE = "is the row cut off, or a value with a comma not in quotes?"
@@ -270,29 +268,22 @@ def is_text(path: Path) -> bool:
 def read_csv_sheet(path: Path) -> list[SheetRow]:
     """Read a sheet as hgld wrote it or as a spreadsheet program saved it.
 
-    The file may be in UTF-8 or UTF-16 ("Unicode text" of Excel). Cells are separated by commas, semicolons or tabs,
-    or by the character in a first line such as ``sep=;``.
+    The file may be in UTF-8 or UTF-16 ("Unicode text" of Excel). Cells are separated by commas, semicolons or tabs.
 
     Raises:
         InputError: The file cannot be decoded, is not CSV, ends within quotes, or lacks a column of a review sheet.
     """
     text = _decode(path)
-    separator_line = _SEPARATOR_LINE.match(text)
-    if separator_line:
-        text, delimiter = text[separator_line.end() :], separator_line[1]
-    else:
-        delimiter = max(_DELIMITERS, key=re.split(r"[\r\n]", text, maxsplit=1)[0].count)
-    first_line = 2 if separator_line else 1
+    delimiter = max(_DELIMITERS, key=re.split(r"[\r\n]", text, maxsplit=1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     records, lines = [], []
     try:
         for record in reader:
             records.append(record)
-            lines.append(first_line - 1 + reader.line_num)
+            lines.append(reader.line_num)
     except csv.Error as error:
-        line = first_line - 1 + reader.line_num
-        raise InputError(f"{path}: line {line}: not readable as CSV, perhaps cut off ({error})") from error
-    header = check_header(path, f"line {first_line}", records[0] if records else (), COLUMNS)
+        raise InputError(f"{path}: line {reader.line_num}: not readable as CSV, perhaps cut off ({error})") from error
+    header = check_header(path, "line 1", records[0] if records else (), COLUMNS)
     wrong_length = _find_wrong_lengths(records)
     return [
         SheetRow(
