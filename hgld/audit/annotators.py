@@ -40,7 +40,7 @@ from hgld.review.agreement import (
     encode_categories,
     measure_agreement,
 )
-from hgld.review.opinions import UNSURE, Opinions, category, is_store, landmarks_by_label, read_opinions
+from hgld.review.decision_files import UNSURE, Opinions, category, is_store, landmarks_by_label, read_opinions
 from hgld.review.state import Event, ReviewState
 from hgld.review.store import read_store
 from hgld.taxonomy.groups import read_taxonomy

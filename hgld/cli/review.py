@@ -42,8 +42,7 @@ if TYPE_CHECKING:
         GroupAgreement,
         SubsetAgreement,
     )
-    from hgld.review.decision_export import DecisionsSummary
-    from hgld.review.opinions import GroupConflict
+    from hgld.review.decision_files import DecisionsSummary, GroupConflict
     from hgld.review.sheets.export import ExportConfig, ExportSummary
     from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary
 
@@ -98,7 +97,7 @@ def review(
 
 @app.command(rich_help_panel="Review")
 @options_of(
-    "hgld.review.decision_export:export_decisions",
+    "hgld.review.decision_files:export_decisions",
     "export_decisions",
     clusters_out={"callback": writable_file(".parquet")},
 )
@@ -131,7 +130,7 @@ def copy_store(
 
     Example: hgld copy-store review/ada.sqlite -o copies/ada.sqlite
     """
-    from hgld.review.decision_export import DecisionsSummary
+    from hgld.review.decision_files import DecisionsSummary
     from hgld.review.state import current_decisions
     from hgld.review.store import copy_store as run
 

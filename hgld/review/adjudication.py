@@ -2,7 +2,7 @@
 
 A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule;
 those that neither settles stay open and are listed. Renamed and proposed groups of both annotators are merged
-(:mod:`hgld.review.opinions`) and written as the taxonomy beside the final decisions.
+(:mod:`hgld.review.decision_files`) and written as the taxonomy beside the final decisions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError, indented_list
 from hgld.io.files import require_other_file
-from hgld.review.opinions import (
+from hgld.review.decision_files import (
     UNSURE,
     GroupConflict,
     MergedTaxonomy,

@@ -39,7 +39,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write, require_other_file
 from hgld.resources import annotation_file
-from hgld.review.opinions import (
+from hgld.review.decision_files import (
     UNSURE,
     GroupConflict,
     Opinions,

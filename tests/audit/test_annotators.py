@@ -21,7 +21,7 @@ from hgld.compute.resampling import wilson
 from hgld.errors import ConfigurationError, InputError
 from hgld.review import store as store_module
 from hgld.review.agreement import AgreementConfig, agreement_files
-from hgld.review.decision_export import export_decisions
+from hgld.review.decision_files import export_decisions
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store, read_store
 from hgld.tables import CLUSTERS, Provenance, write_table

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hgld.cli.review import format_adjudicate
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files, combine_decisions, open_labels
-from hgld.review.opinions import Opinions, category
+from hgld.review.decision_files import Opinions, category
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, decide

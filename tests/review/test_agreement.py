@@ -13,7 +13,7 @@ from hgld.cli.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
-from hgld.review.opinions import UNSURE, Opinions
+from hgld.review.decision_files import UNSURE, Opinions
 from hgld.taxonomy.decisions import DROP, write_decisions
 from tests.commands import run_hgld
 from tests.review.conftest import Label, decide

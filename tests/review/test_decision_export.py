@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.review.decision_export import export_decisions
+from hgld.review.decision_files import export_decisions
 from hgld.review.session import LabelAction
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.review.opinions import GroupConflict, changed_groups, merge_taxonomies, write_changed_taxonomy
+from hgld.review.decision_files import GroupConflict, changed_groups, merge_taxonomies, write_changed_taxonomy
 from hgld.review.state import apply_group_values, surviving_group
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy

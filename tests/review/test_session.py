@@ -6,8 +6,8 @@ import pytest
 
 from hgld.errors import ConflictError, InputError
 from hgld.review.adjudication import open_labels
+from hgld.review.decision_files import Opinions, with_opinions
 from hgld.review.labels import Suggestion
-from hgld.review.opinions import Opinions, with_opinions
 from hgld.review.page.views import seconds_per_label
 from hgld.review.session import LIKELY_SCORE, SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
 from hgld.review.state import Change

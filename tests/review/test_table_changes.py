@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgld.pages.server import ServerConfig
-from hgld.review.decision_export import export_decisions
+from hgld.review.decision_files import export_decisions
 from hgld.review.labels import ReviewLabel
 from hgld.review.page.serve import log_table_changes, serve_review
 from hgld.review.session import LabelAction

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
 from hgld.io.csv_files import unify_line_breaks
-from hgld.review.decision_export import export_decisions, update_clusters
+from hgld.review.decision_files import export_decisions, update_clusters
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.review.page.serve import log_table_changes

@@ -13,17 +13,13 @@ from typing import Any
 from jinja2.runtime import Macro
 from markupsafe import Markup
 
-from hgld.pages.requests import FormFields
 from hgld.pages.templates import page_templates
-from hgld.review.label_lists import LabelLists, Order, View
+from hgld.review.label_lists import LabelLists, Order, Position, View
 from hgld.review.labels import FactBook
-from hgld.review.page.forms import Position, label_action, label_versions
 from hgld.review.page.views import (
-    DecisionView,
     LabelView,
     PhotographsView,
     cluster_views,
-    decision_view,
     describe_step,
     history,
     label_view,
@@ -33,7 +29,6 @@ from hgld.review.page.views import (
     undo_title,
 )
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import NO_CANDIDATE, StaleError
 from hgld.review.state import FILTERS
 from hgld.tables import nouns
 from hgld.taxonomy.groups import Group, parents_of
@@ -56,8 +51,6 @@ _MAX_LISTED = 1500
 _MAX_HISTORY = 40
 #: If more rows than this have changed, the whole list is sent, which browsers replace faster.
 _MAX_CHANGED_ROWS = 100
-#: Fields of a refused form that are not repeated when it is sent again.
-_VERSION_FIELDS = ("label", "focus", "since")
 
 
 @dataclass(frozen=True)
@@ -167,26 +160,6 @@ class PageRenderer:
         groups = session.groups()
         rows = {key: self._row(key, position, groups) for key in label_ids if key in session.labels}
         return {"last": session.state.last_event, "rows": rows}
-
-    def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
-        """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
-        session = self._session
-        groups = session.groups()
-        rows = []
-        for label_id in error.label_ids:
-            label = session.labels[label_id]
-            mine = DecisionView(None)
-            if path == "/decide":
-                value = session.resulting_decision(label, label_action(form), groups)
-                mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
-            theirs = decision_view(session.decision_value(label_id), groups)
-            rows.append((label.label, theirs, mine))
-        fields = [
-            (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
-        ]
-        all_labels = {label_id: session.version(label_id) for label_id in label_versions(form)}
-        unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
-        return self.part("conflict", rows, path, fields, all_labels, unchanged)
 
     # Parts of the page.
 

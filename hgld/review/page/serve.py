@@ -21,8 +21,15 @@ from hgld.review.adjudication import (
     require_replaceable,
     write_adjudication,
 )
+from hgld.review.decision_files import (
+    MergedTaxonomy,
+    Opinions,
+    after_review,
+    changed_groups,
+    read_opinions,
+    with_opinions,
+)
 from hgld.review.labels import FactBook, find_inputs, review_labels
-from hgld.review.opinions import MergedTaxonomy, Opinions, after_review, changed_groups, read_opinions, with_opinions
 from hgld.review.page.app import review_app
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from selenium.webdriver import Chrome
 
+from hgld.review.decision_files import Opinions, with_opinions
 from hgld.review.labels import FactBook
-from hgld.review.opinions import Opinions, with_opinions
 from hgld.taxonomy.decisions import Decision
 from tests.axe import violations
 from tests.review.conftest import NOON, Label, clean_table

@@ -9,9 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from hgld.pages.templates import template_folder
-from hgld.review.label_lists import LabelLists, View
-from hgld.review.opinions import Opinions, with_opinions
-from hgld.review.page.forms import Position, position_of_step
+from hgld.review.decision_files import Opinions, with_opinions
+from hgld.review.label_lists import LabelLists, Position, View, position_of_step
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision

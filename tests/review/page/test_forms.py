@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from hgld.pages.requests import FormFields
-from hgld.review.page.forms import HANDLERS, label_action
+from hgld.review.page.app import HANDLERS, label_action
 from hgld.review.session import LabelAction, ReviewSession
 from tests.review.page.page_server import open_client
 from tests.review.sessions import decide
