@@ -175,10 +175,10 @@ def cluster(
         return
     photographs = None
     if images is not None or image_landmarks:
-        from hgld.review.photographs import open_map_photographs
+        from hgld.review.photographs import open_photographs
 
         clean = clean or embeddings.with_name("clean.parquet")
-        photographs = open_map_photographs(images, clean, image_landmarks or ())
+        photographs = open_photographs(images, clean, image_landmarks or ())
     print_summary(out, cluster_file(embeddings, out, config, photographs=photographs, force=force), format_clusters)
 
 

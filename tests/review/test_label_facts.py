@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from hgld.review.labels import ClassLink, FactBook, LabelFacts
+from hgld.review.labels import FactBook
 from hgld.tables import CLASSES, CLEAN
 from hgld.taxonomy.label_identity import label_id
 from tests.review.conftest import COMMONS, clean_table
@@ -19,16 +19,17 @@ def test_class_with_superclasses_known_and_unknown() -> None:
         classes(("Q1", "lake", None, []), ("Q2", "another label", None, [])),
     ]
     facts = FactBook(clean_table([]), tables)
-    above = (ClassLink("Q1", "lake"), ClassLink("Q99", "Q99"))
-    assert facts.facts("Q2") == LabelFacts(ClassLink("Q2", "glacial lake"), "lake made by a glacier", above)
-    assert facts.facts("Q1") == LabelFacts(ClassLink("Q1", "lake"))
-    assert facts.facts("Q2").link.url == "https://www.wikidata.org/wiki/Q2"
+    url = "https://www.wikidata.org/wiki/"
+    above = [("lake", f"{url}Q1"), ("Q99", f"{url}Q99")]
+    description = "lake made by a glacier"
+    assert facts.facts("Q2") == {"description": description, "url": f"{url}Q2", "superclasses": above}
+    assert facts.facts("Q1") == {"description": "", "url": f"{url}Q1", "superclasses": []}
 
 
 def test_label_without_an_item_has_no_links() -> None:
     identity = label_id("lookout", None)
     facts = FactBook(clean_table([])).facts(identity)
-    assert (facts.link.url, facts.link.commons_url, facts.superclasses) == ("", "", ())
+    assert facts == {"description": "", "url": "", "superclasses": []}
 
 
 def test_all_landmarks_of_a_label_by_name() -> None:

@@ -523,11 +523,11 @@ class Walk(RuleBasedStateMachine):
     def counts_are_right(self) -> None:
         session, model = self.session, self.model
         for view in cluster_views(session):
-            members = model.clusters()[view.number]
+            members = model.clusters()[view["number"]]
             decided = sum(label_id in model.decisions() for label_id in members)
             landmarks = sum(session.labels[label_id].landmarks for label_id in members)
-            assert (view.name, view.counts["labels"]) == (model.cluster_name(view.number), len(members))
-            assert (view.counts["decided"], view.counts["landmarks"]) == (decided, landmarks)
+            assert (view["name"], view["counts"]["labels"]) == (model.cluster_name(view["number"]), len(members))
+            assert (view["counts"]["decided"], view["counts"]["landmarks"]) == (decided, landmarks)
         progress = review_progress(session)
         decided_ids = [label_id for label_id in session.labels if label_id in model.decisions()]
         counts = progress.counts

@@ -397,7 +397,9 @@ class _Endpoints:
         start = _number(fields, "from", 0)
         view = photographs_view(self._references.photographs, self._session, label_id, start, count)
         if request.headers.get("accept") == "application/json":
-            return JSONResponse({"html": self._renderer.part("items", view.photographs), "next": view.next_start})
+            return JSONResponse(
+                {"html": self._renderer.part("items", view["photographs"]), "next": view["next_start"]}
+            )
         return self._page(request, "all_photographs.html", view=view)
 
     async def image(self, request: Request) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from hgld.pages.templates import page_templates
 from hgld.review.label_lists import LabelLists, Order, Position, View
 from hgld.review.labels import FactBook
 from hgld.review.page.views import (
-    LabelView,
-    PhotographsView,
     cluster_views,
     describe_step,
     history,
@@ -43,7 +40,6 @@ ORDER_TITLES: dict[Order, str] = {
 }
 #: Scores in percent that the first suggestion can be asked to be below.
 _SCORES = (30, 50, 70, 90, 95)
-_CACHED_ROWS = 20_000
 #: Rows that are sent in full before and after the current one; those further away are brief.
 _FULL_BEFORE, _FULL_AFTER = 40, 110
 #: A list of all clusters is cut into parts of so many labels; the page shows the part of the current label.
@@ -84,7 +80,6 @@ class PageRenderer:
             for name, macro in vars(self._environment.get_template(f"{template}.html").module).items()
             if isinstance(macro, Macro)
         }
-        self._rendered_row = lru_cache(_CACHED_ROWS)(self._render_row)
 
     def render(self, template: str, **values: Any) -> str:
         """Return a page made from a template."""
@@ -180,8 +175,7 @@ class PageRenderer:
             label = label_view(self._session, self._session.labels[key], groups)
             parts = {"card": self.part("card", label, self._references.facts.facts(key))}
         if photographs is not None:
-            view = photographs_view(photographs, self._session, key) if key else PhotographsView()
-            parts["photographs"] = self.part("beside_card", view)
+            parts["photographs"] = self.part("beside_card", photographs_view(photographs, self._session, key))
         return parts
 
     def _summary_parts(self, position: Position) -> dict[str, Markup]:
@@ -242,10 +236,7 @@ class PageRenderer:
     def _row(self, label_id: str, position: Position, groups: Mapping[str, Group], *, brief: bool = False) -> Markup:
         """Return the row of a label, in full or with only what the cursor and the selection need."""
         label = self._session.labels[label_id]
-        return self._rendered_row(label_view(self._session, label, groups, position.view, brief=brief), brief)
-
-    def _render_row(self, view: LabelView, brief: bool) -> Markup:
-        return self.part("row", view, brief)
+        return self.part("row", label_view(self._session, label, groups, position.view, brief=brief), brief)
 
     def _head(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         session, lists, view = self._session, self._lists, position.view
@@ -265,7 +256,7 @@ class PageRenderer:
             landmarks = sum(session.labels[label_id].landmarks for label_id in label_ids)
             title = view_title(view, groups), ORDER_TITLES[view.order], len(label_ids), landmarks
             return self.part("list_head", *title, clusters, position, candidates, filters)
-        (cluster,) = (each for each in clusters if each.number == view.cluster)
+        (cluster,) = (each for each in clusters if each["number"] == view.cluster)
         others = [each for each in clusters if each != cluster]
         return self.part("head", cluster, others, position, candidates, filters)
 
