@@ -26,7 +26,7 @@ OUTPUTS = {
     "compare": ["-o", "--changes"],
     "complete": ["-o"],
     "copy-store": ["-o"],
-    "decisions": ["-o", "--clusters-out"],
+    "decisions": ["-o"],
     "demo": ["-o"],
     "embed": ["-o"],
     "embed-images": ["-o"],

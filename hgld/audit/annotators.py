@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.compute.resampling import percentile_interval, wilson
-from hgld.resources import annotation_file
 from hgld.review.agreement import (
     MISSING,
     Agreement,
@@ -43,7 +42,7 @@ from hgld.review.agreement import (
 from hgld.review.decision_files import UNSURE, Opinions, category, is_store, landmarks_by_label, read_opinions
 from hgld.review.state import Event, ReviewState
 from hgld.review.store import read_store
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
 #: Seconds between two steps from which the annotator counts as having had a break.
 BREAK_S = 300.0
@@ -155,9 +154,7 @@ def audit_annotators(
         InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     config = config or AgreementConfig()
-    opinions, merged = read_opinions(
-        paths, read_taxonomy(taxonomy or annotation_file("taxonomy.csv")), may_be_unseen=True
-    )
+    opinions, merged = read_opinions(paths, read_taxonomy(find_taxonomy(taxonomy)), may_be_unseen=True)
     landmarks, suggested = None, {}
     if clusters is not None:
         table = tables.read_table(clusters, tables.CLUSTERS)

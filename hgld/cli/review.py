@@ -96,11 +96,7 @@ def review(
 
 
 @app.command(rich_help_panel="Review")
-@options_of(
-    "hgld.review.decision_files:export_decisions",
-    "export_decisions",
-    clusters_out={"callback": writable_file(".parquet")},
-)
+@options_of("hgld.review.decision_files:export_decisions", "export_decisions")
 def decisions(
     *,
     store: _Store,
@@ -328,7 +324,6 @@ def _format_decisions(summary: DecisionsSummary) -> str:
     return lines(
         f"{counted(summary.decisions, 'label')} decided by {summary.annotator}",
         summary.taxonomy is not None and f"groups were proposed or renamed: see {summary.taxonomy}",
-        summary.clusters is not None and f"clusters with these changes: {summary.clusters}",
     )
 
 

@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write, require_other_file
-from hgld.resources import annotation_file
 from hgld.review.decision_files import (
     UNSURE,
     GroupConflict,
@@ -50,7 +49,7 @@ from hgld.review.decision_files import (
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.decisions import DROP
-from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, taxonomy_beside
 
 
 @dataclass(frozen=True)
@@ -154,13 +153,11 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Inter-annotator agreement.
+class Agreement(SubsetAgreement):
+    """Inter-annotator agreement on all labels, and on some of them.
 
     Args:
-        labels: Number of labels that two or more annotators decided.
         single: Number of labels that only one annotator decided; they are not part of any measure.
-        by_landmark: Coefficients with every landmark counted once; None if their numbers are unknown.
         blind: Agreement on labels that all annotators who decided them decided without seeing suggestions; None if
             there are none.
         not_blind: Agreement on the other labels; None if there are none.
@@ -171,10 +168,7 @@ class Agreement:
     """
 
     annotators: tuple[str, ...]
-    labels: int
     single: int
-    by_label: Measures
-    by_landmark: Measures | None
     blind: SubsetAgreement | None
     not_blind: SubsetAgreement | None
     mixed: int
@@ -225,7 +219,7 @@ def agreement_files(
     for path in filter(None, (out, figure)):
         require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
     config = config or AgreementConfig()
-    taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
+    taxonomy = find_taxonomy(taxonomy)
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
     opinions = [
         Opinions(annotator.annotator, {row.label_id: row for row in merged.with_names(annotator.decisions.values())})
@@ -280,11 +274,9 @@ def measure_agreement(
         if len(set(row[row != MISSING].tolist())) > 1
     ]
     return Agreement(
+        **vars(everything),
         annotators=tuple(annotator.annotator for annotator in opinions),
-        labels=everything.labels,
         single=len(times_decided) - len(shared),
-        by_label=everything.by_label,
-        by_landmark=everything.by_landmark,
         blind=_subset_agreement(opinions, codes, counts, config, blind),
         not_blind=_subset_agreement(opinions, codes, counts, config, ~blind),
         mixed=sum(seen >= {True, False} for seen in conditions),

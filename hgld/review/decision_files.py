@@ -32,19 +32,16 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.io.columns import preview
 from hgld.io.files import require_other_file
-from hgld.review.labels import Opinion, ReviewLabel, fit_for_cell
+from hgld.review.labels import Opinion, ReviewLabel
 from hgld.review.state import (
     ReviewState,
     apply_group_values,
-    current_cluster,
-    current_cluster_name,
     current_decisions,
     current_groups,
     group_values,
     surviving_group,
 )
 from hgld.review.store import read_store
-from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
 from hgld.taxonomy.decisions import DROP, MACHINE, Decision, format_time, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 from hgld.taxonomy.label_identity import normalise_label
@@ -270,9 +267,9 @@ def after_review(taxonomy: MergedTaxonomy, state: ReviewState) -> MergedTaxonomy
     Renaming a group settles its conflict, also if the name stays the same.
     """
     values = group_values(state, taxonomy.groups)
-    groups = apply_group_values(values, taxonomy.groups)
     return MergedTaxonomy(
-        list(groups.values()), [conflict for conflict in taxonomy.conflicts if conflict.key not in values]
+        list(apply_group_values(values, taxonomy.groups).values()),
+        [conflict for conflict in taxonomy.conflicts if conflict.key not in values],
     )
 
 
@@ -344,17 +341,10 @@ class DecisionsSummary:
     annotator: str
     decisions: int
     taxonomy: Path | None = None
-    clusters: Path | None = None
 
 
 def export_decisions(
-    store: Path,
-    out: Path,
-    *,
-    taxonomy: Path | None = None,
-    clusters: Path | None = None,
-    clusters_out: Path | None = None,
-    force: bool = False,
+    store: Path, out: Path, *, taxonomy: Path | None = None, force: bool = False
 ) -> DecisionsSummary:
     """Write the decisions in an event store as CSV; the review page may be open meanwhile.
 
@@ -362,19 +352,13 @@ def export_decisions(
         out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
             beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
         taxonomy: Groups that the page offered; by default those that come with hgld.
-        clusters: Clusters that the page showed; for ``clusters_out``.
-        clusters_out: Table to write: ``clusters`` with the splits, merges and names made on the page.
         force: Replace decisions in the output that never were in ``store``.
 
     Raises:
-        ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given, ``out`` is an input, or it holds
-            decisions, or the taxonomy beside it groups, that never were in the store.
+        ConfigurationError: ``out`` is an input, or it holds decisions, or the taxonomy beside it groups, that never
+            were in the store.
     """
-    if (clusters is None) != (clusters_out is None):
-        raise ConfigurationError(
-            "`clusters` is the table to change and `clusters_out` the file to write it to; give both"
-        )
-    require_other_file(out, [store, *filter(None, (taxonomy, clusters, clusters_out))])
+    require_other_file(out, [store, *filter(None, [taxonomy])])
     annotator, state = read_store(store)
     if out.exists() and not force:
         require_nothing_lost(out, _never_stored(read_decisions(out, None), state))
@@ -383,14 +367,9 @@ def export_decisions(
     if not force:
         _require_known_groups(out, state, original)
     write_changed_taxonomy(groups, original, out)
-    if clusters and clusters_out:
-        provenance = Provenance("decisions", inputs=input_digests(clusters=clusters, store=store))
-        write_table(clusters_out, CLUSTERS, update_clusters(read_table(clusters, CLUSTERS), state), provenance)
     decisions = current_decisions(state, original)
     write_decisions(out, decisions)
-    return DecisionsSummary(
-        annotator, len(decisions), None if groups == original else taxonomy_beside(out), clusters_out
-    )
+    return DecisionsSummary(annotator, len(decisions), None if groups == original else taxonomy_beside(out))
 
 
 def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Decision]:
@@ -422,13 +401,3 @@ def _require_known_groups(out: Path, state: ReviewState, original: Sequence[Grou
             f"{taxonomy_beside(out)}: holds groups that never were in the store ({', '.join(lost)}); "
             "write to another file, or replace them with `force`"
         )
-
-
-def update_clusters(table: pa.Table, state: ReviewState) -> pa.Table:
-    """Return a ``clusters`` table with moved labels and renamed clusters."""
-    rows = table.to_pylist()
-    names = {row["cluster"]: fit_for_cell(row["cluster_name"]) for row in rows}
-    for row in rows:
-        row["cluster"] = current_cluster(state, row["label_id"], row["cluster"], names)
-        row["cluster_name"] = current_cluster_name(state, row["cluster"], names)
-    return pa.Table.from_pylist(rows, table.schema)

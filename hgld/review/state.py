@@ -259,21 +259,6 @@ def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Dec
     return decisions
 
 
-def current_cluster(state: ReviewState, label_id: str, cluster: int, names: Mapping[int, str]) -> int:
-    """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``."""
-    value = state.field("cluster", label_id).value
-    is_moved = value is not None and names.get(value["cluster"]) == value["table_name"]
-    return int(value["cluster"]) if is_moved else cluster
-
-
-def current_cluster_name(state: ReviewState, cluster: int, names: Mapping[int, str]) -> str:
-    """Return the present name of a cluster, given the names in the ``clusters`` table."""
-    value = state.field("name", str(cluster)).value
-    if value is not None and names.get(cluster) == value["table_name"]:
-        return str(value["name"])
-    return names.get(cluster, f"cluster {cluster}")
-
-
 #: Certainty of a suggestion without a score.
 _UNKNOWN_CERTAINTY = 0.5
 

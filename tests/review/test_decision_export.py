@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,7 +7,6 @@ import pytest
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.decision_files import export_decisions
 from hgld.review.session import LabelAction
-from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.commands import run_hgld
@@ -16,22 +14,14 @@ from tests.review.conftest import NOON
 from tests.review.sessions import GROUPS, decide, label, open_session
 
 
-def test_exported_decisions_taxonomy_and_clusters(tmp_path: Path, tables: Callable[..., Path]) -> None:
-    clusters = tables()
+def test_exported_decisions_and_taxonomy(tmp_path: Path) -> None:
     write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
     with open_session(tmp_path / "a.sqlite", [label(n) for n in (1, 2)]) as session:
         session.rename_group("lake", "still water", 0)
         session.propose_group("quay", "human-made", "Where boats land.")
         decide(session, LabelAction("take"), "Q1")
-        session.move({"Q2": 0}, None, "glaciers")
     out = tmp_path / "out" / "a.csv"
-    written = export_decisions(
-        tmp_path / "a.sqlite",
-        out,
-        taxonomy=tmp_path / "taxonomy.csv",
-        clusters=clusters,
-        clusters_out=tmp_path / "out" / "clusters.parquet",
-    )
+    written = export_decisions(tmp_path / "a.sqlite", out, taxonomy=tmp_path / "taxonomy.csv")
     assert written.taxonomy == tmp_path / "out" / "a.taxonomy.csv"
     groups = read_taxonomy(written.taxonomy)
     assert [group.name for group in groups] == ["church", "still water", "museum", "quay"]
@@ -39,9 +29,6 @@ def test_exported_decisions_taxonomy_and_clusters(tmp_path: Path, tables: Callab
     assert [group.key for group in groups] == ["church", "lake", "museum", "quay"]
     (row,) = read_decisions(out, {group.key for group in groups})
     assert (row.label_id, row.group, row.annotator) == ("Q1", "lake", "ada")
-    moved = {row["label_id"]: row for row in read_table(tmp_path / "out" / "clusters.parquet", CLUSTERS).to_pylist()}
-    assert (moved["Q2"]["cluster"], moved["Q2"]["cluster_name"]) == (2, "glaciers")
-    assert moved["Q1"]["cluster"] == 0
 
 
 def test_decisions_command(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from hgld.pages.server import ServerConfig
-from hgld.review.decision_files import export_decisions
 from hgld.review.labels import ReviewLabel
 from hgld.review.page.serve import log_table_changes, serve_review
 from hgld.review.session import LabelAction
-from hgld.tables import CLUSTERS, read_table
 from tests.review.conftest import Label
 from tests.review.sessions import LABELS, decide, label, open_session
 
@@ -62,16 +60,6 @@ def test_clusters_that_stay_keep_their_names_when_labels_are_added(tmp_path: Pat
     with open_session(tmp_path / "a.sqlite", [*LABELS, label(6, cluster=3)]) as session:
         assert session.cluster_name(1) == "waters"
         assert session.cluster("Q3") == 2
-
-
-def test_exported_clusters_follow_the_same_rule(tmp_path: Path, tables: Callable[..., Path]) -> None:
-    with open_session(tmp_path / "a.sqlite", [label(n, cluster=0) for n in (1, 2)]) as session:
-        session.rename_cluster(0, "waters", 0)
-        session.move({"Q1": 0}, None, "lakes")
-    clusters, out = tables(), tmp_path / "new.parquet"
-    export_decisions(tmp_path / "a.sqlite", tmp_path / "a.csv", clusters=clusters, clusters_out=out)
-    names = {row["label_id"]: row["cluster_name"] for row in read_table(out, CLUSTERS).to_pylist()}
-    assert names["Q2"] == "cluster 0", "the page showed another cluster 0, of another name"
 
 
 def test_new_gone_and_renumbered_labels_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -242,22 +242,22 @@ _NEVER_FORMULAS = ("label_id", "group", "decision")
 _CAUSE = "is the row cut off, or a value with a comma not in quotes?"
 
 
+def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str | None]]:
+    """Return the values of the row of a label, in the order of the columns, each with its URL if it is a link."""
+    entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
+    about = (row.label_id, row.label, row.landmarks, row.parents, row.cluster, row.subcluster)
+    links = [example_link(title) for title in row.examples]
+    entered = ("",) * (N_EXAMPLES - len(links)) + (row.suggested_group, entry.group, entry.decision, entry.comment)
+    return [*((value, None) for value in about), *links, *((value, None) for value in entered)]
+
+
 def write_csv_sheet(path: Path, rows: Sequence[ReviewLabel], entries: Entries) -> None:
     """Write a sheet as CSV, atomically."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerow(COLUMNS)
         for row in rows:
-            entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
-            links = [example_link(title)[1] for title in row.examples]
-            values = (
-                *(row.label_id, row.label, str(row.landmarks), row.parents),
-                *(str(row.cluster), str(row.subcluster)),
-                *links,
-                *("" for _ in range(N_EXAMPLES - len(links))),
-                *(row.suggested_group, entry.group, entry.decision, entry.comment),
-            )
-            writer.writerow([escape_formula(value) for value in values])
+            writer.writerow([escape_formula(url or str(value)) for value, url in sheet_cells(row, entries)])
 
 
 def is_text(path: Path) -> bool:
