@@ -162,7 +162,9 @@ def audit_annotators(
         suggested = dict(zip(table["label_id"].to_pylist(), table["suggested_group"].to_pylist(), strict=True))
     levels = {
         level: measure_agreement(
-            _renamed(opinions, {group.key: group.path[n] for group in merged.groups}), landmarks, config
+            [each.with_groups({group.key: group.path[n] for group in merged.groups}) for each in opinions],
+            landmarks,
+            config,
         )
         for n, level in enumerate(merged.groups[0].levels)
     }
@@ -171,7 +173,7 @@ def audit_annotators(
     reports = [_report(each, opinions, logs.get(each.annotator), suggested, config) for each in opinions]
     probable: dict[str, tuple[str, float]] = {}
     if len(opinions) >= MIN_ANNOTATORS:
-        named = _renamed(opinions, {group.key: group.name for group in merged.groups})
+        named = [each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions]
         probable, reports = _most_probable(named, reports)
     share, n_labels = _share_of_differences(agreement), len(landmarks or ()) or agreement.labels + agreement.single
     return AnnotatorsAudit(
@@ -272,17 +274,6 @@ def _report(
 def _outer_thirds(values: Floats) -> tuple[Floats, Floats]:
     third = len(values) // 3
     return values[:third], values[len(values) - third :]
-
-
-def _renamed(opinions: Sequence[Opinions], names: Mapping[str, str]) -> list[Opinions]:
-    """Return opinions with other names in place of the keys of groups."""
-    return [
-        Opinions(
-            each.annotator,
-            {key: replace(row, group=row.group and names[row.group]) for key, row in each.decisions.items()},
-        )
-        for each in opinions
-    ]
 
 
 def _most_probable(

@@ -221,10 +221,7 @@ def agreement_files(
     config = config or AgreementConfig()
     taxonomy = find_taxonomy(taxonomy)
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
-    opinions = [
-        Opinions(annotator.annotator, {row.label_id: row for row in merged.with_names(annotator.decisions.values())})
-        for annotator in opinions
-    ]
+    opinions = [each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions]
     landmarks = None
     if clusters is not None:
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))

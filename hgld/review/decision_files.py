@@ -42,7 +42,7 @@ from hgld.review.state import (
     surviving_group,
 )
 from hgld.review.store import read_store
-from hgld.taxonomy.decisions import DROP, MACHINE, Decision, format_time, read_decisions, write_decisions
+from hgld.taxonomy.decisions import DROP, MACHINE, Decision, format_time, read_decisions, with_groups, write_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 from hgld.taxonomy.label_identity import normalise_label
 
@@ -60,6 +60,10 @@ class Opinions:
     def is_machine(self) -> bool:
         """Whether the annotator is a model."""
         return self.annotator.startswith(MACHINE)
+
+    def with_groups(self, groups: Mapping[str, str]) -> Opinions:
+        """Return the decisions with the values of ``groups`` in place of their groups."""
+        return Opinions(self.annotator, {row.label_id: row for row in with_groups(self.decisions.values(), groups)})
 
 
 def read_opinions(
@@ -197,13 +201,7 @@ class MergedTaxonomy:
 
     def with_survivors(self, decisions: Iterable[Decision]) -> list[Decision]:
         """Return decisions with the groups that theirs were merged into, if they were."""
-        merged = survivors(self.groups)
-        return [replace(row, group=merged.get(row.group or "", row.group)) for row in decisions]
-
-    def with_names(self, decisions: Iterable[Decision]) -> list[Decision]:
-        """Return decisions with the names of their groups in place of the keys."""
-        names = {group.key: group.name for group in self.groups}
-        return [row if row.group is None else replace(row, group=names[row.group]) for row in decisions]
+        return with_groups(decisions, survivors(self.groups))
 
 
 def changed_groups(decisions: Path) -> list[Group]:

@@ -357,7 +357,7 @@ class _Endpoints:
 
     def _goes_there(self, step: int) -> bool:
         """Return whether the page leads to what the step changed: whether it undid or redid something."""
-        return self._session.state.undone_step(self._session.state.steps[step][0]) is not None
+        return self._session.state.original(step)[0] != step
 
     async def landmarks(self, request: Request) -> Response:
         """Answer with the landmarks of a label, by name."""

@@ -38,6 +38,7 @@ from hgld.review.state import ReviewState, current_decisions
 from hgld.review.store import EventStore, open_store, read_store
 from hgld.tables import is_neutral, nouns
 from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.groups import survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 log = logging.getLogger(__name__)
@@ -246,10 +247,7 @@ def _adjudicated(
 ) -> tuple[Adjudication, MergedTaxonomy]:
     """Return the decisions and the groups according to the adjudicator's store."""
     taxonomy = after_review(merged, state)
-    one, other = (
-        Opinions(each.annotator, {row.label_id: row for row in taxonomy.with_survivors(each.decisions.values())})
-        for each in opinions
-    )
+    one, other = (each.with_groups(survivors(taxonomy.groups)) for each in opinions)
     return combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
 
 

@@ -184,15 +184,11 @@ def history(session: ReviewSession, limit: int) -> list[dict[str, Any]]:
 
 def describe_step(session: ReviewSession, step: int) -> str:
     """Return a description of what a step did."""
-    state = session.state
-    events = state.steps[step]
+    original, in_effect = session.state.original(step)
+    if original != step:
+        return f"{'redone' if in_effect else 'undone'}: {describe_step(session, original)}"
+    events = session.state.steps[step]
     first = events[0]
-    undone = state.undone_step(first)
-    if undone is not None:
-        was_undone = False
-        while (before := state.undone_step(state.steps[undone][0])) is not None:
-            undone, was_undone = before, not was_undone
-        return f"{'redone' if was_undone else 'undone'}: {describe_step(session, undone)}"
     if first.kind == "decision":
         return f"{_label_names(session, events)}: {_decisions(session, events)}"
     if first.kind == "group":
@@ -205,7 +201,7 @@ def describe_step(session: ReviewSession, step: int) -> str:
 
 def undo_title(session: ReviewSession, step: int) -> str:
     """Return what the button is called that undoes a step: Redo if the step undid another one."""
-    return "Redo" if describe_step(session, step).startswith("undone: ") else "Undo"
+    return "Undo" if session.state.original(step)[1] else "Redo"
 
 
 def sentence(text: str) -> str:
