@@ -29,7 +29,7 @@ from hgld.tables import CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import write_taxonomy
 from tests.commands import run_hgld
-from tests.review.sessions import GROUPS, label
+from tests.review.sessions import GROUPS, label, not_none
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 LABELS = [label(number, suggested="lake") for number in range(1, 13)]
@@ -61,9 +61,7 @@ def reviewing(path: Path, *, blind: bool = False) -> Iterator[ReviewSession]:
 
 def act(session: ReviewSession, clock: Clock, seconds: float, action: LabelAction, *label_ids: str) -> int:
     clock.time += timedelta(seconds=seconds)
-    step = session.decide({label_id: session.version(label_id) for label_id in label_ids}, action)
-    assert step is not None
-    return step
+    return not_none(session.decide({label_id: session.version(label_id) for label_id in label_ids}, action))
 
 
 def write_log(path: Path, clock: Clock, choices: str, seconds: Sequence[float], *, blind: bool = False) -> Path:

@@ -38,6 +38,7 @@ from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 from tests.release.conftest import FACTS, load_with_datasets
+from tests.review.sessions import not_none
 
 # The parser under mlcroissant, and pandas under its reader.
 pytestmark = [
@@ -126,8 +127,7 @@ def test_unchanged_release_is_up_to_date(built: Path, released: Path) -> None:
     before = (released / "README.md").stat()
     assert release(built, released) is None
     assert (released / "README.md").stat() == before
-    summary = release(built, released, force=True)
-    assert summary is not None
+    summary = not_none(release(built, released, force=True))
     assert format_release(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
 
 
@@ -314,8 +314,7 @@ def test_summary_says_if_croissant_was_not_checked(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlcroissant", None)
-    summary = release(built, tmp_path / "release")
-    assert summary is not None
+    summary = not_none(release(built, tmp_path / "release"))
     assert "not checked (pip install '.[croissant]' in a clone of hgld)" in format_release(summary)
 
 
@@ -374,8 +373,7 @@ def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
 def test_release_of_one_split_does_not_mention_the_other(built: Path, tmp_path: Path) -> None:
     landmarks = load_hierarchy(built).filter(splits=["index"]).to_arrow()
     tables.write_table(built, tables.HIERARCHY, landmarks, tables.read_provenance(built))
-    summary = release(built, tmp_path / "release")
-    assert summary is not None
+    summary = not_none(release(built, tmp_path / "release"))
     assert summary.landmarks == {"index": 2}
     assert "train" not in "".join(contents(tmp_path / "release"))
     described = json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))

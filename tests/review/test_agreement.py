@@ -34,6 +34,7 @@ from hgld.review.decision_files import UNSURE, Opinions
 from hgld.taxonomy.decisions import DROP, write_decisions
 from tests.commands import run_hgld
 from tests.review.conftest import Label, decide
+from tests.review.sessions import not_none
 
 CONFIG = AgreementConfig()
 #: Labels 0 to 9 with 1, 2, 4, ... landmarks.
@@ -111,8 +112,7 @@ def test_intervals_match_a_naive_bootstrap() -> None:
     raw = result.by_landmark.pairs[0].raw
     assert (raw.low, raw.high) == pytest.approx(tuple(np.quantile(slow, [0.025, 0.975])), abs=0.01)
     assert result == measured(ada, ben, landmarks=landmarks, config=config), "the seed determines the samples"
-    narrow = measured(ada, ben, landmarks=landmarks, config=AgreementConfig(confidence=0.5)).by_landmark
-    assert narrow is not None
+    narrow = not_none(measured(ada, ben, landmarks=landmarks, config=AgreementConfig(confidence=0.5)).by_landmark)
     assert raw.low < narrow.pairs[0].raw.low < raw.value < narrow.pairs[0].raw.high < raw.high
 
 

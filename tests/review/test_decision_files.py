@@ -23,7 +23,7 @@ from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 from tests.commands import run_hgld
 from tests.review.conftest import NOON
-from tests.review.sessions import GROUPS, decide, label, open_session
+from tests.review.sessions import GROUPS, decide, label, not_none, open_session
 
 LAKE = Group("lake", "natural", "Standing water.", ("Q23397",))
 PARKS = Group("parks", "natural", "Green land.")
@@ -315,8 +315,7 @@ def test_groups_that_were_never_in_the_store_are_not_overwritten(tmp_path: Path)
         assert merge is not None
         session.undo(merge)
         for _ in range(2):
-            step = session.state.next_undo
-            assert step is not None
+            step = not_none(session.state.next_undo)
             session.undo(step)
     assert export_decisions(store, out, taxonomy=base).taxonomy is None
     assert read_taxonomy(tmp_path / "a.taxonomy.csv") == GROUPS, "an outdated taxonomy does not stay behind"

@@ -19,14 +19,13 @@ from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from tests.review.conftest import Label
-from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
+from tests.review.sessions import GROUPS, LABELS, decide, label, not_none, open_session
 
 
 def test_undo_by_key_after_a_redone_step_was_undone_in_the_history(session: ReviewSession) -> None:
     """The step itself and the one that redid it can both be undone, but only once."""
     earlier = decide(session, LabelAction("drop"), "Q1")
-    step = decide(session, LabelAction("drop"), "Q2")
-    assert step is not None
+    step = not_none(decide(session, LabelAction("drop"), "Q2"))
     for _ in ("undo", "redo"):
         back = session.state.next_redo or step
         session.undo(back)
@@ -181,8 +180,7 @@ def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
     """Two annotators who propose the same name propose the same group."""
     for name, other in (("Fire  Lookout", "fire lookout"), ("fire lookout", "FIRE LOOKOUT")):
         with open_session(tmp_path / f"{name}.sqlite") as session:
-            step = session.propose_group(name, "human-made", "Towers to watch for fires from.")
-            assert step is not None
+            step = not_none(session.propose_group(name, "human-made", "Towers to watch for fires from."))
             with pytest.raises(InvalidActionError, match="there is already a group"):
                 session.propose_group(other, "natural", "x")
             assert list(session.groups()) == ["church", "lake", "museum", "fire lookout"]
@@ -219,10 +217,8 @@ def test_merged_groups(session: ReviewSession) -> None:
 
 
 def test_two_merges_never_close_a_circle(session: ReviewSession) -> None:
-    first = session.merge_group("lake", "museum", 0)
-    assert first is not None
-    back = session.undo(first)
-    assert back is not None
+    first = not_none(session.merge_group("lake", "museum", 0))
+    back = not_none(session.undo(first))
     session.merge_group("museum", "lake", 0)
     with pytest.raises(ConflictError, match="would no longer exist"):
         session.undo(back)
@@ -245,8 +241,7 @@ def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path
     quay = Group("quay", "human-made", "Where boats land.")
     row = Decision("Q1", "label 1", "group", "quay", "ben", datetime(2020, 1, 1, tzinfo=timezone.utc))
     with open_session(tmp_path / "a.sqlite") as session:
-        step = session.propose_group("Quay", "human-made", "Mine.")
-        assert step is not None
+        step = not_none(session.propose_group("Quay", "human-made", "Mine."))
         session.undo(step)
         session.import_decisions([], [quay])
         assert "quay" not in session.groups(), "nothing needs it"
@@ -379,8 +374,7 @@ def test_contradictory_earlier_decisions_are_not_offered(tmp_path: Path) -> None
         decide(session, LabelAction("group", "museum"), "Q2")
     with open_session(tmp_path / "a.sqlite", [label(3, "fort", suggested=None)]) as session:
         assert session.candidates(session.labels["Q3"], session.groups()) == []
-        step = session.state.next_undo
-        assert step is not None
+        step = not_none(session.state.next_undo)
         session.undo(step)
         (candidate,) = session.candidates(session.labels["Q3"], session.groups())
         assert candidate.decision == "drop"

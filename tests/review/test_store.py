@@ -24,7 +24,7 @@ from hgld.review.state import Change, current_decisions
 from hgld.review.store import copy_store, open_store, read_store
 from hgld.taxonomy.decisions import read_decisions
 from tests.commands import run_hgld
-from tests.review.sessions import decide, open_session
+from tests.review.sessions import decide, not_none, open_session
 from tests.test_storage import CHECKOUT, mounted
 
 
@@ -39,8 +39,7 @@ def store(tmp_path: Path) -> Path:
         session.rename_cluster(1, "water", 0)
         session.move({"Q4": 0}, 1)
         session.propose_group("quay", "human-made", "Where boats land.")
-        undone = session.merge_group("lake", "church", 0)
-        assert undone is not None
+        undone = not_none(session.merge_group("lake", "church", 0))
         session.undo(undone)
     return path
 

@@ -25,7 +25,7 @@ from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision
 from tests.review import sessions
 from tests.review.page.page_server import REFERENCES, open_client
-from tests.review.sessions import GROUPS, decide, label, open_session
+from tests.review.sessions import GROUPS, decide, label, not_none, open_session
 
 TEMPLATES = [template_folder(name) for name in ("pages", "review")]
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
@@ -288,8 +288,7 @@ def test_position_after_undo(session: ReviewSession) -> None:
 
     def after_undo(step: int | None) -> Position:
         assert step is not None
-        undone = session.undo(step)
-        assert undone is not None
+        undone = not_none(session.undo(step))
         return position_of_step(LabelLists(session), undone, start)
 
     decide(session, LabelAction("drop"), "Q4")
@@ -345,8 +344,7 @@ def test_addresses_are_complete(client: TestClient) -> None:
 def test_choice_of_a_group_that_was_undone_is_refused_also_for_a_label_that_changed(
     client: TestClient, session: ReviewSession
 ) -> None:
-    step = session.propose_group("quay", "human-made", "Where boats land.")
-    assert step is not None
+    step = not_none(session.propose_group("quay", "human-made", "Where boats land."))
     session.undo(step)
     decide(session, LabelAction("drop"), "Q1")
     answer = client.post("/decide", data={"choose": "group:quay", "focus": "0:Q1"}, headers=FROM_SCRIPT)

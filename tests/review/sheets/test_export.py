@@ -18,6 +18,7 @@ from hgld.review.sheets.worksheets import SET_ASIDE
 from tests.child_processes import run_script
 from tests.commands import run_hgld
 from tests.review.conftest import LABELS
+from tests.review.sessions import not_none
 from tests.sheet_files import fill_csv, fill_workbook
 
 TABLES = Callable[..., Path]
@@ -40,8 +41,7 @@ def both(out: Path, name: str = "ada") -> dict[str, tuple[str, str, str]]:
 
 def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
-    summary = export_sheets(tables(), out, ExportConfig(("ada", "Ben-2")))
-    assert summary is not None
+    summary = not_none(export_sheets(tables(), out, ExportConfig(("ada", "Ben-2"))))
     assert format_export(summary) == (
         f"4 labels of 15 landmarks in 2 clusters\n  {out}/ada.xlsx and ada.csv\n  {out}/Ben-2.xlsx and Ben-2.csv"
     )
@@ -67,12 +67,10 @@ def test_sheet_without_entries_is_up_to_date_or_rewritten(tables: TABLES, tmp_pa
     assert export_sheets(clusters, out, MERGE) is None
     assert (out / "ada.xlsx").stat().st_mtime_ns == written
 
-    summary = export_sheets(clusters, out, ExportConfig(("ada", "ben")))
-    assert summary is not None
+    summary = not_none(export_sheets(clusters, out, ExportConfig(("ada", "ben"))))
     assert summary.workbooks == (out / "ben.xlsx",)
 
-    summary = export_sheets(tables(LABELS[:2]), out, ONE)
-    assert summary is not None
+    summary = not_none(export_sheets(tables(LABELS[:2]), out, ONE))
     assert len(read_workbook(out / "ada.xlsx").rows) == 2
     (out / "ada.csv").unlink()
     assert export_sheets(clusters, out, ONE) is not None
@@ -96,8 +94,7 @@ def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, n
 
     tables()
     wanted = tuple("drop" if name == column else "" for name in ("group", "decision", "comment"))
-    summary = export_sheets(clusters, out, MERGE)
-    assert summary is not None
+    summary = not_none(export_sheets(clusters, out, MERGE))
     assert summary.kept == 1
     assert both(out) == {"Q3": wanted}
     assert export_sheets(clusters, out, MERGE) is None
@@ -164,8 +161,7 @@ def test_entries_of_removed_labels_are_set_aside_and_restored(
     fill_workbook(out / "ada.xlsx", "Q1", group="lake")
     fill_workbook(out / "ada.xlsx", "Q4", group="church", comment="small")
 
-    summary = export_sheets(tables(LABELS[:3]), out, MERGE)
-    assert summary is not None
+    summary = not_none(export_sheets(tables(LABELS[:3]), out, MERGE))
     assert (summary.kept, summary.set_aside) == (1, 1)
     assert 'Q4 ("chapel")' in caplog.text
     assert both(out) == {"Q1": ("lake", "", "")}
