@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.resampling import check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write, require_other_file
@@ -67,10 +68,7 @@ class AgreementConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_resamples < 1:
-            raise ConfigurationError(f"{self.n_resamples} bootstrap samples; take at least one, e.g. 1000")
-        if not 0 < self.confidence < 1:
-            raise ConfigurationError(f"the confidence is {self.confidence}; expected between 0 and 1, e.g. 0.95")
+        check_resampling(self.confidence, self.n_resamples)
 
 
 @dataclass(frozen=True)
@@ -379,11 +377,8 @@ def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, confi
 
 def _estimate(values: Floats, confidence: float) -> Estimate:
     """Return the first value with the percentiles of the others, as far as they are defined."""
-    samples = values[1:][~np.isnan(values[1:])]
-    if isnan(values[0]) or not len(samples):
-        return Estimate(float(values[0]), nan, nan)
-    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(float(values[0]), float(low), float(high))
+    interval = (nan, nan) if isnan(values[0]) else percentile_interval(values[1:], confidence)
+    return Estimate(float(values[0]), *interval)
 
 
 def _group_agreement(

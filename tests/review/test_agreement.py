@@ -171,7 +171,7 @@ def test_labels_without_landmark_counts_are_refused() -> None:
     "settings", [{"n_resamples": 0}, {"confidence": 1.0}, {"confidence": 0.0}, {"confidence": 95.0}]
 )
 def test_invalid_settings_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match="take at least one|expected between 0 and 1"):
+    with pytest.raises(ConfigurationError, match="expected 0 < confidence < 1, and 1 or more resamples"):
         AgreementConfig(**settings)  # type: ignore[arg-type]
 
 
