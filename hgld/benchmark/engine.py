@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import atomic_write, exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.compute.resampling import Interval
-from hgld.evaluation.global_average_precision import RecognitionResult
+from hgld.evaluation.recognition import RecognitionResult
 from hgld.evaluation.results import LatexRow, RetrievalResult, escape_latex, latex_table
 from hgld.rejection.detection_metrics import DETECTION_METRICS, detection_intervals, detection_metrics
 from hgld.rejection.open_set import ScoredAnswers

@@ -28,7 +28,7 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables, find_annotations
-from hgld.hierarchy.checks import GROUP
+from hgld.hierarchy.tree import GROUP
 from hgld.io.columns import read_columns
 from hgld.io.files import atomic_write
 from hgld.io.markdown import in_words

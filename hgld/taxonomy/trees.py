@@ -22,8 +22,7 @@ from urllib.parse import quote
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
-from hgld.io.columns import preview, text_column_names
-from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
+from hgld.io.columns import escape_formula, preview, read_rows, text_column_names, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.taxonomy.groups import NO_LEVELS, Group, read_taxonomy, write_taxonomy
 

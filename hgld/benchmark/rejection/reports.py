@@ -14,7 +14,7 @@ from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSetti
 from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitScores
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
+from hgld.figures.coverage import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 from hgld.figures.style import level_styles
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from hgld.pages.requests import FormFields
+from hgld.pages.server import FormFields
 from hgld.pages.templates import template_folder
 from hgld.review.decision_files import Opinions, with_opinions
 from hgld.review.label_lists import LabelLists, Position, View, position_of_step
