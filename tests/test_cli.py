@@ -178,7 +178,6 @@ def test_options_of_several_values_and_flags_may_be_repeated() -> None:
         ("index-images -o {}.csv", ".parquet"),
         ("compare --changes {}.parquet", ".csv"),
         ("decisions -o {}.parquet", ".csv"),
-        ("decisions --clusters-out {}.csv", ".parquet"),
         ("import-sheet -o {}.xlsx", ".csv"),
         ("adjudicate -o {}.parquet", ".csv"),
         ("agreement -o {}.csv", ".json"),

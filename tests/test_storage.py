@@ -27,7 +27,6 @@ OUTPUTS = [(command, "-o") for command in WITH_OUT.split(", ")] + [
     ("build", "--csv"),
     ("clean", "--removed"),
     ("compare", "--changes"),
-    ("decisions", "--clusters-out"),
     ("evaluate", "--per-query"),
     ("evaluate", "--per-label"),
     ("evaluate", "--write-predictions"),
