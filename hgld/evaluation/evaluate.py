@@ -476,17 +476,11 @@ def _ranked(
     """Yield the blocks of this process, with whole rankings, or as many first ranks as needed."""
     tables, n_levels = None, task.judgements.n_levels
     for ranked in rank(
-        task.queries,
-        task.gallery,
-        task.judgements,
-        excluded=task.excluded,
-        itself=task.itself,
-        gallery_mask=task.gallery_mask,
-        config=config.ranking,
-        part=config.processes.part,
+        task,
+        config.ranking,
         n_neighbours=config.n_neighbours,
         needed=needed_ranks(metrics),
-        ids=(task.query_ids, task.gallery_ids),
+        part=config.processes.part,
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)

@@ -18,10 +18,10 @@ from hgld.compute.scoring import Distance, Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, KeyRows, RankingConfig, ScoreRows, Ties, rank
+from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, KeyRows, RankingConfig, ScoreRows, Ties
 from hgld.evaluation.relevance import LabelJudgements
 from hgld.ragged import RaggedIndices
-from tests.evaluation.helpers import Given, metric_values
+from tests.evaluation.helpers import Given, metric_values, rank
 
 #: Scores that packing could put in a wrong order; all are float32.
 HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]

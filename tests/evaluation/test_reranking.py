@@ -17,7 +17,7 @@ from hgld.cli import app
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
-from hgld.evaluation.ranking import RankingConfig, rank
+from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.reranking import augment_gallery, first_items, reranked_search
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.evaluation.settings import RerankMethod, RerankSettings
@@ -25,7 +25,7 @@ from hgld.ragged import RaggedIndices
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.evaluation import oracles, reranking_oracles
-from tests.evaluation.helpers import Given
+from tests.evaluation.helpers import Given, rank
 
 METHODS = get_args(RerankMethod)[:-1]  # by embeddings alone
 Array = npt.NDArray[Any]
