@@ -35,7 +35,7 @@ from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance import RelevanceJudgements
-from hgld.evaluation.reranking import PairScorer, make_scorer, pair_scores
+from hgld.evaluation.reranking import PairScorer, RerankedScorer, pair_scores
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
@@ -449,10 +449,11 @@ def rank(
     device = torch.device(config.device)
     judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
-    scorer = make_scorer(
-        task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask, of_pairs
-    )
+    arrays, scorer = (task.queries, task.gallery, config), None
+    if config.reranking.rerank is not None:
+        of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
+        scorer = RerankedScorer(*arrays, config.reranking, task.itself, task.gallery_mask, of_pairs)
+    scorer = scorer or Scorer(*arrays)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]

@@ -88,7 +88,8 @@ def metric_values(
     relevance: Relevance | npt.ArrayLike | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return metrics by name of rankings given as levels, uint8, shape (n, N)."""
-    weights = LevelWeights(relevance, alpha, None, shape=(len(levels), n_levels + 1)).block(slice(0, len(levels)))
+    config = EvaluationConfig(relevance=relevance, relevance_alpha=alpha)
+    weights = LevelWeights(config, None, (len(levels), n_levels + 1)).block(slice(0, len(levels)))
     statistics = ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked)
     return {
         name: Metric.from_name(name, n_levels).values(levels, statistics, weights).cpu().numpy() for name in names
