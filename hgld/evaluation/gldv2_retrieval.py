@@ -34,7 +34,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, block_columns
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.metrics import Metric
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import ListJudgements
+from hgld.evaluation.relevance import LevelWeights, ListJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import RetrievalTask, label_judgements
 from hgld.evaluation.settings import EvaluationFiles
@@ -314,7 +314,7 @@ def _result(
                 f"{metric.name} needs more of the ranking than the first {N_RANKS} images, which predictions hold; "
                 f"choose metrics at k of 1 to {N_RANKS} such as mAP@100, NDCG@100 or HP@100, or mistake_severity"
             )
-    weights = config.weights(None, (len(levels), n_levels + 1))
+    weights = LevelWeights(config, None, (len(levels), n_levels + 1))
     ranked = torch.from_numpy(levels)
     n_ranked = torch.full((len(levels),), n_gallery)
     cutoffs = [metric.k for metric in metrics if metric.k is not None]

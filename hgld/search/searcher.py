@@ -226,7 +226,13 @@ class Searcher:
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         rejections = None if self._rejector is None else self._rejector.judge(vectors)
-        scores, positions = self._neighbours(vectors, k, names)
+        check_k(k)
+        scorer = None if self._config is None else self._config.pair_scorer
+        pairs = pair_scores(scorer, np.array(names), self.gallery.ids)
+        scores, positions = np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        if len(vectors):
+            originals = self.gallery.vectors
+            scores, positions = reranked_search(self._nearest, vectors, originals, k, self._reranking, pairs)
         n_levels = self.gallery.n_levels
         near = self.gallery.labels_of(positions.reshape(-1))
         n_labels = near.shape[1]  # an image has a vote for each of its labels
@@ -239,16 +245,6 @@ class Searcher:
         levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, names, top_k, labels, shares, rejections)
-
-    def _neighbours(
-        self, queries: torch.Tensor, k: int, ids: Sequence[str]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        if not len(queries):
-            return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
-        check_k(k)
-        scorer = None if self._config is None else self._config.pair_scorer
-        pairs = pair_scores(scorer, np.array(ids), self.gallery.ids)
-        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking, pairs)
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if self._index is None:

@@ -13,9 +13,10 @@ from hgld.compute import scoring
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.ranking import RankingConfig, rank
+from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance import LabelJudgements
 from hgld.ragged import RaggedIndices
+from tests.evaluation.helpers import rank
 
 
 def sorted_neighbours(
