@@ -1,6 +1,6 @@
 """Find labels that are probably wrong: of single images, and of whole classes.
 
-The nearest images of an image vote on its finest label, as in :mod:`hgld.hierarchy.label_votes`. At coarser levels,
+The nearest images of an image vote on its finest label, as in :mod:`hgld.hierarchy.label_matrix`. At coarser levels,
 all images of a class have one label, right or wrong, and would confirm each other in it. There the nearest images of
 other classes vote, and the votes on the images of a class are averaged: what is found is a class below the wrong
 group.
@@ -26,7 +26,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.resampling import Interval, percentile_interval
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_votes import TEMPERATURE, softmax_weights
+from hgld.hierarchy.label_matrix import TEMPERATURE, softmax_weights
 from hgld.ragged import RaggedIndices
 
 #: Smallest share of random labels below a margin that the estimated rate of errors may rest on.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval, grouped_recall, label_noise_ceiling, path_consistency
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from tests.commands import run_hgld
 
 Array = npt.NDArray[np.float64]

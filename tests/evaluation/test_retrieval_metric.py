@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import hgld
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from tests.child_processes import run_in_two_processes
 
 METRICS = ["H-AP", "R@1", "mAP@R", "NDCG", "AP_l1"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy.label_sets import single_labels
+from hgld.hierarchy.label_matrix import single_labels
 from hgld.search.gallery import Gallery, export_gallery
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings

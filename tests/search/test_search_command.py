@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hgld.cli import app
-from hgld.hierarchy.label_sets import single_labels
+from hgld.hierarchy.label_matrix import single_labels
 from hgld.search.query_model import load_query_model
 from hgld.search.searcher import Searcher, write_answer_page
 from hgld.tables import read_provenance

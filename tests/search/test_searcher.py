@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_votes import TEMPERATURE
+from hgld.hierarchy.label_matrix import TEMPERATURE
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
 from tests.search.galleries import LEVELS, obvious_neighbours, obvious_vote, toy_gallery
