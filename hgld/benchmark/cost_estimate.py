@@ -21,7 +21,7 @@ from hgld.benchmark.worker import read_evaluated
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import Metric
 from hgld.gldv2.download import N_SHARDS, SHARD_BYTES
-from hgld.hierarchy.label_sets import Labelling
+from hgld.hierarchy.label_matrix import Labelling
 from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.training.optimisation import freeze_parameters, require_trainable

@@ -30,7 +30,7 @@ from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.download import N_IMAGES, N_SHARDS, SHARD_BYTES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
-from hgld.hierarchy.label_sets import main_labels
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel

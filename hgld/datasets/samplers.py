@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, require_at_least
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, require_labelled
+from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
 

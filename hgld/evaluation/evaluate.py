@@ -25,8 +25,7 @@ from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
-from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 

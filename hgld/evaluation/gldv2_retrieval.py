@@ -50,8 +50,7 @@ from hgld.gldv2.ground_truth import (
     read_retrieval_solution,
 )
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_matrix import nested_codes
-from hgld.hierarchy.label_sets import take_images
+from hgld.hierarchy.label_matrix import nested_codes, take_images
 from hgld.tables.embeddings import Embeddings, rows_of
 
 SOLUTION, LANDMARKS = "retrieval_solution_v2.1.csv", "index_image_to_landmark.csv"

@@ -25,8 +25,7 @@ import torch
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.settings import SeveralLabels
-from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, nested_codes
 from hgld.ragged import RaggedIndices
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import torch
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
 from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, RelevanceJudgements, WithDistractors
-from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, labelled_images, take_images
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
 

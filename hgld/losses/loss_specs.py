@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.losses.base import Loss
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
 from hgld.losses.hierarchical_ap import FinerStep, RelevanceName

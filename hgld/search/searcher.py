@@ -22,7 +22,7 @@ from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_sea
 from hgld.evaluation.settings import RerankSettings
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_votes import TEMPERATURE, vote
+from hgld.hierarchy.label_matrix import TEMPERATURE, vote
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
@@ -56,7 +56,7 @@ class LevelAnswer:
     Args:
         level: Name of the level.
         name: Name of the label.
-        share: Its share of the votes, from 0 to 1; see :func:`hgld.hierarchy.label_votes.vote`.
+        share: Its share of the votes, from 0 to 1; see :func:`hgld.hierarchy.label_matrix.vote`.
     """
 
     level: str
@@ -114,7 +114,7 @@ class Answers:
         query_ids: n texts.
         top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
         labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
-        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
+        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_matrix.vote`.
         rejections: Levels at which the answers are accepted; None if all are.
     """
 
@@ -165,7 +165,7 @@ class Searcher:
         gallery: The gallery.
         index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
             blocks.
-        temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
+        temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_matrix.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
         config: Device, precision and distance of the exact search, and re-ranking. Votes count cosines, also after
             re-ranking, or minus distances.

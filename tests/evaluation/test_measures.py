@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import hgld
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval, grouped_recall, label_noise_ceiling, path_consistency
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from tests.child_processes import run_in_two_processes
 from tests.commands import run_hgld
 
