@@ -310,7 +310,7 @@ class TrainingSettings(Settings):
         lora: Changes of low rank of the backbone, in place of its weights; None to train the weights.
         batch_size: Number of images per step, over all processes.
         chunk_size: Number of images that a process embeds at once; smaller chunks take less memory and more time, and
-            give the same gradients (:mod:`hgld.training.backpropagation`). None for all.
+            give the same gradients (:mod:`hgld.training.optimisation`). None for all.
         mixed_precision: Precision of the backbone in training steps: ``off`` for float32, or autocast to ``fp16``,
             with a gradient scaler, or to ``bf16``. ``fp16`` is what ``with_autocast`` of ROADMAP and SupRank does,
             except that they compute the projection, the scores of the loss and the embeddings of evaluations in 16
