@@ -69,7 +69,7 @@ def train(
     loggers: Annotated[
         list[str] | None,
         option(
-            "Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable.",
+            "Where to log besides history.jsonl: tensorboard or wandb; repeatable.",
             "--logger",
             default="tensorboard",
         ),
