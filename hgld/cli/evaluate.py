@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from hgld.evaluation import Evaluation, EvaluationFiles
     from hgld.evaluation.results import RetrievalResult
     from hgld.evaluation.settings import MetricSettings, RerankSettings
-    from hgld.rejection.rejected_queries import RejectionConfig
-    from hgld.rejection.rejection_report import LevelFigures, RejectionReport
-    from hgld.rejection.thresholds import Threshold
+    from hgld.rejection.rejected_queries import LevelFigures, RejectionConfig, RejectionReport
+    from hgld.rejection.risk_coverage import Threshold
 
     ProtocolName = str
 else:
@@ -297,7 +296,7 @@ def _results_text(
     results = evaluation.results
     bounds = [result.intervals() for result in results] if intervals and not latex else None
     if reports is not None:
-        from hgld.rejection.rejection_report import rejection_to_latex, reports_to_json_values
+        from hgld.rejection.rejected_queries import rejection_to_latex, reports_to_json_values
     if json:
         further = {} if reports is None else {"rejection": reports_to_json_values(reports)}
         return results_to_json(results, intervals=bounds, mean=evaluation.mean, **further)
@@ -453,7 +452,7 @@ def _format_report(report: RejectionReport) -> str:
 
 
 def _unknown_table(report: RejectionReport) -> str:
-    from hgld.rejection.rejection_report import SHOWN_METRICS
+    from hgld.rejection.rejected_queries import SHOWN_METRICS
 
     rows: list[tuple[str, Mapping[str, str]]] = []
     for name, figures in report.unknown.items():

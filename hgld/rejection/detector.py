@@ -1,6 +1,6 @@
 """The interface of all rejection scores: fitted on the images of an index, they say how unlike them other images are.
 
-To add a score, write a :class:`Detector` with a name in a module of :mod:`hgld.rejection.scores`, where
+To add a score, write a :class:`Detector` with a name in a module of :mod:`hgld.rejection`, where
 :mod:`hgld.rejection.registry` finds it. A score is a dataclass: its fields are its options, and those that are
 :func:`fitted` are what is saved of it. :class:`Detector` checks inputs and divides them into blocks; a score
 implements ``_fit`` and ``_score``.

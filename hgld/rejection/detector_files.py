@@ -38,7 +38,7 @@ from hgld.io.settings import Settings
 from hgld.progress import byte_size
 from hgld.rejection.detector import Detector
 from hgld.rejection.registry import build_detector
-from hgld.rejection.thresholds import Threshold
+from hgld.rejection.risk_coverage import Threshold
 from hgld.version import __version__
 
 DESCRIPTION, STATE, CARD = "detector.json", "detector.safetensors", "README.md"

@@ -18,16 +18,17 @@ from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.rejection import build_detector
+from hgld.rejection.neighbours import Margin
 from hgld.rejection.open_set import ScoredAnswers
-from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig
-from hgld.rejection.rejection_report import (
+from hgld.rejection.rejected_queries import (
     QUERIES_WITHOUT_POSITIVES,
     SCORE,
+    RejectedQueries,
+    RejectionConfig,
     RejectionReport,
     rejection_report,
     scored_answers,
 )
-from hgld.rejection.scores.neighbours import Margin
 from hgld.tables.embeddings import Embeddings
 from tests.rejection.helpers import evaluate_rejected, unknown_answers
 
@@ -158,7 +159,7 @@ def unknown_set(seed: int, *, landmark: int | None = None, dim: int = 6) -> Embe
 
 
 def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgld.rejection.rejection_report.N_RESAMPLES", 60)
+    monkeypatch.setattr("hgld.rejection.rejected_queries.N_RESAMPLES", 60)
     task = retrieval_task()
     rejection = RejectionConfig(unknown={"near": unknown_set(5), "far": unknown_set(6)})
     result = evaluate_rejected(task, rejection, CONFIG)

@@ -51,8 +51,8 @@ from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_files import read_checkpoint
 from hgld.models.model_loading import find_checkpoint, load_checkpoint_model
 from hgld.progress import Progress
+from hgld.rejection.classifiers import fit_linear_classifier, save_classifier
 from hgld.rejection.detector import Detector
-from hgld.rejection.linear_classifier import fit_linear_classifier, save_classifier
 from hgld.rejection.open_set import open_set_answers
 from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, is_up_to_date, write_results

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from hgld.rejection.scores import neighbours
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_votes import vote
 from hgld.ragged import RaggedIndices
 from hgld.rejection import Detector, NeighbourDetector, build_detector
-from hgld.rejection.scores import neighbours
-from hgld.rejection.scores.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote
+from hgld.rejection.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote
 
 Floats = npt.NDArray[Any]
 SEEDS = st.integers(0, 10_000)
