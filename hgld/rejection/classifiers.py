@@ -1,8 +1,8 @@
 """Scores of the logits of a classifier, and of its weights applied to changed features; and linear classifiers.
 
 A retrieval model has no classifier, so linear ones are read from a file, or fitted on the embeddings and labels of
-the index: by cross-entropy, or derived from Gaussians. Logits are computed in blocks of images that bound images times
-classes.
+the index: by cross-entropy, or derived from Gaussians. Logits are computed in blocks of images that bound images
+times classes.
 """
 
 from __future__ import annotations

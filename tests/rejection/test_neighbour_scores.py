@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hgld.rejection.scores import neighbours
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_votes import vote
 from hgld.ragged import RaggedIndices
-from hgld.rejection import Detector, NeighbourDetector, build_detector
+from hgld.rejection import Detector, NeighbourDetector, build_detector, neighbours
 from hgld.rejection.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote
 
 Floats = npt.NDArray[Any]
