@@ -5,10 +5,6 @@ from .comparison import compare_methods as compare_methods
 from .comparison import read_comparison as read_comparison
 from .cost_estimate import CostEstimate as CostEstimate
 from .cost_estimate import estimate_cost as estimate_cost
-from .launcher import LocalLauncher as LocalLauncher
-from .launcher import Slot as Slot
-from .launcher import SlurmLauncher as SlurmLauncher
-from .launcher import parse_slots as parse_slots
 from .model_comparison import compare_models as compare_models
 from .model_comparison_settings import ModelComparisonConfig as ModelComparisonConfig
 from .model_comparison_settings import ModelEntry as ModelEntry

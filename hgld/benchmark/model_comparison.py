@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,6 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
-from hgld.benchmark.engine import InProcess, Report, run_study
 from hgld.benchmark.evaluations import with_classes
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
 from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_reports
@@ -49,9 +48,10 @@ from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manif
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
 from hgld.io.files import atomic_write, sha256_of
+from hgld.io.locks import exclusive_lock
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
-from hgld.progress import Progress
+from hgld.progress import NoProgress, Progress
 from hgld.search.local_features import LocalFeatures
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -71,7 +71,7 @@ _EMBEDDINGS = (".parquet", ".npy", ".safetensors")
 
 @dataclass(frozen=True, eq=False)
 class ModelComparison:
-    """Models that are compared on the images of a manifest; a :class:`~hgld.benchmark.engine.Study`.
+    """Models that are compared on the images of a manifest.
 
     Args:
         models: The models.
@@ -93,17 +93,14 @@ class ModelComparison:
     results: dict[str, RetrievalResult] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
 
-    def tasks(self, n_processes: int, *, force: bool) -> list[Callable[[Progress], None]]:
-        """Return a task per model, which does what is not done."""
+    def run(self, *, force: bool, progress: Progress) -> None:
+        """Embed and evaluate the models, as far as that is not done."""
         names = [entry.name for entry in self.models]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL")
         log.info("evaluated images: split %s", self.split or "all")
-        return [partial(self._run, entry, force) for entry in self.models]
-
-    def reports(self) -> Iterator[Report[ModelResults]]:
-        """Yield the only report, which is always written."""
-        yield Report(self._write)
+        for entry in self.models:
+            self._run(entry, force, progress)
 
     @cached_property
     def images(self) -> Manifest:
@@ -257,7 +254,8 @@ class ModelComparison:
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
         return replace(task, counts={})  # images without labels, which are those of other splits
 
-    def _write(self) -> tuple[ModelResults, list[Path]]:
+    def write(self) -> tuple[ModelResults, list[Path]]:
+        """Compare the models that did not fail, and write tables, figures and pages."""
         facts = tuple(self.facts[entry.name] for entry in self.models)
         if not self.results:
             failures = [f"{each.name}: {each.failure}" for each in facts]
@@ -324,9 +322,11 @@ def compare_models(
         InputError: The manifest cannot be read, or every model fails.
         BusyError: Another comparison is writing to the folder.
     """
-    study = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
-    outcome = run_study(study, InProcess(), force=force, progress=progress)
-    return outcome.results[0], outcome.files
+    comparison = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(out):
+        comparison.run(force=force, progress=progress or NoProgress())
+        return comparison.write()
 
 
 def apply_treatment(

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from hgld.benchmark.engine import write_text
+from hgld.benchmark.result_files import write_text
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files

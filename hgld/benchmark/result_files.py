@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.engine import markdown_link, write_text
 from hgld.benchmark.runs import SweepPoint, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
@@ -42,7 +41,7 @@ from hgld.evaluation.results import (
     setting_notes,
     shown_value,
 )
-from hgld.io.files import sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.io.markdown import markdown_table
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
@@ -318,3 +317,14 @@ def _std(stds: Mapping[str, float], metric: str) -> str:
 
 def _distinct(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(map(str, values)))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text and a line break atomically."""
+    with atomic_write(path) as draft:
+        draft.write_text(f"{text}\n", encoding="utf-8")
+
+
+def markdown_link(path: Path, folder: Path) -> str:
+    """Return a link to a page, or the picture itself, from a text in a folder."""
+    return f"{'!' * (path.suffix == '.png')}[{path.stem}]({path.relative_to(folder).as_posix()})"

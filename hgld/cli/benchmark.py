@@ -103,7 +103,8 @@ def benchmark(
     with friendly_errors(**options):
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
         from hgld.benchmark.cost_estimate import Gpus, estimate_cost
-        from hgld.benchmark.launcher import LocalLauncher, SlurmLauncher, parse_slots
+        from hgld.compute.executors import LocalExecutor, parse_slots
+        from hgld.compute.slurm_executor import SlurmExecutor
         from hgld.errors import ConfigurationError
         from hgld.progress import TerminalProgress
 
@@ -128,12 +129,12 @@ def benchmark(
             typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
             return
         chosen = (
-            SlurmLauncher(sbatch, devices or "cuda", per_run, max_running)
+            SlurmExecutor(sbatch, per_run, max_running, devices or "cuda")
             if on_slurm
-            else LocalLauncher(parse_slots(devices, per_run))
+            else LocalExecutor(parse_slots(devices, per_run))
         )
         with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
-            summary = compare_methods(comparison, launcher=chosen, force=force, progress=progress)
+            summary = compare_methods(comparison, executor=chosen, force=force, progress=progress)
         print_summary(out, summary, format_comparison)
 
 

@@ -53,7 +53,7 @@ def invoke(*arguments: object) -> str:
     return run_hgld(*arguments).stdout
 
 
-def run_in_process(tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
+def run_in_process(executor: object, tasks: Sequence[WorkerTask], *_: object) -> None:
     """Train and evaluate runs without child processes, each of which would import PyTorch."""
     for task in tasks:
         work(task)
