@@ -1,4 +1,3 @@
-from .benchmark_settings import BenchmarkSettings as BenchmarkSettings
 from .comparison import Comparison as Comparison
 from .comparison import ComparisonSummary as ComparisonSummary
 from .comparison import compare_methods as compare_methods
@@ -12,4 +11,5 @@ from .model_reports import ModelFacts as ModelFacts
 from .model_reports import ModelResults as ModelResults
 from .mteb_task import as_mteb_model as as_mteb_model
 from .mteb_task import retrieval_task as retrieval_task
-from .paired import compare as compare
+from .runs import BenchmarkSettings as BenchmarkSettings
+from .statistics import compare as compare

@@ -21,11 +21,10 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.result_files import write_results, write_sweep, write_text
-from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
 from hgld.compute.executors import DEVICE, LocalExecutor, Task, parse_slots

@@ -26,7 +26,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
 from hgld.benchmark.evaluations import (
     SPLIT_EMBEDDINGS,
     Evaluation,
@@ -35,7 +34,7 @@ from hgld.benchmark.evaluations import (
     PicturedEvaluation,
     embedding_file,
 )
-from hgld.benchmark.runs import Run, SweepPoint, describe_draw
+from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings, describe_draw
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.evaluation.evaluation_files import EvaluationInputs

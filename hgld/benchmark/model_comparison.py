@@ -7,7 +7,7 @@
     OUT/adaptations/NAME+LOSS/     trainings of linear layers on the embeddings of the training split
     OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment, and
                                    NAME+METHOD after re-ranking
-    OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.paired.compare
+    OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.statistics.compare
     OUT/results.md, .tex           tables
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
 
@@ -32,7 +32,7 @@ from sklearn.decomposition import PCA
 from hgld.benchmark.evaluations import with_classes
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
 from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_reports
-from hgld.benchmark.paired import compare
+from hgld.benchmark.statistics import compare
 from hgld.datasets.image_labels import read_labels
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list

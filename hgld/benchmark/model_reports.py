@@ -62,7 +62,7 @@ class ModelResults:
     """Outcome of a comparison.
 
     Args:
-        table: Rows of :func:`hgld.benchmark.paired.compare`.
+        table: Rows of :func:`hgld.benchmark.statistics.compare`.
         facts: What is known about each model, those that failed included.
         results: Evaluation of each model after each treatment, by name in tables.
         split: Split that was evaluated; None for all images.

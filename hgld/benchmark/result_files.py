@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.runs import SweepPoint, read_training_record
+from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
     best_baselines,

@@ -22,7 +22,6 @@ from hgld.cli.presets import (
 )
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
 from hgld.errors import indented_list
-from hgld.progress import byte_size
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
@@ -82,9 +81,7 @@ def benchmark(
         int | None,
         option("Largest number of runs at the same time; for --launcher slurm.", default="as many as SLURM starts"),
     ] = None,
-    plan: Annotated[
-        bool, flag("--plan", "Print the numbers of runs, steps and images, memory and disk, then exit.")
-    ] = False,
+    plan: Annotated[bool, flag("--plan", "Print the numbers of runs, steps and images, then exit.")] = False,
     gpus: GpuCount = None,
     images_per_second: ImagesPerSecond = None,
     formats: FigureFormat = None,
@@ -172,7 +169,7 @@ def format_results(summary: ComparisonSummary) -> str:
 
 
 def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
-    """Return the steps, images, memory, disk and, of GPUs, hours of a comparison, and the files that are missing."""
+    """Return the runs, steps, images and, of GPUs, hours of a comparison, and the files that are missing."""
     n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
     rows = [
@@ -184,7 +181,8 @@ def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
         "",
         *aligned(["run of", "to do", "steps", *(["hours"] if gpus else [])], rows),
         "",
-        *_totals(cost, gpus, f"{n_images:,} training images, counting repetitions"),
+        *_hours(cost, gpus),
+        f"{n_images:,} training images, counting repetitions",
         "",
         *_notes(gpus),
     ]
@@ -195,27 +193,17 @@ def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
 
 
 def format_training_cost(cost: CostEstimate, gpus: Gpus) -> str:
-    """Return the estimated hours, memory and disk of one training."""
-    return "\n".join([*_totals(cost, gpus), "", *_notes(gpus)])
+    """Return the estimated hours of one training."""
+    return "\n".join([*_hours(cost, gpus), "", *_notes(gpus)])
 
 
-def _totals(cost: CostEstimate, gpus: Gpus | None, *counts: str) -> list[str]:
-    held = max(run.state_bytes + run.gradient_bytes for run in cost.runs)
-    checkpoints = sum(run.n_runs * run.n_checkpoints * run.state_bytes for run in cost.runs)
-    embeddings = sum(run.embedding_bytes for run in cost.runs)
-    lines = [
-        *counts,
-        f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers",
-        f"disk: {byte_size(cost.image_bytes)} of images, {byte_size(checkpoints)} of checkpoints, "
-        f"{byte_size(embeddings)} of embeddings",
-    ]
+def _hours(cost: CostEstimate, gpus: Gpus | None) -> list[str]:
     if gpus is None:
-        return lines
+        return []
     gpu_hours = sum(hours for run in cost.runs for hours in run.hours(gpus)) * gpus.per_run
     together = f", {gpus.per_run} for each run" if gpus.per_run > 1 else ""
     devices = "1 GPU" if gpus.count == 1 else f"{gpus.count} GPUs{together}"
-    hours = f"{gpu_hours:,.1f} GPU-hours for the runs to do; {cost.elapsed_h(gpus):,.1f} hours on {devices}"
-    return [hours, *lines]
+    return [f"{gpu_hours:,.1f} GPU-hours for the runs to do; {cost.elapsed_h(gpus):,.1f} hours on {devices}"]
 
 
 def _notes(gpus: Gpus | None) -> list[str]:

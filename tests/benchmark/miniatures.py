@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from hgld.benchmark.benchmark_settings import SweepSettings
-from hgld.benchmark.runs import read_benchmark
+from hgld.benchmark.runs import SweepSettings, read_benchmark
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.io.preset_files import training_presets
 from hgld.resources import preset_folder

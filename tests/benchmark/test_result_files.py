@@ -14,10 +14,9 @@ import pytest
 
 from hgld import tables
 from hgld.benchmark import result_files
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison import ComparisonSummary
 from hgld.benchmark.result_files import write_sweep
-from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import (
     MethodResults,
     best_baseline,
