@@ -140,15 +140,12 @@ class ModelComparison:
             if zeros:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
             for text in dict.fromkeys(self.config.treatments):
-                name = entry.name if text == "none" else f"{entry.name} + {text}"
-                self.results[name] = self._evaluate(name, images, parse_treatment(text), force)
+                name, treatment = entry.name if text == "none" else f"{entry.name} + {text}", parse_treatment(text)
+                self._evaluate(name, images, treatment, RerankSettings(), force)
                 if text == "none":
                     self.files[name] = path
                 if (method := self.config.reranking.rerank) is not None:
-                    name = f"{name} + {method}"
-                    self.results[name] = self._evaluate(
-                        name, images, parse_treatment(text), force, self.config.reranking
-                    )
+                    self._evaluate(f"{name} + {method}", images, treatment, self.config.reranking, force)
         except (AssertionError, OSError):  # mistakes of hgld, and a full disk
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
@@ -191,14 +188,10 @@ class ModelComparison:
         return out
 
     def _evaluate(
-        self,
-        name: str,
-        images: Embeddings,
-        treatment: Treatment,
-        force: bool,
-        reranking: RerankSettings | None = None,
-    ) -> RetrievalResult:
-        config, reranking = self.config, reranking or RerankSettings()
+        self, name: str, images: Embeddings, treatment: Treatment, reranking: RerankSettings, force: bool
+    ) -> None:
+        """Evaluate embeddings after a treatment, unless that is done."""
+        config = self.config
         file = self._evaluation(name)
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
@@ -210,41 +203,64 @@ class ModelComparison:
             "compare-models", parameters, input_digests(embeddings=images.path, labels=self.manifest)
         )
         if not force and is_up_to_date(file, made_of):
-            return read_per_query(file)[0]
+            self.results[name] = read_per_query(file)[0]
+            return
         if treatment.kind != "none":
-            vectors = apply_treatment(
-                treatment,
-                images,
-                manifest=self.manifest,
-                train_split=config.train_split,
-                split=self.split,
-                run=self.out / "adaptations" / f"{name.partition(' + ')[0]}+{treatment.value}",
-                device=config.device,
-                force=force,
-            )
+            vectors = self._treated(treatment, images, name.partition(" + ")[0], force)
             images = replace(images, vectors=torch.from_numpy(vectors))
         task = self._task(images)
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
+        scorer = self.local_features if reranking.rerank == "local-features" else None
+        ranking = RankingConfig(device=config.device, distance=distance, reranking=reranking, pair_scorer=scorer)
         (result,) = evaluate_inputs(
             get_protocol("leave-one-out"),
             EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
             [task],
-            EvaluationConfig(
-                metrics=tuple(metrics),
-                ranking=RankingConfig(
-                    device=config.device,
-                    distance=distance,
-                    reranking=reranking,
-                    pair_scorer=self.local_features if reranking.rerank == "local-features" else None,
-                ),
-            ),
+            EvaluationConfig(metrics=tuple(metrics), ranking=ranking),
         ).results
         assert task.query_labels is not None
         result = with_classes(replace(result, name=name), main_labels(task.query_labels)[:, 0].astype(str))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_per_query([result], file, made_of)
-        return result
+        self.results[name] = result
+
+    def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
+        """Return the embeddings of all images after a treatment other than none, float32, shape (N, d).
+
+        Raises:
+            ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes,
+                than the treatment needs; or an earlier adaptation was one with other data.
+        """
+        vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
+        kind, value = treatment
+        n_dims = int(value) if value.isdigit() else vectors.shape[1]
+        if n_dims > vectors.shape[1]:
+            raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
+        if kind == "truncate":
+            return vectors[:, :n_dims]
+        labels = read_labels(self.manifest, images, split=self.config.train_split)
+        fitted = vectors[labels.labelled]
+        if kind == "adapt":
+            train_split = self.config.train_split
+            data = {"manifest": self.manifest, "features": images.path, "train": train_split, "test": self.split}
+            classes = main_labels(labels.labelling)[labels.labelled, 0]
+            settings = _adaptation(value, data, vectors.shape[1], classes)
+            run = self.out / "adaptations" / f"{model}+{value}"
+            if force or not is_finished(settings, run):
+                train(settings, run, resume=not force, force=force, device=self.config.device)
+            network = load_checkpoint_model(run / "last.pt").network
+            with torch.inference_mode():
+                parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
+            return torch.cat(parts).numpy()
+        if kind == "center":
+            centred: Vectors = vectors - fitted.mean(0)
+            return centred
+        if n_dims > len(fitted):
+            raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
+        pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
+        reduced: Vectors = pca.transform(vectors).astype(np.float32)
+        return reduced
 
     def _evaluation(self, name: str) -> Path:
         return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
@@ -327,65 +343,6 @@ def compare_models(
     with exclusive_lock(out):
         comparison.run(force=force, progress=progress or NoProgress())
         return comparison.write()
-
-
-def apply_treatment(
-    treatment: Treatment,
-    images: Embeddings,
-    *,
-    manifest: Path,
-    train_split: str,
-    split: str | None,
-    run: Path,
-    device: str = "cpu",
-    force: bool = False,
-) -> Vectors:
-    """Return the embeddings of images after a treatment, which is fitted to those of the training split.
-
-    Args:
-        treatment: One of :class:`~hgld.benchmark.model_comparison_settings.ModelComparisonConfig` but ``none``.
-        images: Embeddings from a file, of all images.
-        manifest: Table of the images, with their splits and labels.
-        train_split: Split that the treatment is fitted to.
-        split: Split that is evaluated; None for all images.
-        run: Folder of the training of ``adapt``.
-        device: Device of that training.
-        force: Whether to train again what is trained.
-
-    Returns:
-        float32, shape (N, d).
-
-    Raises:
-        ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes, than
-            the treatment needs; or the training in ``run`` was one with other data.
-    """
-    vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
-    kind, value = treatment
-    n_dims = int(value) if value.isdigit() else vectors.shape[1]
-    if n_dims > vectors.shape[1]:
-        raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
-    if kind == "truncate":
-        return vectors[:, :n_dims]
-    labels = read_labels(manifest, images, split=train_split)
-    fitted = vectors[labels.labelled]
-    if kind == "adapt":
-        data = {"manifest": manifest, "features": images.path, "train": train_split, "test": split}
-        classes = main_labels(labels.labelling)[labels.labelled, 0]
-        settings = _adaptation(value, data, vectors.shape[1], classes)
-        if force or not is_finished(settings, run):
-            train(settings, run, resume=not force, force=force, device=device)
-        network = load_checkpoint_model(run / "last.pt").network
-        with torch.inference_mode():
-            parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
-        return torch.cat(parts).numpy()
-    if kind == "center":
-        centred: Vectors = vectors - fitted.mean(0)
-        return centred
-    if n_dims > len(fitted):
-        raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
-    pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
-    reduced: Vectors = pca.transform(vectors).astype(np.float32)
-    return reduced
 
 
 def _adaptation(
