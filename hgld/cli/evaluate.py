@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -296,9 +296,9 @@ def _results_text(
     results = evaluation.results
     bounds = [result.intervals() for result in results] if intervals and not latex else None
     if reports is not None:
-        from hgld.rejection.rejected_queries import rejection_to_latex, reports_to_json_values
+        from hgld.rejection.rejected_queries import rejection_to_latex
     if json:
-        further = {} if reports is None else {"rejection": reports_to_json_values(reports)}
+        further = {} if reports is None else {"rejection": [asdict(report) for report in reports]}
         return results_to_json(results, intervals=bounds, mean=evaluation.mean, **further)
     if latex:
         tables = [results_to_latex(results, metrics=metrics), *([rejection_to_latex(reports)] if reports else [])]

@@ -12,7 +12,7 @@ the whole gallery, where they would have seen the query.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,7 @@ class RejectionConfig:
             InputError: A fitted score does not fit the embeddings, or the score cannot be fitted on them.
         """
         if self.detector is not None:
-            self._check_fitted(self.detector, gallery, labels)
+            _check_fitted(self.detector, gallery, labels)
             return self.detector
         detector = build_detector(self.score, self.options)
         if further := sorted(detector.requires - {"labels"}):
@@ -132,18 +132,19 @@ class RejectionConfig:
         answers, scores = answer_queries(detector, gallery, labels, queries, gallery_mask, config)
         return answers[:, 0], -scores[:, 0]
 
-    def _check_fitted(self, detector: Detector, gallery: torch.Tensor, labels: LabelMatrix | None) -> None:
-        if detector.dim != gallery.shape[1]:
-            raise InputError(
-                f"the embeddings have {gallery.shape[1]} dimensions, and the score {detector.name} was fitted on "
-                f"{detector.dim}; embed both with the same model, or fit the score on this gallery"
-            )
-        own = detector.labels if isinstance(detector, NeighbourDetector) else None
-        if own is not None and labels is not None and not np.array_equal(own, labels):
-            raise InputError(
-                f"the score {detector.name} was fitted with other labels of its {len(own):,} images than those of "
-                "this gallery; fit it with the same labels and hierarchy"
-            )
+
+def _check_fitted(detector: Detector, gallery: torch.Tensor, labels: LabelMatrix | None) -> None:
+    if detector.dim != gallery.shape[1]:
+        raise InputError(
+            f"the embeddings have {gallery.shape[1]} dimensions, and the score {detector.name} was fitted on "
+            f"{detector.dim}; embed both with the same model, or fit the score on this gallery"
+        )
+    own = detector.labels if isinstance(detector, NeighbourDetector) else None
+    if own is not None and labels is not None and not np.array_equal(own, labels):
+        raise InputError(
+            f"the score {detector.name} was fitted with other labels of its {len(own):,} images than those of this "
+            "gallery; fit it with the same labels and hierarchy"
+        )
 
 
 def evaluate_with_rejection(
@@ -184,7 +185,8 @@ def evaluate_with_rejection(
                 f"the ground truth of {chosen.name} says which test images show no landmark; leave out `unknown`"
             )
         evaluation = evaluate_inputs(chosen, inputs, [], replace(config, answer=rejection.answer))
-        return evaluation, _reports(evaluation.results, rejection, intervals)
+        reports = [rejection_report(result, rejection, {}, intervals=intervals) for result in evaluation.results]
+        return evaluation, [report for report in reports if report is not None]
     tasks = chosen.build_tasks(inputs)
     rejected = [RejectedQueries(task, rejection, inputs.hierarchy, files.split) for task in tasks]
     n_neighbours = max(each.detector.n_neighbours for each in rejected)
@@ -194,10 +196,10 @@ def evaluate_with_rejection(
     results, reports, remaining = [], [], iter(evaluation.results)
     for each in rejected:
         unknown = each.unknown_answers(config.ranking)
-        own = [each.scored(next(remaining), rows) for rows in each.query_rows()]
-        results += own
-        reports += _reports(own, rejection, intervals, unknown)
-    return replace(evaluation, results=tuple(results)), reports
+        for rows in each.query_rows():
+            results.append(each.scored(next(remaining), rows))
+            reports.append(rejection_report(results[-1], rejection, unknown, intervals=intervals))
+    return replace(evaluation, results=tuple(results)), [report for report in reports if report is not None]
 
 
 class RejectedQueries:
@@ -314,18 +316,6 @@ class RejectedQueries:
         return labels.labels if known else None
 
 
-def _reports(
-    results: Sequence[RetrievalResult],
-    rejection: RejectionConfig,
-    intervals: bool,
-    unknown: Mapping[str, ScoredAnswers] | None = None,
-) -> list[RejectionReport]:
-    score, precision, coverages = rejection.description(), rejection.precision, rejection.coverages
-    options: Any = {"score": score, "precision": precision, "coverages": coverages, "intervals": intervals}
-    reports = (rejection_report(result, unknown or {}, **options) for result in results)
-    return [report for report in reports if report is not None]
-
-
 #: Names of the unknown queries of a protocol: those without a positive at the finest level, and those of recognition.
 QUERIES_WITHOUT_POSITIVES = "queries without positives"
 IMAGES_WITHOUT_LANDMARK = "images without a landmark"
@@ -410,11 +400,9 @@ class RejectionReport:
 
 def rejection_report(
     result: RetrievalResult,
+    rejection: RejectionConfig,
     unknown: Mapping[str, ScoredAnswers],
     *,
-    score: Mapping[str, Any],
-    precision: float,
-    coverages: Sequence[float],
     intervals: bool = True,
 ) -> RejectionReport | None:
     """Return the figures of the rejected queries of a result; None if there is no answer to any."""
@@ -426,17 +414,15 @@ def rejection_report(
     if not is_known.all():
         name = IMAGES_WITHOUT_LANDMARK if isinstance(result, RecognitionResult) else QUERIES_WITHOUT_POSITIVES
         sets = {name: answers.take(~is_known), **sets}
-    threshold = threshold_for_precision(answers.scores, answers.right[:, 0], precision)
+    threshold = threshold_for_precision(answers.scores, answers.right[:, 0], rejection.precision)
     return RejectionReport(
         name=result.name,
-        score=score,
+        score=rejection.description(),
         levels=_level_figures(answers, intervals),
-        coverages=tuple(_at_coverage(result, answers, coverage) for coverage in coverages),
+        coverages=tuple(_at_coverage(result, answers, coverage) for coverage in rejection.coverages),
         threshold=threshold,
         means_at_threshold=_means(result, threshold.accepts(answers.scores)),
-        unknown={name: _unknown_figures(known, images, intervals) for name, images in sets.items()}
-        if len(known)
-        else {},
+        unknown={name: _unknown_figures(known, each, intervals) for name, each in sets.items() if len(known)},
     )
 
 
@@ -458,11 +444,6 @@ def scored_answers(result: RetrievalResult) -> ScoredAnswers:
         right=table[[f"right_l{level}" for level in levels]].to_numpy(),
         known=table[[f"positives_l{level}" for level in levels]].to_numpy() > 0,
     )
-
-
-def reports_to_json_values(reports: Sequence[RejectionReport]) -> list[dict[str, Any]]:
-    """Return reports as values for JSON, in the form that docs/reference/metrics.md describes."""
-    return [asdict(report) for report in reports]
 
 
 def rejection_to_latex(reports: Sequence[RejectionReport]) -> str:
@@ -509,14 +490,8 @@ def _at_coverage(result: RetrievalResult, answers: ScoredAnswers, coverage: floa
     place = int(np.searchsorted(curve.n_accepted, coverage * len(answers) * (1 + 1e-12), side="right")) - 1
     if place < 0:
         return CoverageFigures(coverage, 0, np.nan, np.nan, dict.fromkeys(result.metrics, np.nan))
-    threshold = float(curve.thresholds[place])
-    return CoverageFigures(
-        wanted=coverage,
-        n_accepted=int(curve.n_accepted[place]),
-        threshold=threshold,
-        risk=float(curve.risk[place]),
-        means=_means(result, answers.scores <= threshold),
-    )
+    n_accepted, threshold, risk = (each[place].item() for each in (curve.n_accepted, curve.thresholds, curve.risk))
+    return CoverageFigures(coverage, n_accepted, threshold, risk, _means(result, answers.scores <= threshold))
 
 
 def _means(result: RetrievalResult, accepted: npt.NDArray[np.bool_]) -> dict[str, float]:
@@ -527,13 +502,7 @@ def _means(result: RetrievalResult, accepted: npt.NDArray[np.bool_]) -> dict[str
 
 
 def _unknown_figures(known: ScoredAnswers, unknown: ScoredAnswers, intervals: bool) -> UnknownFigures:
-    bounds = {}
-    if intervals:
-        bounds = detection_intervals(known.scores, unknown.scores, n_resamples=N_RESAMPLES)
-    return UnknownFigures(
-        n_known=len(known),
-        n_unknown=len(unknown),
-        detection=detection_metrics(known.scores, unknown.scores),
-        detection_intervals=bounds,
-        levels=_level_figures(known.joined(unknown), intervals),
-    )
+    scores = known.scores, unknown.scores
+    bounds = detection_intervals(*scores, n_resamples=N_RESAMPLES) if intervals else {}
+    levels = _level_figures(known.joined(unknown), intervals)
+    return UnknownFigures(len(known), len(unknown), detection_metrics(*scores), bounds, levels)
