@@ -140,15 +140,8 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
     """Return the images to evaluate with; the labels of queries and gallery share one numbering."""
     if data.test is not None:
         return manifest.select_split(data.test)
-    selected: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)
-    for split in (data.queries, data.gallery):
-        in_split = manifest.splits == split
-        if not in_split.any():
-            raise ConfigurationError(
-                f'{data.manifest}: there is no split "{split}"; expected one of {", ".join(manifest.split_names)}'
-            )
-        selected |= in_split
-    return manifest.take(np.flatnonzero(selected))
+    rows = [manifest.rows_of(split) for split in (data.queries, data.gallery)]
+    return manifest.take(np.unique(np.concatenate(rows)))
 
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
