@@ -525,7 +525,9 @@ def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
     summary = run.train(settings, tmp_path / "run")
     assert all(np.isfinite(list(row.values())).all() for row in summary.test.values())
     wrong = toy.settings(path, data={"manifest": str(path), "queries": "query", "gallery": "index"})
-    with pytest.raises(ConfigurationError, match='there is no split "index" among the images; expected gallery or query or train'):
+    with pytest.raises(
+        ConfigurationError, match='there is no split "index" among the images; expected gallery or query or train'
+    ):
         TrainingImages(wrong)
 
 

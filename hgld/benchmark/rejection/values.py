@@ -82,7 +82,12 @@ class ScoredQueries:
     right: npt.NDArray[np.bool_]
     unknown: Floats
 
-    def metrics(self, known_counts: Counts, unknown_counts: Counts) -> dict[str, Floats]:
+    def metrics(self) -> dict[str, float]:
+        """Return the values of :data:`METRICS`."""
+        once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
+        return {name: float(values[0]) for name, values in self.resampled_metrics(*once).items()}
+
+    def resampled_metrics(self, known_counts: Counts, unknown_counts: Counts) -> dict[str, Floats]:
         """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
 
         Args:
@@ -161,18 +166,17 @@ def _values(
     scored = ScoredQueries(
         known["score"].to_numpy(np.float64), known["right"].to_numpy(bool), others["score"].to_numpy(np.float64)
     )
-    # The first resample is that of each query once.
-    counts = [np.pad(draws.counts(queries), [(1, 0), (0, 0)], constant_values=1) for queries in (known, others)]
+    counts = draws.counts(known), draws.counts(others)
     starts = range(0, len(counts[0]), _BLOCK)
-    blocks = [scored.metrics(*(each[start : start + _BLOCK] for each in counts)) for start in starts]
+    blocks = [scored.resampled_metrics(*(each[start : start + _BLOCK] for each in counts)) for start in starts]
     resampled = {metric: np.concatenate([block[metric] for block in blocks]) for metric in METRICS}
-    values = {metric: float(drawn[0]) for metric, drawn in resampled.items()}
+    values = scored.metrics()
     calibration = table.loc[table["kind"] == "calibration", "score"].to_numpy(np.float64)
     if len(calibration):
         threshold = np.quantile(calibration, settings.accepted, method="higher")
         shares = (float((scores <= threshold).mean()) for scores in (scored.known, scored.unknown))
         values |= zip(ACCEPTED, shares, strict=True)
-    return values, {metric: drawn[1:] for metric, drawn in resampled.items()}
+    return values, resampled
 
 
 def _differences(settings: RejectionSettings, table: pd.DataFrame, resampled: Mapping[Key, Floats]) -> pd.DataFrame:

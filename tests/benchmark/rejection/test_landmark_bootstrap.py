@@ -17,15 +17,9 @@ def scored(seed: int, *, ties: bool = False) -> ScoredQueries:
     return ScoredQueries(known, rng.random(23) < 0.7, unknown)
 
 
-def once(queries: ScoredQueries) -> dict[str, float]:
-    """Return the metrics of each query once."""
-    counts = (np.ones((1, len(scores)), np.int64) for scores in (queries.known, queries.unknown))
-    return {name: value.item() for name, value in queries.metrics(*counts).items()}
-
-
 def test_values_are_those_of_the_metrics() -> None:
     queries = scored(0)
-    metrics = once(queries)
+    metrics = queries.metrics()
     assert tuple(metrics) == METRICS
     expected = detection_metrics(queries.known, queries.unknown)
     assert {name: metrics[name] for name in DETECTION} == {name: expected[name] for name in DETECTION}
@@ -40,7 +34,7 @@ def test_resamples_equal_metrics_of_copies_of_the_images(ties: bool) -> None:
     queries = scored(1, ties=ties)
     rng = np.random.default_rng(2)
     known, unknown = rng.integers(0, 4, size=(6, 23)), rng.integers(0, 4, size=(6, 17))
-    resampled = queries.metrics(known, unknown)
+    resampled = queries.resampled_metrics(known, unknown)
     for row in range(6):
         expected = detection_metrics(np.repeat(queries.known, known[row]), np.repeat(queries.unknown, unknown[row]))
         for name in DETECTION:
@@ -51,8 +45,10 @@ def test_gap_of_resamples_without_copies_is_that_of_the_drawn_images() -> None:
     queries = scored(3)
     rng = np.random.default_rng(4)
     known, unknown = rng.integers(0, 2, size=23), rng.integers(0, 2, size=17)
-    drawn = once(ScoredQueries(queries.known[known == 1], queries.right[known == 1], queries.unknown[unknown == 1]))
-    assert queries.metrics(known[None], unknown[None])["gap"][0] == pytest.approx(drawn["gap"])
+    drawn = ScoredQueries(
+        queries.known[known == 1], queries.right[known == 1], queries.unknown[unknown == 1]
+    ).metrics()
+    assert queries.resampled_metrics(known[None], unknown[None])["gap"][0] == pytest.approx(drawn["gap"])
 
 
 def test_images_of_a_landmark_are_drawn_together_and_sources_apart() -> None:
