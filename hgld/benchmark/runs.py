@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
 
@@ -314,27 +314,12 @@ def _run(
     return Run(method, split, seed, tuple(overrides), effective, folder, resolved)
 
 
-@dataclass(frozen=True)
-class TrainingRecord:
-    """Record of a finished training.
+def read_training_record(run: Run) -> dict[str, Any]:
+    """Read the record of a finished training from the files of its run.
 
-    Args:
-        steps: Number of steps.
-        train_seconds: Seconds of these steps, without evaluations.
-        device: ``cpu``, or the name of a GPU.
-        machine: Processor, cores and memory.
-        versions: Versions of the software by name.
-    """
-
-    steps: int
-    train_seconds: float
-    device: str
-    machine: str
-    versions: Mapping[str, str]
-
-
-def read_training_record(run: Run) -> TrainingRecord:
-    """Read the record of a training from the files of its run.
+    Returns:
+        ``steps``; ``train_seconds`` of these, without evaluations; ``device``: ``cpu``, or the name of a GPU;
+        ``machine``: processor, cores and memory; and ``versions`` of the software by name.
 
     Raises:
         InputError: The folder holds no run.
@@ -343,12 +328,7 @@ def read_training_record(run: Run) -> TrainingRecord:
     recorded = folder.recorded_run()
     if recorded is None:
         raise InputError(f"{run.folder}: there is no run; train it first")
-    _, record = recorded
     steps = folder.history("step")
-    return TrainingRecord(
-        steps=len(steps),
-        train_seconds=sum(run.settings.batch_size / step["images_per_s"] for step in steps),
-        device=record["device"],
-        machine=record["machine"],
-        versions=record["versions"],
-    )
+    seconds = sum(run.settings.batch_size / step["images_per_s"] for step in steps)
+    written = {name: recorded[1][name] for name in ("device", "machine", "versions")}
+    return {"steps": len(steps), "train_seconds": seconds, **written}

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from hgld.benchmark.runs import TrainingRecord, read_training_record
+from hgld.benchmark.runs import read_training_record
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.compute.resampling import check_resampling, percentile_interval, resample_blocks, resampled_counts
 from hgld.errors import ConfigurationError
@@ -144,8 +144,8 @@ class MethodResults:
         return stds_of(self.runs)
 
     @cached_property
-    def trainings(self) -> tuple[TrainingRecord, ...]:
-        """Records of the trainings, in the order of ``runs``."""
+    def trainings(self) -> tuple[dict[str, Any], ...]:
+        """Records of the trainings (:func:`hgld.benchmark.runs.read_training_record`), in the order of ``runs``."""
         return tuple(read_training_record(run.run) for run in self.runs)
 
 

@@ -291,7 +291,10 @@ def _facts(detector: Detector, record: DetectorRecord, n_bytes: int) -> str:
     model = record.model
     rows = [
         ["score", f"`{detector.name}`"],
-        *([f"option `{name}`", _text(value)] for name, value in detector.options().items()),
+        *(
+            [f"option `{name}`", f"{value:g}" if isinstance(value, float) else str(value)]
+            for name, value in detector.options().items()
+        ),
         ["dimension of the embeddings", f"{detector.dim:,}"],
         ["images of the index", f"{record.n_images:,}"],
         ["levels of the labels, finest first", ", ".join(record.level_names) or "none"],
@@ -375,7 +378,3 @@ def _limits(detector: Detector, record: DetectorRecord) -> list[str]:
         "It knows the index that it was fitted on. When images are added or removed, fit it again.",
         "A score is no probability. Its values cannot be compared with those of other scores or indexes.",
     ]
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -112,10 +112,7 @@ class WandbLogger:
 
 
 #: The loggers by name.
-LOGGERS: Mapping[str, Callable[[LoggedRun], RunLogger]] = {
-    "tensorboard": TensorBoardLogger,
-    "wandb": WandbLogger,
-}
+LOGGERS: Mapping[str, Callable[[LoggedRun], RunLogger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
 
 
 class RunLoggers:

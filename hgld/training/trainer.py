@@ -118,9 +118,15 @@ class Trainer:
         self.model.train()
         self.loss.train()
         freeze_parameters(self.model, self.settings, self.epoch)
-        model = self._distributed_model()
+        model: nn.Module = self.model
+        if self.processes.count > 1 and any(parameter.requires_grad for parameter in self.model.parameters()):
+            # averages gradients over processes
+            model = DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
         started, waited_s = time.perf_counter(), self._reader.waited_s
-        for batch in self._remaining_batches():
+        remaining = self._reader.training(
+            self.images.sampler, self.epoch, start=self.batch, processes=self.processes, seed=self.settings.seed
+        )
+        for batch in islice(remaining, self.n_steps - self.step):  # which may end within the epoch
             rates = self.optimisers.set_learning_rates(self.epoch, self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
@@ -298,24 +304,6 @@ class Trainer:
             f"at step {self.step}, {finding}; lower the learning rates, set clip_norm, or try another "
             "mixed_precision. The last checkpoint is intact"
         )
-
-    def _remaining_batches(self) -> Iterator[Batch]:
-        """Return the remaining batches of the epoch, which may end the training early."""
-        batches = self._reader.training(
-            self.images.sampler,
-            self.epoch,
-            start=self.batch,
-            processes=self.processes,
-            seed=self.settings.seed,
-        )
-        return islice(batches, self.n_steps - self.step)
-
-    def _distributed_model(self) -> nn.Module:
-        """Return the model, wrapped to average gradients over processes where there are several."""
-        trainable = any(parameter.requires_grad for parameter in self.model.parameters())
-        if self.processes.count == 1 or not trainable:
-            return self.model
-        return DistributedDataParallel(self.model, [self.device] if self.device.type == "cuda" else None)
 
     @contextmanager
     def _shared_random_state(self) -> Iterator[None]:
