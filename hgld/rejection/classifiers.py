@@ -200,17 +200,14 @@ class LogitDetector(Detector):
 
     uses: ClassVar[frozenset[Input]] = frozenset({"labels", "logits"})
     classifier: str = field(default="softmax", kw_only=True)
-    head: LinearClassifier | None = field(init=False, repr=False, default=None)
-    n_classes: int = field(init=False, repr=False)
+    head: LinearClassifier | None = field(
+        init=False, repr=False, default=None, metadata=fitted(LinearClassifier, optional=True)
+    )
+    n_classes: int = field(init=False, repr=False, metadata=fitted(int))
 
     @abstractmethod
     def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the scores of logits, float32 or float64, shape (n, C); the tensor may be overwritten."""
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the number of classes, and the weight and bias of the classifier unless logits were given."""
-        head = {} if self.head is None else {"weight": self.head.weight, "bias": self.head.bias}
-        return {"n_classes": torch.tensor(self.n_classes)} | head
 
     def _fit(self, images: DetectorInputs) -> None:
         if images.logits is None:
@@ -242,10 +239,6 @@ class LogitDetector(Detector):
                 yield at_least_float32(images.logits[rows])
             else:
                 yield self.head.logits(images.embeddings[rows])
-
-    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        self.n_classes = int(state["n_classes"])
-        self.head = LinearClassifier(state["weight"], state["bias"]) if "weight" in state else None
 
 
 @dataclass(eq=False)
@@ -295,7 +288,7 @@ class KlMatching(LogitDetector):
     """
 
     name: ClassVar[str] = "kl_matching"
-    typical: torch.Tensor = field(init=False, repr=False)
+    typical: torch.Tensor = field(init=False, repr=False, metadata=fitted())
 
     def _fit(self, images: DetectorInputs) -> None:
         super()._fit(images)
@@ -310,14 +303,6 @@ class KlMatching(LogitDetector):
             sums.index_add_(0, chosen, logits.softmax(dim=1).float())
             counts += torch.bincount(chosen, minlength=self.n_classes)
         self.typical = sums[counts > 0] / counts[counts > 0, None]
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return also the typical softmax of each class that images are classified as."""
-        return super().state() | {"typical": self.typical}
-
-    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        super()._restore(state)
-        self.typical = state["typical"]
 
     def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
         probabilities = logits.softmax(dim=1)
