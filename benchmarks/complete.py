@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from hgld.cli.hierarchy import format_accepted
 from hgld.completion.classifier import References, vote
+from hgld.completion.complete import hide_and_propose
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, Photographs, Vectors, read_completion_inputs
-from hgld.completion.quality import hide_and_propose
-from hgld.figures.suggestions import SuggestionOutcomes
+from hgld.figures.coverage import SuggestionOutcomes
 
 #: Seed of the split into the half that settings were chosen on and the other.
 _SEED = 12345

@@ -97,7 +97,7 @@ def write_data(folder: Path, n: int) -> None:
     from PIL import Image
     from reading_at_scale import write_tars
 
-    from hgld.gldv2.image_index import index_images
+    from hgld.gldv2.tar_images import index_images
     from hgld.tables import HIERARCHY, MANIFEST, Provenance, write_table
 
     rng = np.random.default_rng(0)

@@ -25,8 +25,7 @@ from report import table
 
 import hgld
 from hgld.datasets.transforms import Fit
-from hgld.gldv2.image_index import index_images
-from hgld.gldv2.tar_images import ImageReader
+from hgld.gldv2.tar_images import ImageReader, index_images
 from hgld.io.images import open_image, upright_rgb
 from hgld.tables.image_landmarks import read_image_landmarks
 

@@ -22,10 +22,11 @@ from development_set import read_development_set
 from report import table, write_section
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
+from hgld.labels.class_graph import ClassTree
 from hgld.labels.clusters import ClusterConfig, cluster_labels
+from hgld.labels.draft_taxonomy import Labels, propose_groups
 from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_encoder
-from hgld.labels.propose import Labels, propose_groups
 
 #: Names of a level for each label, by the name of the level; those of groups first, then those of roots.
 Tree = Mapping[str, Sequence[str]]
@@ -80,8 +81,10 @@ def make_labels(names: Mapping[str, str], classes: Mapping[str, tuple[str, Seque
         counts=np.ones(len(names), np.int64),
         clusters=[(1, 1)] * len(names),
         vectors=vectors,
-        superclasses={item: above for item, (_, above) in classes.items()},
-        class_names={item: label for item, (label, _) in classes.items()},
+        classes=ClassTree(
+            superclasses={item: above for item, (_, above) in classes.items()},
+            labels={item: label for item, (label, _) in classes.items()},
+        ),
     )
 
 

@@ -25,7 +25,7 @@ from report import table, write_section
 from review import CARD, DECIDED, PRESS, SIZES, chromium, make_tables, serving
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import index_images
 from hgld.tables import CLEAN, CLUSTERS, read_table
 
 #: Press a key if it is not empty, and wait until all photographs of the label that is then current are drawn.

@@ -23,10 +23,9 @@ from development_set import Embed
 from numpy.typing import NDArray
 from report import table
 
-from hgld.figures.suggestions import SuggestionOutcomes
+from hgld.figures.coverage import SuggestionOutcomes
 from hgld.labels import suggest
-from hgld.labels.evidence import Evidence
-from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.evidence import EmbeddedLabels, Evidence
 from hgld.resources import annotation_file
 from hgld.taxonomy import Group, read_taxonomy, read_vocabulary
 

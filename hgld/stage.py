@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from hgld.tables import Provenance, Rows, TableSpec, input_digests, is_neutral, is_up_to_date, write_table
 
 #: What a stage says of its work.

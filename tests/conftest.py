@@ -15,6 +15,7 @@ import pytest
 import typer.main
 import typer.testing
 
+from tests.examples.keyboard import open_browser
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
 
 if TYPE_CHECKING:
@@ -105,22 +106,8 @@ def cluster(shared: Path) -> Iterator[SlurmCluster]:
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Chrome]":
     """A headless Chromium that reaches nobody but this machine."""
-    from selenium import webdriver
-
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
+    if not all(map(shutil.which, ("chromium", "chromedriver"))):
         pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--window-size=1280,800",
-    ):
-        options.add_argument(argument)
-    opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    opened = open_browser()
     yield opened
     opened.quit()

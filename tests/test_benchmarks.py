@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.evidence import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.resources import annotation_file
 from hgld.review.labels import Suggestion

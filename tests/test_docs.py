@@ -11,8 +11,8 @@ import typer
 
 from hgld.cli import app
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.global_average_precision import RECOGNITION_METRICS
 from hgld.evaluation.metrics import METRICS
+from hgld.evaluation.recognition import RECOGNITION_METRICS
 from hgld.losses import LOSSES
 from hgld.rejection.detection_metrics import DETECTION_METRICS
 

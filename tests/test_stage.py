@@ -5,11 +5,10 @@ The tables themselves are tested in the folder of each stage's package.
 
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,9 +20,9 @@ from hgld.completion.inputs import CompletionFiles
 from hgld.datasets.manifest_files import leave_out_images, make_manifest, split_manifest
 from hgld.datasets.readers.own_images import LabelTable
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError
-from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import index_images
 from hgld.hierarchy import build_file
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from hgld.labels import ClusterConfig, EmbedConfig, clean_file, cluster_file, embed_file, suggest_file
 from hgld.labels.plain_labels import PlainConfig, label_file
 from hgld.resources import annotation_file
@@ -38,113 +37,91 @@ from tests.test_storage import mounted
 CHECKOUT = Path(__file__).parent.parent
 
 
+#: A file of the inputs, or several that are one argument.
+Names = str | list[str]
+
+
 @dataclass(frozen=True)
 class Case:
-    """A stage with small inputs.
+    """A stage with small inputs, which it gets as files in this order, before the output, the settings and keywords.
 
     Args:
-        run: Runs the stage on a folder of inputs and another one for outputs; the last argument is ``force``.
-        outputs: Names of its files, the tables first.
-        inputs: Names of the files without which it cannot run.
+        function: The stage.
+        files: Its files by position.
+        outputs: Names of its outputs, the tables first.
+        keywords: Further files by keyword.
+        config: Its settings.
     """
 
-    run: Callable[[Path, Path, bool], object]
+    function: Callable[..., object]
+    files: Sequence[Names]
     outputs: Sequence[str]
-    inputs: Sequence[str] = ()
+    keywords: Mapping[str, Names] = field(default_factory=dict)
+    config: object = None
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the files without which the stage cannot run."""
+        names = [*self.files, *self.keywords.values()]
+        return [name for each in names for name in ([each] if isinstance(each, str) else each) if name != "."]
+
+    def run(self, folder: Path, out: Path, force: bool) -> object:
+        """Run the stage on a folder of inputs and another one for outputs."""
+
+        def paths(names: Names) -> Path | list[Path]:
+            return folder / names if isinstance(names, str) else [folder / name for name in names]
+
+        further = [] if self.config is None else [self.config]
+        keywords = {key: paths(names) for key, names in self.keywords.items()}
+        return self.function(*map(paths, self.files), out / self.outputs[0], *further, **keywords, force=force)
 
 
-def run_complete(folder: Path, out: Path, force: bool) -> object:
-    files = CompletionFiles(
-        folder / "hierarchy.parquet",
-        [folder / "photographs.npy"],
-        [folder / "train.csv"],
-        folder / "none.parquet",
-        None,
-    )
-    return complete_file(files, out / "completed.parquet", force=force)
+def run_complete(tree: Path, npy: Path, ids: Path, images: Path, none: Path, out: Path, force: bool) -> object:
+    return complete_file(CompletionFiles(tree, [npy], [images], none, None), out, force=force)
+
+
+def run_manifest(labels: Path, out: Path, force: bool) -> object:
+    return make_manifest(LabelTable(labels, "class"), labels.with_name("images"), out, force=force)
 
 
 CASES = {
     "clean": Case(
-        lambda folder, out, force: clean_file(
-            [folder / "scraped.parquet"], out / "clean.parquet", irrelevant=folder / "irrelevant.csv", force=force
-        ),
-        ["clean.parquet", "removed.parquet"],
-        ["scraped.parquet", "irrelevant.csv"],
+        clean_file, [["scraped.parquet"]], ["clean.parquet", "removed.parquet"], {"irrelevant": "irrelevant.csv"}
     ),
-    "labels": Case(
-        lambda folder, out, force: label_file(
-            folder / "plain.csv", out / "plain.parquet", PlainConfig("label"), force=force
-        ),
-        ["plain.parquet", "plain.variants.csv"],
-        ["plain.csv"],
-    ),
-    "embed": Case(
-        lambda folder, out, force: embed_file(
-            folder / "clean.parquet", out / "labels.parquet", EmbedConfig(encoder="ngrams"), force=force
-        ),
-        ["labels.parquet"],
-        ["clean.parquet"],
-    ),
+    "labels": Case(label_file, ["plain.csv"], ["plain.parquet", "plain.variants.csv"], config=PlainConfig("label")),
+    "embed": Case(embed_file, ["clean.parquet"], ["labels.parquet"], config=EmbedConfig(encoder="ngrams")),
     "cluster": Case(
-        lambda folder, out, force: cluster_file(
-            folder / "labels.parquet", out / "clusters.parquet", ClusterConfig(2, 2), force=force
-        ),
-        ["clusters.parquet", "clusters.png", "clusters.html"],
+        cluster_file,
         ["labels.parquet"],
+        ["clusters.parquet", "clusters.png", "clusters.html"],
+        config=ClusterConfig(2, 2),
     ),
     "suggest": Case(
-        lambda folder, out, force: suggest_file(
-            folder / "clusters.parquet",
-            out / "suggested.parquet",
-            embeddings=folder / "labels.parquet",
-            taxonomy=folder / "taxonomy.csv",
-            vocabulary=[folder / "vocabulary.csv"],
-            decisions=[folder / "decisions.csv"],
-            force=force,
-        ),
+        suggest_file,
+        ["clusters.parquet"],
         ["suggested.parquet"],
-        ["clusters.parquet", "labels.parquet", "taxonomy.csv", "vocabulary.csv", "decisions.csv"],
+        {
+            "embeddings": "labels.parquet",
+            "taxonomy": "taxonomy.csv",
+            "vocabulary": ["vocabulary.csv"],
+            "decisions": ["decisions.csv"],
+        },
     ),
     "build": Case(
-        lambda folder, out, force: build_file(
-            folder / "clean.parquet",
-            out / "hierarchy.parquet",
-            decisions=folder / "decisions.csv",
-            taxonomy=folder / "taxonomy.csv",
-            csv=out,
-            force=force,
-        ),
+        lambda clean, out, **others: build_file(clean, out, csv=out.parent, **others),
+        ["clean.parquet"],
         ["hierarchy.parquet", "train_label_to_hierarchical.csv"],
-        ["clean.parquet", "decisions.csv", "taxonomy.csv"],
+        {"decisions": "decisions.csv", "taxonomy": "taxonomy.csv"},
     ),
     "complete": Case(
         run_complete,
-        ["completed.parquet"],
         ["hierarchy.parquet", "photographs.npy", "photographs.ids.txt", "train.csv", "none.parquet"],
+        ["completed.parquet"],
     ),
-    "manifest": Case(
-        lambda folder, out, force: make_manifest(
-            LabelTable(folder / "labels.csv", "class"), folder / "images", out / "manifest.parquet", force=force
-        ),
-        ["manifest.parquet"],
-        ["labels.csv"],
-    ),
-    "reject split": Case(
-        lambda folder, out, force: split_manifest(folder / "manifest.parquet", out / "split.parquet", force=force),
-        ["split.parquet"],
-        ["manifest.parquet"],
-    ),
-    "manifest leave-out": Case(
-        lambda folder, out, force: leave_out_images(
-            folder / "manifest.parquet", folder / "copies.csv", out / "kept.parquet", force=force
-        ),
-        ["kept.parquet"],
-        ["manifest.parquet", "copies.csv"],
-    ),
-    "index-images": Case(
-        lambda folder, out, force: index_images(folder, out / "images.parquet", force=force), ["images.parquet"]
-    ),
+    "manifest": Case(run_manifest, ["labels.csv"], ["manifest.parquet"]),
+    "reject split": Case(split_manifest, ["manifest.parquet"], ["split.parquet"]),
+    "manifest leave-out": Case(leave_out_images, ["manifest.parquet", "copies.csv"], ["kept.parquet"]),
+    "index-images": Case(index_images, ["."], ["images.parquet"]),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -296,10 +273,9 @@ for name, case in CASES.items():
 )
 def test_storage_that_cannot_be_written(options: str, reason: str, left: str, inputs: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    command = [*mounted(disk, options), sys.executable, "-c", STORAGE, str(inputs), str(disk)]
     kind = "full" if left != "[]" else "read-only"
-    child = subprocess.run([*command, kind], cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert child.stdout.splitlines() == [f"{name}: {reason}: {left}" for name in CASES], child.stderr
+    command = [*mounted(disk, options), sys.executable, "-c", STORAGE, str(inputs), str(disk), kind]
+    assert run_child(command, cwd=CHECKOUT).stdout.splitlines() == [f"{name}: {reason}: {left}" for name in CASES]
 
 
 KILLED = """

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -102,8 +101,7 @@ def test_output_below_a_file_or_in_a_read_only_folder_is_refused_before_the_work
         str(folder / "new" / "out.parquet"): f"error: {folder} is read-only",
     }
     command = [*mounted(folder, "ro"), sys.executable, "-c", SCRIPT, json.dumps(OUTPUTS), *errors]
-    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stderr
+    child = run_child(command, cwd=CHECKOUT)
     for name, place, exit_code, text in json.loads(child.stdout):
         assert exit_code == 1, f"{name}: {text}"
         (line,) = text.splitlines()
@@ -125,10 +123,7 @@ def test_disk_that_fills_up_ends_in_one_line_and_leaves_nothing(command: str, tm
     }
     run = shlex.join([sys.executable, "-m", "hgld", command, *map(str, arguments[command])])
     script = f"{run}; code=$?; ls -A {disk}; exit $code"
-    child = subprocess.run(
-        [*mounted(disk, "size=32k"), "sh", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    assert child.returncode == 1, child.stderr
+    child = run_child([*mounted(disk, "size=32k"), "sh", "-c", script], exit_code=1, cwd=CHECKOUT)
     assert child.stdout == ""
     (line,) = child.stderr.splitlines()
     assert line.startswith("error: ")
@@ -268,10 +263,7 @@ def test_photographs_that_do_not_fit_are_refused_before_the_work(shared: Path, t
     disk = tmp_path / "disk"
     run = [sys.executable, "-m", "hgld", "fetch", "gldv2", "--ids", "washington", "--from", str(shared / "wa_gldv2")]
     script = f"{shlex.join([*run, '-o', str(disk)])}; code=$?; ls {disk}/train; exit $code"
-    child = subprocess.run(
-        [*mounted(disk, "size=8m"), "sh", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    assert child.returncode == 1, child.stderr
+    child = run_child([*mounted(disk, "size=8m"), "sh", "-c", script], exit_code=1, cwd=CHECKOUT)
     error, absent = child.stderr.splitlines()
     assert "the photographs need about 41.7 MB, but the disk has only 7." in error
     assert "No such file" in absent
@@ -300,11 +292,10 @@ for name, write in {{
         print(error.strerror, Path(error.filename).name.partition(".")[0])
 print(os.listdir(folder))
 """
-    command = [*mounted(disk, "size=32k"), sys.executable, "-c", script]
-    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    child = run_child([*mounted(disk, "size=32k"), sys.executable, "-c", script], cwd=CHECKOUT)
     assert child.stdout.splitlines() == [
         "Input/output error last",
         "No space left on device embeddings",
         "No space left on device model",
         "[]",
-    ], child.stderr
+    ]

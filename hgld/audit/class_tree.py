@@ -19,8 +19,8 @@ import pyarrow as pa
 from hgld import tables
 from hgld.errors import InputError
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ancestors, levels_above, nearest_classes, read_class_labels, read_superclasses
-from hgld.labels.examples import taxonomy_terms
+from hgld.labels.class_graph import ancestors, levels_above, nearest_classes, read_class_tree
+from hgld.labels.evidence import taxonomy_terms
 from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
@@ -127,7 +127,7 @@ class ClassGraph:
 
     def telling_superclasses(self, item: str) -> list[str]:
         """Return the first superclasses that are not general and at or above a class with a known group."""
-        for level in levels_above(item, self.superclasses):
+        for level in levels_above([item], self.superclasses):
             telling = [each for each in level if each in self.groups_below and each not in self.general]
             if telling:
                 return telling
@@ -158,8 +158,9 @@ def audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None = Non
     groups = read_taxonomy(taxonomy or annotation_file("taxonomy.csv"))
     keys = {group.key for group in groups}
     terms = read_vocabulary(annotation_file("vocabulary.csv"), keys) if has_vocabulary(groups) else []
-    superclasses, names = read_superclasses(classes), read_class_labels(classes)
-    graph = ClassGraph(superclasses, names, known_groups(names, groups, terms))
+    tree = read_class_tree(classes)
+    names = tree.labels
+    graph = ClassGraph(tree.superclasses, names, known_groups(names, groups, terms))
     return TreeAudit(find_tree_defects(graph, landmarks.keys() & names.keys()), names, landmarks)
 
 

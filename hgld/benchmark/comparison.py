@@ -32,8 +32,7 @@ from hgld.compute.slurm_executor import SlurmExecutor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
-from hgld.io.files import sha256_of
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock, sha256_of
 from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance

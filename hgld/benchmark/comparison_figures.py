@@ -38,7 +38,7 @@ from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSetting
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
+from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.figures.comparisons import (

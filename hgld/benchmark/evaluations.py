@@ -26,9 +26,9 @@ from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
 from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
+from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.files import N_IMAGES
+from hgld.gldv2.download import N_IMAGES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy.label_sets import main_labels
 from hgld.io.settings import Settings
@@ -292,7 +292,7 @@ class DymlEvaluation(BaseEvaluation):
 
 
 class Gldv2Evaluation(BaseEvaluation):
-    """GLDv2's retrieval protocol: its test images against its index, see :mod:`hgld.evaluation.protocols`.
+    """GLDv2's retrieval protocol: its test images against its index, see :mod:`hgld.evaluation.gldv2_retrieval`.
 
     Args:
         queries: Table of the test images from ``hgld index-images``, in the folder of their tar files.
@@ -379,7 +379,7 @@ class RevisitedData(Settings):
 
 
 class RevisitedEvaluation(BaseEvaluation):
-    """Evaluation on ROxford5k and RParis6k, see :mod:`hgld.evaluation.protocols.revisited`.
+    """Evaluation on ROxford5k and RParis6k, see :func:`hgld.evaluation.protocols.revisited_tasks`.
 
     Metrics begin with the names of the data set and of the setting: ``roxford5k medium mAP``. Images are resized as
     the trainings resize those that they evaluate.

@@ -47,8 +47,7 @@ from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
-from hgld.io.files import atomic_write, sha256_of
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import atomic_write, exclusive_lock, sha256_of
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress

@@ -28,8 +28,7 @@ from hgld.benchmark.evaluations import (
     SplitEvaluation,
 )
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.preset_files import comparison_file, training_presets
-from hgld.io.settings import Settings, read_origins, read_settings, to_dict
+from hgld.io.settings import Settings, comparison_file, read_origins, read_settings, to_dict, training_presets
 from hgld.training.run import read_training_settings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_settings import TrainingSettings

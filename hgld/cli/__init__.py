@@ -9,19 +9,14 @@ imported inside the commands, so that ``--help`` responds at once.
 # ruff: noqa: F401
 import hgld.cli.scrape
 import hgld.cli.labels
-import hgld.cli.taxonomy
 import hgld.cli.demo
 import hgld.cli.review
 import hgld.cli.hierarchy
-import hgld.cli.release
 import hgld.cli.images
-import hgld.cli.manifest
 import hgld.cli.audit
-import hgld.cli.presets
 import hgld.cli.models
 import hgld.cli.benchmark
 import hgld.cli.evaluate
-import hgld.cli.diagnose
 import hgld.cli.search
 import hgld.cli.reject
 from hgld.cli.base import app

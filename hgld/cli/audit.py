@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hgld.cli.base import (
-    App,
-    Taxonomy,
-    app,
-    flag,
-    option,
-    out_file,
-    out_folder,
-    relative_to,
-    writable_file,
-    writable_folder,
-)
+from hgld.cli.base import OUT_FOLDER, App, Taxonomy, app, out_file, writable_file, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
@@ -62,27 +51,14 @@ app.add_typer(audit, name="audit", rich_help_panel="Retrieval")
 @options_of("hgld.audit.duplicates:DuplicatesConfig")
 def duplicates(
     *,
-    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
-    out: Annotated[
-        Path,
-        out_file("Table to write, for hgld manifest leave-out: .csv or .parquet.", ".csv", ".parquet"),
-    ],
-    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
-    embeddings: Annotated[
-        Path | None,
-        option("Embeddings of the images, of any model; crops are hardly found without.", default="thumbnails"),
-    ] = None,
-    index: Annotated[
-        Path | None,
-        option("Index of these from hgld export-embeddings, for millions of images.", default="exact search"),
-    ] = None,
+    manifest: Path,
+    out: Annotated[Path, out_file(".csv", ".parquet")],
+    root: Path | None = None,
+    embeddings: Path | None = None,
+    index: Path | None = None,
     config: DuplicatesConfig,
-    page: Annotated[
-        Path | None, option("HTML page to write, with the copies side by side.", callback=writable_file(".html"))
-    ] = None,
-    recall: Annotated[
-        bool, flag("--recall", "Measure how many altered copies of 100 images would be found, by the recorded model.")
-    ] = False,
+    page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
+    recall: bool = False,
 ) -> None:
     """Find images that are copies of one another: the same, re-encoded, resized, cropped, mirrored or recoloured.
 
@@ -90,6 +66,15 @@ def duplicates(
     nothing of the test remains in it. Edit the table where you decide otherwise.
 
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
+
+    Args:
+        manifest: Manifest of the images.
+        out: Table to write, for hgld manifest leave-out: .csv or .parquet.
+        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        embeddings: Embeddings of the images, of any model; crops are hardly found without. Default: thumbnails.
+        index: Index of these from hgld export-embeddings, for millions of images. Default: exact search.
+        page: HTML page to write, with the copies side by side.
+        recall: Measure how many altered copies of 100 images would be found, by the recorded model.
     """
     from hgld.audit import find_duplicates, measure_recall
     from hgld.search.faiss_index import open_index
@@ -122,30 +107,29 @@ def duplicates(
 @options_of("hgld.audit.label_errors:LabelErrorsConfig")
 def labels(
     *,
-    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
-    embeddings: Annotated[Path, option("Embeddings of the images, of a model that has not learnt these labels.")],
-    out: Annotated[Path, out_file("Table to write: .csv or .parquet.", ".csv", ".parquet")],
-    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    manifest: Path,
+    embeddings: Annotated[Path, typer.Option()],
+    out: Annotated[Path, out_file(".csv", ".parquet")],
+    root: Path | None = None,
     config: LabelErrorsConfig,
-    page: Annotated[
-        Path | None, option("HTML page to write, with photographs.", callback=writable_file(".html"))
-    ] = None,
-    queue: Annotated[
-        Path | None,
-        option(
-            "Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.",
-            callback=writable_folder,
-        ),
-    ] = None,
-    hierarchy: Annotated[
-        Path | None, option("Hierarchy of the manifest, with the tables it was built from beside it.")
-    ] = None,
+    page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
+    queue: Annotated[Path | None, typer.Option(callback=writable_folder)] = None,
+    hierarchy: Path | None = None,
 ) -> None:
     """Find labels that the nearest images contradict: of single images, and of all images of a class.
 
     They are ranked, the most contradicted first. What looks wrong need not be wrong; a person decides.
 
     Example: hgld audit labels manifest.parquet --embeddings embeddings.npy -o labels.csv --page labels.html
+
+    Args:
+        manifest: Manifest of the images.
+        embeddings: Embeddings of the images, of a model that has not learnt these labels.
+        out: Table to write: .csv or .parquet.
+        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        page: HTML page to write, with photographs.
+        queue: Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.
+        hierarchy: Hierarchy of the manifest, with the tables it was built from beside it.
     """
     from hgld.audit import find_label_errors
 
@@ -162,11 +146,9 @@ def labels(
 @audit.command()
 def tree(
     *,
-    clean: Annotated[Path, typer.Argument(help="Clean table from hgld clean, for the labels.")],
-    out: Annotated[Path, out_file("Table to write: .csv or .parquet.", ".csv", ".parquet")],
-    classes: Annotated[
-        list[Path] | None, option("Tables of classes from hgld scrape.", default="*.classes.parquet beside CLEAN")
-    ] = None,
+    clean: Path,
+    out: Annotated[Path, out_file(".csv", ".parquet")],
+    classes: list[Path] | None = None,
     taxonomy: Taxonomy = None,
 ) -> None:
     """Find defects of the superclasses that suggestions rest on, and the labels that each of them touches.
@@ -174,6 +156,11 @@ def tree(
     Superclasses are redundant, on a cycle, too general to tell a group, or above or below classes of several groups.
 
     Example: hgld audit tree clean.parquet -o tree.csv
+
+    Args:
+        clean: Clean table from hgld clean, for the labels.
+        out: Table to write: .csv or .parquet.
+        classes: Tables of classes from hgld scrape. Default: *.classes.parquet beside CLEAN.
     """
     from hgld.tables import find_classes_tables
 
@@ -185,15 +172,9 @@ def tree(
 @options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
 def annotators(
     *,
-    files: Annotated[
-        list[Path],
-        typer.Argument(help="A file for each annotator: a store of hgld review (.sqlite), or CSV decisions."),
-    ],
-    out: Annotated[Path, out_file("Table of disputed labels to write: .csv or .parquet.", ".csv", ".parquet")],
-    clusters: Annotated[
-        Path | None,
-        option("Clusters with suggestions, also to count landmarks as well as labels.", default="none"),
-    ] = None,
+    files: list[Path],
+    out: Annotated[Path, out_file(".csv", ".parquet")],
+    clusters: Path | None = None,
     taxonomy: Taxonomy = None,
     config: AgreementConfig,
 ) -> None:
@@ -202,6 +183,11 @@ def annotators(
     From three annotators on, the most probable group of each disputed label is estimated, too (Dawid and Skene).
 
     Example: hgld audit annotators review/ada.sqlite review/ben.sqlite --clusters clusters.parquet -o disputed.csv
+
+    Args:
+        files: A file for each annotator: a store of hgld review (.sqlite), or CSV decisions.
+        out: Table of disputed labels to write: .csv or .parquet.
+        clusters: Clusters with suggestions, also to count landmarks as well as labels. Default: none.
     """
     from hgld.io.files import require_other_file
 
@@ -213,17 +199,11 @@ def annotators(
 @audit.command()
 def report(
     *,
-    manifest: Annotated[Path, typer.Argument(help="Manifest of the images.")],
-    out: Annotated[Path, out_folder("Folder to write.")],
-    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
-    embeddings: Annotated[
-        Path | None,
-        option("Embeddings of the images, of a model that has not learnt these labels.", default="only copies"),
-    ] = None,
-    hierarchy: Annotated[
-        Path | None,
-        option("Hierarchy of the manifest; the tables and reviews beside it are audited, too.", default="none"),
-    ] = None,
+    manifest: Path,
+    out: Annotated[Path, OUT_FOLDER],
+    root: Path | None = None,
+    embeddings: Path | None = None,
+    hierarchy: Path | None = None,
 ) -> None:
     """Run every audit that the inputs allow; write tables, pages, a figure and a summary, audit.md, to a folder.
 
@@ -234,6 +214,13 @@ def report(
     hgld release --audit takes the summary into the datasheet.
 
     Example: hgld audit report manifest.parquet --embeddings embeddings.npy -o audit/
+
+    Args:
+        manifest: Manifest of the images.
+        out: Folder to write.
+        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        embeddings: Embeddings of the images, of a model that has not learnt these labels. Default: only copies.
+        hierarchy: Hierarchy of the manifest; the tables and reviews beside it are audited, too. Default: none.
     """
     from hgld.audit import DuplicatesConfig, LabelErrorsConfig, find_duplicates, find_label_errors
     from hgld.audit.pages import draw_margins
@@ -376,7 +363,7 @@ def _write_table(
     out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], config: object = None
 ) -> None:
     from hgld.tables import Provenance
-    from hgld.tables.provenance import write_results
+    from hgld.tables.parquet import write_results
 
     write_results(out, table, kind, Provenance(command, {} if config is None else vars(config), inputs))
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from hgld.cli.options import with_settings
+from hgld.cli.options import deferred_options, with_options
 from hgld.compute.part import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
@@ -61,12 +61,12 @@ class _Command(TyperCommand):
                 parameter.metavar = str(parameter.name).upper()
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """Parse the command line; a command of :func:`options_of` gets the options of its settings first."""
+        """Parse the command line; the command gets its options first."""
         if not hasattr(self.callback, "settings"):
             return super().make_context(info_name, args, parent, **extra)
-        single = App(add_completion=False, rich_markup_mode="markdown")
+        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         with friendly_errors():
-            single.command(self.name, cls=type(self), help=self.help)(with_settings(self.callback))
+            single.command(self.name, cls=type(self), help=self.help)(with_options(self.callback))
         return typer.main.get_command(single).make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -129,8 +129,9 @@ class App(typer.Typer):
     """An application whose commands are of that class."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
-        """See :meth:`typer.Typer.command`."""
-        return super().command(*args, **{"cls": _Command} | settings)
+        """See :meth:`typer.Typer.command`; the command gets its options when it is used."""
+        register = super().command(*args, **{"cls": _Command} | settings)
+        return lambda function: register(deferred_options(function))
 
 
 app = App(
@@ -157,35 +158,26 @@ _STORAGE_ERRORS = {
 }
 
 
-def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """Return a callback that checks, before any work, that a file in a format of these suffixes can be written."""
+def writable(*checks: Callable[[Path], None]) -> Callable[[Path | None], Path | None]:
+    """Return a callback that checks, before any work, what an option names as output on this machine."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
-            require_local(path)
-            check_writable_file(path)
-            if suffixes:
-                require_suffix(path, *suffixes)
+            for each in (require_local, *checks):
+                each(path)
         return path
 
     return check
 
 
-def writable_figure(path: Path | None) -> Path | None:
-    """Check, before any work, that a figure can be written to the file of an option."""
-    if path is not None:
-        require_local(path)
-        check_writable_file(path)
-        check_figure_format(path)
-    return path
+def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a callback that checks that a file in a format of these suffixes, or in any, can be written."""
+    checks = [lambda path: require_suffix(path, *suffixes)] if suffixes else []
+    return writable(check_writable_file, *checks)
 
 
-def writable_folder(path: Path | None) -> Path | None:
-    """Check, before any work, that files can be written in the folder of an option."""
-    if path is not None:
-        require_local(path)
-        check_writable_folder(path)
-    return path
+writable_figure = writable(check_writable_file, check_figure_format)
+writable_folder = writable(check_writable_folder)
 
 
 def option(description: str, *names: str, default: str | bool = True, **settings: Any) -> Any:
@@ -193,34 +185,16 @@ def option(description: str, *names: str, default: str | bool = True, **settings
     return typer.Option(*names, help=description, show_default=default, **settings)
 
 
-def flag(name: str, description: str) -> Any:
-    """Return a switch, without typer's ``--no-...``."""
-    return option(description, name)
-
-
-def out_file(description: str, *suffixes: str) -> Any:
+def out_file(*suffixes: str) -> Any:
     """Return the option ``--out`` for a file in a format of these suffixes, or in any."""
-    return option(description, "--out", "-o", callback=writable_file(*suffixes))
+    return typer.Option("--out", "-o", callback=writable_file(*suffixes))
 
 
-def out_folder(description: str) -> Any:
-    """Return the option ``--out`` for a folder."""
-    return option(description, "--out", "-o", metavar="FOLDER", callback=writable_folder)
-
-
-def out_figure(description: str) -> Any:
-    """Return the option ``--out`` for an image file."""
-    return option(description, "--out", "-o", metavar="PICTURE", callback=writable_figure)
-
-
-def part_option(description: str, *, default: str) -> Any:
-    """Return the option ``--part`` for a :class:`~hgld.compute.part.Part` of the work."""
-    return option(description, parser=Part.parse, metavar="N/COUNT", default=default)
-
-
-def relative_to(paths: str) -> Any:
-    """Return the option for the folder of relative paths in an argument or option such as ``MANIFEST``."""
-    return option(f"Folder that the paths in {paths} are relative to.", default=f"the folder of {paths}")
+#: The option ``--out`` for a folder, and for an image file.
+OUT_FOLDER = typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder)
+OUT_FIGURE = typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure)
+#: The option ``--part`` for a :class:`~hgld.compute.part.Part` of the work.
+PART = typer.Option(parser=Part.parse, metavar="N/COUNT")
 
 
 def parse_images(text: str) -> Path | tuple[str, Path]:
@@ -260,16 +234,6 @@ def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, 
 
 # Options that several commands share.
 Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
-TaxonomyOfDecisions = Annotated[
-    Path | None,
-    option(
-        "CSV file of groups and their roots.",
-        default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
-    ),
-]
-Decided = Annotated[
-    Path | None, option("CSV file of decisions on labels.", default="annotations/decisions/final.csv")
-]
 _FOUND = "the one that the hierarchy was built with, if it is beside it or in decisions/"
 DecisionsOfHierarchy = Annotated[Path | None, option("Decisions that the hierarchy was built with.", default=_FOUND)]
 CorrectionsOfHierarchy = Annotated[
@@ -326,12 +290,7 @@ Pretrained = Annotated[
 ]
 
 
-class _Format(Enum):
-    """Formats that --format accepts."""
-
-    png = "png"
-    pdf = "pdf"
-    svg = "svg"
+_Format = Enum("_Format", {"png": "png", "pdf": "pdf", "svg": "svg"})
 
 
 def _enter_formats(context: typer.Context, formats: Sequence[_Format] | None) -> Sequence[_Format] | None:
@@ -349,8 +308,8 @@ FigureFormat = Annotated[
         default="png",
     ),
 ]
-Force = Annotated[bool, flag("--force", "Run although the output is up to date.")]
-Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
+Force = Annotated[bool, option("Run although the output is up to date.")]
+Json = Annotated[bool, option("Print JSON instead of text.")]
 
 
 @contextmanager
@@ -364,7 +323,7 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     try:
         yield
     except HgldError as error:
-        typer.echo(f"error: {with_options(str(error), options)}", err=True)
+        typer.echo(f"error: {with_typed_names(str(error), options)}", err=True)
         raise typer.Exit(1) from None
     except OSError as error:
         if error.errno not in _STORAGE_ERRORS:
@@ -376,10 +335,10 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
         raise typer.Exit(130) from None
 
 
-def with_options(message: str, options: Mapping[str, str] | None = None) -> str:
+def with_typed_names(message: str, options: Mapping[str, str] | None = None) -> str:
     """Replace the names of parameters in backticks by the options of the running command.
 
-    >>> with_options("`labels` has no column id", {"labels": "--labels"})
+    >>> with_typed_names("`labels` has no column id", {"labels": "--labels"})
     '--labels has no column id'
     """
     names = {**_options.get(), **(options or {})}

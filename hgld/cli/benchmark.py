@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import FigureFormat, Force, app, flag, friendly_errors, option, out_folder, print_summary
-from hgld.cli.options import options_of
-from hgld.cli.presets import (
+from hgld.cli.base import OUT_FOLDER, FigureFormat, Force, app, print_summary
+from hgld.cli.models import (
     GpuCount,
     Images,
     ImagesPerSecond,
@@ -20,8 +19,10 @@ from hgld.cli.presets import (
     require_plan,
     with_images,
 )
+from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
-from hgld.errors import indented_list
+from hgld.errors import ConfigurationError, indented_list
+from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
@@ -33,61 +34,25 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel="Retrieval")
 def benchmark(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="Preset, such as own_images (hgld presets lists all), or file of settings of the comparison (YAML).",
-            autocompletion=complete_comparison,
-        ),
-    ],
-    out: Annotated[Path, out_folder("Folder of training runs and results.")],
-    overrides: Annotated[
-        list[str] | None,
-        option("Setting to change in all training runs; repeatable.", "--set", metavar="KEY=VALUE"),
-    ] = None,
+    config: Annotated[str, typer.Argument(autocompletion=complete_comparison)],
+    out: Annotated[Path, OUT_FOLDER],
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     manifest: Manifest = None,
     images: Images = None,
-    method: Annotated[list[str] | None, option("Method to run; repeatable.", default="all in CONFIG")] = None,
-    seeds: Annotated[
-        str | None, option("Random seeds of the training runs, e.g. 0,1.", default="those in CONFIG")
-    ] = None,
-    splits: Annotated[
-        str | None, option("Seeds of random splits of the images, e.g. 0,1.", default="those in CONFIG")
-    ] = None,
-    sweep: Annotated[
-        list[str] | None, option("Sweep in CONFIG to run instead of the methods, or all; repeatable.")
-    ] = None,
-    devices: Annotated[
-        str | None,
-        option(
-            "Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores; "
-            "with --launcher slurm: cuda or cpu.",
-            default="all GPUs, else cpu; with --launcher slurm: cuda",
-        ),
-    ] = None,
-    per_run: Annotated[int, option("Number of devices, each with a process, that train a run together.")] = 1,
-    launcher: Annotated[
-        Literal["local", "slurm"],
-        option("local: processes on this machine. slurm: a job array on a cluster, with a task per run."),
-    ] = "local",
-    sbatch: Annotated[
-        str,
-        option(
-            'Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; for --launcher slurm.',
-            metavar="OPTIONS",
-        ),
-    ] = "",
-    max_running: Annotated[
-        int | None,
-        option("Largest number of runs at the same time; for --launcher slurm.", default="as many as SLURM starts"),
-    ] = None,
-    plan: Annotated[bool, flag("--plan", "Print the numbers of runs, steps and images, then exit.")] = False,
+    method: list[str] | None = None,
+    seeds: str | None = None,
+    splits: str | None = None,
+    sweep: list[str] | None = None,
+    devices: str | None = None,
+    per_run: int = 1,
+    launcher: Literal["local", "slurm"] = "local",
+    sbatch: Annotated[str, typer.Option(metavar="OPTIONS")] = "",
+    max_running: int | None = None,
+    plan: bool = False,
     gpus: GpuCount = None,
-    images_per_second: ImagesPerSecond = None,
+    images_per_s: ImagesPerSecond = None,
     formats: FigureFormat = None,
-    force: Annotated[
-        bool, flag("--force", "Retrain only runs whose settings or data changed, and rewrite the results.")
-    ] = False,
+    force: bool = False,
 ) -> None:
     """Train methods with several seeds and splits, evaluate and compare them: tables, figures, confidence intervals.
 
@@ -95,44 +60,57 @@ def benchmark(
     array and waits for it; jobs go on without it, and the same command finds them again.
 
     Example: hgld benchmark own_images --manifest grocery.parquet --images data/grocery -o runs/grocery
-    """
-    options = {"images_per_s": "--images-per-second", "gpus": "--gpus", "per_run": "--per-run"}
-    with friendly_errors(**options):
-        from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
-        from hgld.benchmark.cost_estimate import Gpus, estimate_cost
-        from hgld.compute.executors import LocalExecutor, parse_slots
-        from hgld.compute.slurm_executor import SlurmExecutor
-        from hgld.errors import ConfigurationError
-        from hgld.progress import TerminalProgress
 
-        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
-        on_slurm = launcher == "slurm"
-        if not on_slurm and (sbatch or max_running):
-            raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
-        comparison = read_comparison(
-            config,
-            out,
-            overrides=with_images(overrides, manifest, images),
-            methods=method or (),
-            seeds=parse_seeds(seeds) if seeds else (),
-            splits=parse_seeds(splits, "splits") if splits else (),
-            sweeps=sweep or (),
-        )
-        if plan:
-            n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
-            described = None
-            if images_per_second is not None:
-                described = Gpus(gpus or n_jobs * per_run, per_run, images_per_second)
-            typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
-            return
-        chosen = (
-            SlurmExecutor(sbatch, per_run, max_running, devices or "cuda")
-            if on_slurm
-            else LocalExecutor(parse_slots(devices, per_run))
-        )
-        with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
-            summary = compare_methods(comparison, executor=chosen, force=force, progress=progress)
-        print_summary(out, summary, format_comparison)
+    Args:
+        config: Preset, such as own_images (hgld presets lists all), or file of settings of the comparison (YAML).
+        out: Folder of training runs and results.
+        overrides: Setting to change in all training runs; repeatable.
+        method: Method to run; repeatable. Default: all in CONFIG.
+        seeds: Random seeds of the training runs, e.g. 0,1. Default: those in CONFIG.
+        splits: Seeds of random splits of the images, e.g. 0,1. Default: those in CONFIG.
+        sweep: Sweep in CONFIG to run instead of the methods, or all; repeatable.
+        devices: Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores; with
+            --launcher slurm: cuda or cpu. Default: all GPUs, else cpu; with --launcher slurm: cuda.
+        per_run: Number of devices, each with a process, that train a run together.
+        launcher: local: processes on this machine. slurm: a job array on a cluster, with a task per run.
+        sbatch: Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; for --launcher slurm.
+        max_running: Largest number of runs at the same time; for --launcher slurm. Default: as many as SLURM starts.
+        plan: Print the numbers of runs, steps and images, then exit.
+        force: Retrain only runs whose settings or data changed, and rewrite the results.
+    """
+    from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
+    from hgld.benchmark.cost_estimate import Gpus, estimate_cost
+    from hgld.compute.executors import LocalExecutor, parse_slots
+    from hgld.compute.slurm_executor import SlurmExecutor
+
+    require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
+    on_slurm = launcher == "slurm"
+    if not on_slurm and (sbatch or max_running):
+        raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
+    comparison = read_comparison(
+        config,
+        out,
+        overrides=with_images(overrides, manifest, images),
+        methods=method or (),
+        seeds=parse_seeds(seeds) if seeds else (),
+        splits=parse_seeds(splits, "splits") if splits else (),
+        sweeps=sweep or (),
+    )
+    if plan:
+        n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
+        described = None
+        if images_per_s is not None:
+            described = Gpus(gpus or n_jobs * per_run, per_run, images_per_s)
+        typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
+        return
+    chosen = (
+        SlurmExecutor(sbatch, per_run, max_running, devices or "cuda")
+        if on_slurm
+        else LocalExecutor(parse_slots(devices, per_run))
+    )
+    with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
+        summary = compare_methods(comparison, executor=chosen, force=force, progress=progress)
+    print_summary(out, summary, format_comparison)
 
 
 def format_comparison(summary: ComparisonSummary) -> str:
@@ -229,22 +207,10 @@ def _notes(gpus: Gpus | None) -> list[str]:
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def compare_models(
     *,
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[NAME=]MODEL[?OPTION=VALUE&...]",
-            help="Model as for hgld embed-images, or a file of embeddings. Options: pretrained, size, resize, fit, "
-            "interpolation; and seen=yes|no, whether it was trained on images of the evaluated classes.",
-        ),
-    ],
-    manifest: Annotated[Path, option("Table from hgld manifest.")],
-    images: Annotated[
-        Path | None,
-        option(
-            "Folder that the paths in the manifest start from.", metavar="FOLDER", default="the folder of --manifest"
-        ),
-    ] = None,
-    out: Annotated[Path, out_folder("Folder of embeddings and results.")],
+    models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL[?OPTION=VALUE&...]")],
+    manifest: Annotated[Path, typer.Option()],
+    images: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    out: Annotated[Path, OUT_FOLDER],
     config: Callable[..., ModelComparisonConfig],
     reranking: RerankSettings,
     formats: FigureFormat = None,
@@ -256,10 +222,16 @@ def compare_models(
     others are compared.
 
     Example: hgld compare-models efficientnet-lite0 efficientnet-lite1 --manifest manifest.parquet -o models/
+
+    Args:
+        models: Model as for hgld embed-images, or a file of embeddings. Options: pretrained, size, resize, fit,
+            interpolation; and seen=yes|no, whether it was trained on images of the evaluated classes.
+        manifest: Table from hgld manifest.
+        images: Folder that the paths in the manifest start from. Default: the folder of --manifest.
+        out: Folder of embeddings and results.
     """
     from hgld.benchmark import model_comparison
     from hgld.benchmark.model_comparison_settings import parse_model
-    from hgld.progress import TerminalProgress
 
     entries = [parse_model(text) for text in models]
     with TerminalProgress("compare-models", "images") as progress:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import app, flag, option, out_folder
+from hgld.cli.base import OUT_FOLDER, app
 from hgld.cli.render import aligned, lines
 from hgld.cli.scrape import format_scrape
 
@@ -21,28 +21,26 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel="Labels")
 def demo(
-    out: Annotated[Path, out_folder("Output folder.")] = Path("data/demo"),
-    encoder: Annotated[
-        str | None,
-        option(
-            "Text encoder of the labels, as in hgld embed.",
-            default="minilm if the extra offline is installed, else ngrams",
-        ),
-    ] = None,
-    force: Annotated[bool, flag("--force", "Run all stages again; entries in the review sheets are lost.")] = False,
-    serve: Annotated[
-        bool, flag("--serve", "Only run the local server, for hgld scrape in another terminal, until Ctrl-C.")
-    ] = False,
+    out: Annotated[Path, OUT_FOLDER] = Path("data/demo"),
+    encoder: str | None = None,
+    force: bool = False,
+    serve: bool = False,
 ) -> None:
     """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
 
     A local server replaces Wikimedia, so no network is needed.
 
     Example: hgld demo -o data/demo
+
+    Args:
+        out: Output folder.
+        encoder: Text encoder of the labels, as in hgld embed. Default: minilm if the extra offline is installed, else
+            ngrams.
+        force: Run all stages again; entries in the review sheets are lost.
+        serve: Only run the local server, for hgld scrape in another terminal, until Ctrl-C.
     """
     from hgld.demo.run import default_encoder, run_demo
-    from hgld.demo.sample import read_sample
-    from hgld.demo.server import serve_sample
+    from hgld.demo.sample import read_sample, serve_sample
 
     if serve:
         with serve_sample(read_sample()) as url, suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The command ``evaluate``."""
+"""Evaluations: evaluate, diagnose."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import ComparedBy, SharedCommand, app, parse_numbers, writable_file
+from hgld.cli.base import (
+    ComparedBy,
+    Json,
+    LandmarkSplit,
+    Levels,
+    SharedCommand,
+    app,
+    parse_numbers,
+    writable_file,
+)
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
-from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
+from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
@@ -27,18 +36,24 @@ if TYPE_CHECKING:
     from hgld.evaluation import Evaluation, EvaluationFiles
     from hgld.evaluation.results import RetrievalResult
     from hgld.evaluation.settings import MetricSettings, RerankSettings
+    from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig
     from hgld.rejection.rejected_queries import LevelFigures, RejectionConfig, RejectionReport
     from hgld.rejection.risk_coverage import Threshold
 
     ProtocolName = str
 else:
     ProtocolName = Literal[tuple(PROTOCOLS)]
-
-
 _ranking_option = partial(typer.Option, rich_help_panel="Ranking")
 _rejection_option = partial(typer.Option, rich_help_panel="Rejection")
 _output_option = partial(typer.Option, rich_help_panel="Output")
 
+_DIAGNOSIS_NOTES = (
+    "gap: whole set - batches (Eq. 6). The bounds, for AP only, are of batches - whole set, for batches with an AP "
+    "of 1, without L_DG (Eq. 26) and with it (Eq. 27).",
+    "AP error: mean over queries of |AP with the step - AP|. Gradient: share of score differences at which the slope "
+    "of the step is above 0.005: of all, of those of a positive and a negative, and of those whose negative is "
+    "ranked before the positive.",
+)
 _EXCLUDED_QUERIES = (
     "Means exclude queries without a positive at the metric's level; "
     '"no l1" counts queries without any positive, as l1 is the coarsest level.'
@@ -60,121 +75,30 @@ _EXCLUDED_QUERIES = (
 def evaluate(
     *,
     files: EvaluationFiles,
-    protocol: Annotated[
-        ProtocolName | None,
-        typer.Option(
-            help="Evaluation protocol.",
-            show_default="leave-one-out; retrieval with a gallery; gldv2-retrieval with predictions",
-        ),
-    ] = None,
+    protocol: ProtocolName | None = None,
     metric_settings: MetricSettings,
-    device: Annotated[str, _ranking_option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
-    precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
+    device: Annotated[str, _ranking_option()] = "cpu",
+    precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option()] = "float32",
     distance: ComparedBy = None,
-    ties: Annotated[
-        Literal["pessimistic", "optimistic", "heaviside"],
-        _ranking_option(
-            help="Order of equal scores: the less or the more relevant item first, or all at the rank of the last "
-            "(H(0) = 1 in Eq. 3 of the paper)."
-        ),
-    ] = "pessimistic",
+    ties: Annotated[Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()] = "pessimistic",
     reranking: RerankSettings,
-    counts: Annotated[
-        Path | None,
-        _ranking_option(
-            help="Folder of the counts of distractors that come before each positive: --part writes those of a part, "
-            "and without it those of all parts are added up.",
-            show_default="distractors are counted at once",
-        ),
-    ] = None,
-    part: Annotated[
-        Part | None,
-        _ranking_option(
-            parser=Part.parse,
-            metavar="N/COUNT",
-            help="Only count one of several parts of the distractors, such as 3/50.",
-            show_default="all of them",
-        ),
-    ] = None,
+    counts: Annotated[Path | None, _ranking_option()] = None,
+    part: Annotated[Part | None, _ranking_option(parser=Part.parse, metavar="N/COUNT")] = None,
     execution: ExecutionConfig,
-    reject: Annotated[
-        str | None,
-        _rejection_option(
-            metavar="SCORE|FOLDER",
-            help="Score by which queries are rejected as not in the gallery: one of hgld reject scores, fitted on "
-            "the gallery, or the folder of a detector from hgld reject fit. Reports risk over coverage, GAP, and the "
-            "detection of unknown images.",
-            show_default="none; top1_cosine for gldv2-recognition",
-        ),
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        _rejection_option(
-            "--reject-option", metavar="NAME=VALUE", help="Option of the score, such as k=3; may be repeated."
-        ),
-    ] = None,
-    reject_precision: Annotated[
-        float,
-        _rejection_option(help="Wanted share of right answers among those that the reported threshold accepts."),
-    ] = 0.9,
-    unknown: Annotated[
-        list[str] | None,
-        _rejection_option(
-            metavar="NAME=FILE",
-            help="Embeddings of images that show no landmark of the gallery, and what to call them, such as "
-            "near=near.parquet; may be repeated. Requires --reject.",
-        ),
-    ] = None,
-    intervals: Annotated[
-        bool,
-        _output_option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
-    ] = True,
-    agreement: Annotated[
-        float | None,
-        _output_option(
-            help="Share of images on which two annotators agree at the finest level, such as 0.93, where images were "
-            "labelled one by one: also prints how far R@1 is from what such labels allow."
-        ),
-    ] = None,
-    json: Annotated[bool, _output_option("--json", help="Print JSON instead of tables.")] = False,
-    latex: Annotated[
-        bool, _output_option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
-    ] = False,
-    per_query: Annotated[
-        Path | None,
-        _output_option(
-            callback=writable_file(".parquet"), help="Parquet file to write with the values of every query."
-        ),
-    ] = None,
-    per_label: Annotated[
-        Path | None,
-        _output_option(
-            callback=writable_file(".csv", ".parquet"),
-            help=".csv or .parquet file to write with the AP of every label of each level, the lowest first; prints "
-            "the lowest.",
-        ),
-    ] = None,
-    write_predictions: Annotated[
-        Path | None,
-        _output_option(
-            callback=writable_file(".csv"),
-            help=".csv file to write with the first 100 gallery images of every query, or the landmark of "
-            "gldv2-recognition, in the form of --predictions.",
-        ),
-    ] = None,
-    worst: Annotated[
-        int | None, _output_option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
-    ] = None,
-    page: Annotated[
-        Path, _output_option(callback=writable_file(".html"), help="HTML file to write with --worst.")
-    ] = Path("worst.html"),
-    images: Annotated[
-        Path | None,
-        _output_option(
-            help="Images for --worst and --rerank local-features: their folder, of image files or tar files, or a "
-            "manifest or the table from hgld index-images in it."
-        ),
-    ] = None,
+    reject: Annotated[str | None, _rejection_option(metavar="SCORE|FOLDER")] = None,
+    options: Annotated[list[str] | None, _rejection_option("--reject-option", metavar="NAME=VALUE")] = None,
+    reject_precision: Annotated[float, _rejection_option()] = 0.9,
+    unknown: Annotated[list[str] | None, _rejection_option(metavar="NAME=FILE")] = None,
+    intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
+    agreement: Annotated[float | None, _output_option()] = None,
+    json: Annotated[bool, _output_option()] = False,
+    latex: Annotated[bool, _output_option()] = False,
+    per_query: Annotated[Path | None, _output_option(callback=writable_file(".parquet"))] = None,
+    per_label: Annotated[Path | None, _output_option(callback=writable_file(".csv", ".parquet"))] = None,
+    write_predictions: Annotated[Path | None, _output_option(callback=writable_file(".csv"))] = None,
+    worst: Annotated[int | None, _output_option(min=1)] = None,
+    page: Annotated[Path, _output_option(callback=writable_file(".html"))] = Path("worst.html"),
+    images: Annotated[Path | None, _output_option()] = None,
 ) -> None:
     """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
 
@@ -182,15 +106,47 @@ def evaluate(
     evaluate ...
 
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
+
+    Args:
+        protocol: Evaluation protocol. Default: leave-one-out; retrieval with a gallery; gldv2-retrieval with
+            predictions.
+        device: Device: cpu, cuda or cuda:N.
+        precision: Score precision.
+        ties: Order of equal scores: the less or the more relevant item first, or all at the rank of the last (H(0) =
+            1 in Eq. 3 of the paper).
+        counts: Folder of the counts of distractors that come before each positive: --part writes those of a part, and
+            without it those of all parts are added up. Default: distractors are counted at once.
+        part: Only count one of several parts of the distractors, such as 3/50. Default: all of them.
+        reject: Score by which queries are rejected as not in the gallery: one of hgld reject scores, fitted on the
+            gallery, or the folder of a detector from hgld reject fit. Reports risk over coverage, GAP, and the
+            detection of unknown images. Default: none; top1_cosine for gldv2-recognition.
+        options: Option of the score, such as k=3; may be repeated.
+        reject_precision: Wanted share of right answers among those that the reported threshold accepts.
+        unknown: Embeddings of images that show no landmark of the gallery, and what to call them, such as
+            near=near.parquet; may be repeated. Requires --reject.
+        intervals: Print bootstrap 95 % confidence intervals over queries.
+        agreement: Share of images on which two annotators agree at the finest level, such as 0.93, where images were
+            labelled one by one: also prints how far R@1 is from what such labels allow.
+        json: Print JSON instead of tables.
+        latex: Print a LaTeX table in the layout of the paper's Table VII.
+        per_query: Parquet file to write with the values of every query.
+        per_label: .csv or .parquet file to write with the AP of every label of each level, the lowest first; prints
+            the lowest.
+        write_predictions: .csv file to write with the first 100 gallery images of every query, or the landmark of
+            gldv2-recognition, in the form of --predictions.
+        worst: Number of queries with the lowest H-AP to show on a page.
+        page: HTML file to write with --worst.
+        images: Images for --worst and --rerank local-features: their folder, of image files or tar files, or a
+            manifest or the table from hgld index-images in it.
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.distractor_files import count_distractors_file, counts_are_written, read_distractor_counts
     from hgld.evaluation.evaluation_files import evaluation_provenance
-    from hgld.evaluation.label_measures import label_noise_ceiling
+    from hgld.evaluation.measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
-    from hgld.inspection.label_table import average_precision_per_label, write_label_table
     from hgld.inspection.photos import find_images
+    from hgld.inspection.queries import average_precision_per_label, write_label_table
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
     from hgld.models.embedding_files import recorded_distance
@@ -496,4 +452,87 @@ def _threshold_sentence(threshold: Threshold) -> str:
         f"Threshold {threshold.value:.6g}, chosen on these queries for a precision of {threshold.target:.0%}: "
         f"accepts {threshold.coverage:.1%}\nof them, {percent(threshold.precision)} % right ({percent(low)} to "
         f"{percent(high)}), and rejects {threshold.right_rejected:.1%} of the right answers."
+    )
+
+
+@app.command(rich_help_panel="Retrieval")
+def diagnose(
+    embeddings: Annotated[Path, typer.Option()],
+    baseline: Path | None = None,
+    labels: Path | None = None,
+    hierarchy: Levels = None,
+    split: LandmarkSplit = None,
+    batch_size: Annotated[int, typer.Option(min=2)] = 256,
+    per_class: Annotated[int, typer.Option(min=2)] = 4,
+    max_batches: Annotated[int | None, typer.Option(min=1)] = None,
+    metrics: Annotated[str, typer.Option("--metric")] = "AP",
+    temperatures: Annotated[list[float] | None, typer.Option("--tau")] = None,
+    alpha: float = 0.9,
+    beta: float = 0.6,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
+
+    Example: hgld diagnose --embeddings roadmap.parquet --baseline sup_ap.parquet --labels manifest.parquet
+
+    Args:
+        embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
+        baseline: Embeddings of the same images by another model, to compare decomposability gaps with.
+        labels: Labels of the images, as for hgld evaluate. Default: landmark_id of the embeddings.
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch.
+        max_batches: Largest number of batches. Default: those of an epoch.
+        metrics: Metric of the decomposability gap, as for hgld evaluate.
+        temperatures: Temperature of the sigmoid; may be repeated. Default: 0.001, 0.01 and 0.1.
+        alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
+        beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
+        seed: Seed of the batches.
+    """
+    from hgld.evaluation import EvaluationFiles
+    from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json
+
+    taus = tuple(temperatures or DiagnosisConfig.temperatures)
+    config = DiagnosisConfig(batch_size, per_class, max_batches, metrics, taus, alpha, beta, seed)
+    files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
+    diagnosis, of_baseline = diagnose_files(files, baseline, config)
+    text = diagnosis_to_json if json else _format_diagnosis
+    typer.echo(text(diagnosis, of_baseline, config))
+
+
+def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:
+    from hgld.losses.diagnosis import relative_decrease
+
+    def gap_row(diagnosis: Diagnosis) -> dict[str, str]:
+        gap = diagnosis.gap
+        row = {"whole set": gap.whole, "batches": gap.batches, "gap": gap.gap}
+        if config.metric == "AP":
+            row |= {"bound": diagnosis.bound, "with L_DG": diagnosis.calibrated_bound}
+        return {name: percent(value) for name, value in row.items()}
+
+    gaps = [("embeddings", gap_row(diagnosis))]
+    decrease = None
+    if baseline is not None:
+        gaps.append(("baseline", gap_row(baseline)))
+        decrease = percent(relative_decrease(baseline, diagnosis))
+    steps = [
+        (
+            name,
+            {
+                "AP error": percent(step.ap_error),
+                "gradient: all": percent(step.pairs),
+                "ranked": percent(step.ranked_negatives),
+                "wrong": percent(step.wrong_negatives),
+            },
+        )
+        for name, step in diagnosis.steps.items()
+    ]
+    return lines(
+        f"{diagnosis.images:,} images of {diagnosis.classes:,} classes in {diagnosis.batches:,} batches of "
+        f"{config.batch_size:,} with {config.per_class} of each class",
+        "",
+        wrapped_table(f"{config.metric} in %", list(gaps[0][1]), gaps),
+        decrease is not None and [f"gap smaller than that of the baseline by {decrease} %", ""],
+        wrapped_table("step, in %", list(steps[0][1]), steps),
+        *(wrap(note, WIDTH, break_on_hyphens=False) for note in _DIAGNOSIS_NOTES),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from hgld.cli.base import command_line, log
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, ProcessError, indented_list, require_at_least
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:

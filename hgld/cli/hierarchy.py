@@ -1,29 +1,28 @@
-"""The commands that build, inspect and complete a hierarchy: build, why, compare, stats, complete."""
+"""Hierarchies and their releases: build, why, compare, stats, complete; release, push-dataset."""
 
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hgld.cli.base import (
+    OUT_FIGURE,
+    OUT_FOLDER,
     CorrectionsOfHierarchy,
-    Decided,
     DecisionsOfHierarchy,
     FigureFormat,
     Force,
     Json,
-    TaxonomyOfDecisions,
     TaxonomyOfHierarchy,
     app,
-    flag,
-    option,
-    out_figure,
     out_file,
     parse_images,
     print_figure,
@@ -34,17 +33,17 @@ from hgld.cli.base import (
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, format_sets, lines
 from hgld.errors import ConfigurationError, counted, indented_list
-from hgld.progress import TerminalProgress
+from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
-    from hgld.completion.complete import CompleteSummary
+    from hgld.completion.complete import CompleteSummary, CompletionQuality
     from hgld.completion.config import CompleteConfig
-    from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
-    from hgld.hierarchy.changes import Explanation, LandmarkChange
-    from hgld.hierarchy.compare import Comparison
+    from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
-    from hgld.hierarchy.why import Trace, TraceSources
+    from hgld.hierarchy.why import Trace
+    from hgld.release.publish import PushDatasetSummary, ReleaseSummary
+
 
 #: Roots that are columns of a table; more are rows.
 _MOST_ROOT_COLUMNS = 6
@@ -78,9 +77,9 @@ def parse_extra_levels(text: str) -> int:
 )
 def build(
     *,
-    out: Annotated[Path, out_file("Hierarchy to write.", ".parquet")],
-    decisions: Decided = None,
-    taxonomy: TaxonomyOfDecisions = None,
+    out: Annotated[Path, out_file(".parquet")],
+    decisions: Path | None = None,
+    taxonomy: Path | None = None,
     config: BuildConfig,
     build_file: Callable[..., BuildSummary | None],
     force: Force = False,
@@ -92,20 +91,22 @@ def build(
     from --corrections.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
+
+    Args:
+        out: Hierarchy to write.
+        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv.
+        taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside --decisions final.csv, else
+            annotations/taxonomy.csv.
     """
     print_summary(out, build_file(config=config), format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.why:find_trace_sources", "find_sources")
 def why(
     *,
-    landmark_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the landmark.")],
-    split: Annotated[str | None, option("Split of the landmark.", default="all")] = None,
-    hierarchy: Annotated[Path, option("Hierarchy; other tables are searched for beside it.")] = Path(
-        "hierarchy.parquet"
-    ),
-    find_sources: Callable[[], TraceSources],
+    landmark_id: Annotated[str, typer.Argument(metavar="ID")],
+    split: str | None = None,
+    hierarchy: Path = Path("hierarchy.parquet"),
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -113,37 +114,29 @@ def why(
     """Explain a landmark's group, or which stage excluded it and why.
 
     Example: hgld why 161 --hierarchy hierarchy.parquet
+
+    Args:
+        landmark_id: Id of the landmark.
+        split: Split of the landmark. Default: all.
+        hierarchy: Hierarchy; the tables of all stages are beside it.
     """
     from hgld.hierarchy.why import trace_landmark
 
-    typer.echo(_format_traces(trace_landmark(find_sources(), landmark_id, split)))
+    traces = trace_landmark(
+        hierarchy, landmark_id, split, decisions=decisions, taxonomy=taxonomy, corrections=corrections
+    )
+    typer.echo("\n\n".join(map(_format_trace, traces)))
 
 
 @app.command(rich_help_panel="Hierarchy")
 def compare(
-    before: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="First hierarchy: a Parquet file, an official CSV file, or a folder with these."
-        ),
-    ],
-    after: Annotated[str, typer.Argument(metavar="B", help="Second hierarchy, in any of these formats.")],
-    out: Annotated[Path | None, out_figure("Image file to write, of the flows between groups.")] = None,
-    changes: Annotated[
-        Path | None,
-        option(
-            "CSV file to write, of the landmarks added, lost or moved, with cause and revisions.",
-            metavar="CSV",
-            callback=writable_file(".csv"),
-        ),
-    ] = None,
-    before_tables: Annotated[
-        Path | None, option("Folder of the tables that A was made from.", metavar="FOLDER", default="that of A")
-    ] = None,
-    after_tables: Annotated[
-        Path | None, option("Folder of the tables that B was made from.", metavar="FOLDER", default="that of B")
-    ] = None,
-    json: Annotated[bool, flag("--json", "Print JSON instead of tables, with all flows.")] = False,
+    before: Annotated[str, typer.Argument(metavar="A")],
+    after: Annotated[str, typer.Argument(metavar="B")],
+    out: Annotated[Path | None, OUT_FIGURE] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="CSV", callback=writable_file(".csv"))] = None,
+    before_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    after_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    json: bool = False,
 ) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
@@ -152,6 +145,15 @@ def compare(
     whether Wikidata changed or decisions did; they are found by their digests, whatever their names.
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
+
+    Args:
+        before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        after: Second hierarchy, in any of these formats.
+        out: Image file to write, of the flows between groups.
+        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions.
+        before_tables: Folder of the tables that A was made from. Default: that of A.
+        after_tables: Folder of the tables that B was made from. Default: that of B.
+        json: Print JSON instead of tables, with all flows.
     """
     from hgld.hierarchy.compare import compare_files
 
@@ -163,28 +165,19 @@ def compare(
 
 @app.command(rich_help_panel="Hierarchy")
 def stats(
-    hierarchy: Annotated[
-        str, typer.Argument(help="Hierarchy: a Parquet file, an official CSV file, or a folder with these.")
-    ],
-    images: Annotated[
-        list[Any] | None,
-        option(
-            "Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.",
-            metavar="[SPLIT=]FILE",
-            parser=parse_images,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        out_figure(
-            "Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas."
-        ),
-    ] = None,
+    hierarchy: str,
+    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    out: Annotated[Path | None, OUT_FIGURE] = None,
     json: Json = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
+
+    Args:
+        hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.
+        out: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
     from hgld.hierarchy.stats import stats_file
 
@@ -197,36 +190,14 @@ def stats(
 @options_of("hgld.completion.config:CompleteConfig", k="-k", reasons="--reason", encoder={"metavar": "NAME"})
 def complete(
     *,
-    hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
-    out: Annotated[Path, out_file("Table of proposals to write.", ".parquet")],
-    embeddings: Annotated[
-        list[Path], option("Embeddings of photographs, such as from hgld embed-images; may be repeated.")
-    ],
-    images: Annotated[
-        list[Any] | None,
-        option(
-            "Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.",
-            metavar="[SPLIT=]FILE",
-            parser=parse_images,
-            default="the landmark ids in EMBEDDINGS",
-        ),
-    ] = None,
+    hierarchy: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    embeddings: Annotated[list[Path], typer.Option()],
+    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
     config: CompleteConfig,
-    removed: Annotated[
-        Path | None, option("Landmarks that hgld clean removed.", default="removed.parquet beside HIERARCHY")
-    ] = None,
-    clean: Annotated[
-        Path | None,
-        option("Table from hgld clean, for --reason excluded.", default="clean.parquet beside HIERARCHY"),
-    ] = None,
-    evaluate: Annotated[
-        bool,
-        flag(
-            "--evaluate",
-            "Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled "
-            "landmarks whose group is hidden.",
-        ),
-    ] = False,
+    removed: Path | None = None,
+    clean: Path | None = None,
+    evaluate: bool = False,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -237,10 +208,20 @@ def complete(
     hgld build --completed takes those above a score, and marks them.
 
     Example: hgld complete hierarchy.parquet --embeddings embeddings.parquet --images train.csv -o completed.parquet
+
+    Args:
+        hierarchy: Hierarchy from hgld build.
+        out: Table of proposals to write.
+        embeddings: Embeddings of photographs, such as from hgld embed-images; may be repeated.
+        images: Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.
+            Default: the landmark ids in EMBEDDINGS.
+        removed: Landmarks that hgld clean removed. Default: removed.parquet beside HIERARCHY.
+        clean: Table from hgld clean, for --reason excluded. Default: clean.parquet beside HIERARCHY.
+        evaluate: Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled
+            landmarks whose group is hidden.
     """
-    from hgld.completion.complete import complete_file
+    from hgld.completion.complete import complete_file, evaluate_completion
     from hgld.completion.inputs import find_completion_files
-    from hgld.completion.quality import evaluate_completion
 
     files = find_completion_files(hierarchy, embeddings, images or (), config.reasons, removed=removed, clean=clean)
     with TerminalProgress("complete", "photographs") as progress:
@@ -295,10 +276,6 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
     return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
 
 
-def _format_traces(traces: Sequence[Trace]) -> str:
-    return "\n\n".join(map(_format_trace, traces))
-
-
 def _format_trace(trace: Trace) -> str:
     lines = [f"{trace.split} {trace.landmark_id}"]
     width = max(len(name) for name, _ in trace.steps)
@@ -310,7 +287,7 @@ def _format_trace(trace: Trace) -> str:
 
 def format_comparison(comparison: Comparison) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups."""
-    from hgld.hierarchy.checks import GROUP
+    from hgld.hierarchy.tree import GROUP
     from hgld.tables import nouns
 
     _, noun = nouns(neutral=bool(comparison.agreement) and GROUP not in comparison.agreement)
@@ -341,7 +318,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _format_explanation(explanation: Explanation, noun: str) -> list[str]:
-    from hgld.hierarchy.changes import CAUSES
+    from hgld.hierarchy.compare import CAUSES
 
     lines = []
     if explanation.causes:
@@ -443,7 +420,7 @@ def _format_complete(summary: CompleteSummary) -> str:
 
 
 def _format_completion_quality(quality: CompletionQuality) -> str:
-    from hgld.completion.quality import N_FOLDS
+    from hgld.completion.complete import N_FOLDS
 
     misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
     return lines(
@@ -456,7 +433,7 @@ def _format_completion_quality(quality: CompletionQuality) -> str:
 
 def format_accepted(quality: CompletionQuality) -> list[str]:
     """Return a table of coverage and accuracy by score, and the calibration error."""
-    from hgld.completion.quality import THRESHOLDS
+    from hgld.completion.complete import THRESHOLDS
 
     rows = []
     for accepted in map(quality.accepted, THRESHOLDS):
@@ -475,3 +452,86 @@ def format_accepted(quality: CompletionQuality) -> list[str]:
 def _with_interval(values: tuple[float, float, float]) -> str:
     share, low, high = values
     return f"{share:.1%} [{low:.1%}, {high:.1%}]"
+
+
+@app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.release.publish:write_release", "write_release", settings=None)
+def release(
+    *,
+    hierarchy: Path,
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    facts: Path | None = None,
+    init: bool = False,
+    yes: bool = False,
+    with_scraped: bool = False,
+    decisions: DecisionsOfHierarchy = None,
+    taxonomy: TaxonomyOfHierarchy = None,
+    corrections: CorrectionsOfHierarchy = None,
+    write_release: Callable[..., ReleaseSummary | None],
+) -> None:
+    """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
+
+    The same hierarchy, tables beside it and facts give the same bytes. An existing folder is replaced only if hgld
+    release wrote everything in it.
+
+    --init asks for the facts, or reads an answer per line where no one types; what is then left, the suggestions
+    answer. The datasheet's further questions are in the file that it writes.
+
+    Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
+
+    Args:
+        hierarchy: Hierarchy from hgld build.
+        out: Folder to write.
+        facts: YAML file of what hgld cannot know. Default: release.yaml beside HIERARCHY.
+        init: Ask for the facts, write that file, and stop.
+        yes: With --init, take the suggested answers without asking.
+        with_scraped: Publish the tables of scraped values and of removed rows, too.
+    """
+    from hgld.io.settings import read_settings
+    from hgld.release.settings import ReleaseSettings, suggested, write_questions
+
+    facts = facts or hierarchy.with_name("release.yaml")
+    if init:
+        write_questions(hierarchy, facts, suggested if yes else ask)
+        typer.echo(facts)
+        return
+    if out is None:
+        raise ConfigurationError("name the folder to write with `out`, or `init` to write the questions")
+    if not facts.exists():
+        raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
+    settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
+    print_summary(out, write_release(settings=settings), format_release)
+
+
+@app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.release.publish:push_dataset", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"})
+def push_dataset(*, push: partial[PushDatasetSummary | None]) -> None:
+    """Publish a release on the Hugging Face hub, with a tag such as v1.0.0 for its version.
+
+    datasets.load_dataset("OWNER/NAME", revision="v1.0.0") reads it. A tagged version never changes. The hub's own
+    variables apply: HF_TOKEN, and HF_ENDPOINT for another server.
+
+    Example: hgld push-dataset release/ ada/birds
+    """
+    summary = push()
+    if summary is None:
+        typer.echo(f"{push.keywords['repository']}: up to date")
+        return
+    counts = f"{counted(summary.files, 'file')}, {byte_size(summary.n_bytes)}"
+    typer.echo(f"{summary.name}, {counts}, tagged {summary.tag}\n{summary.url}")
+
+
+def ask(question: str, suggestion: str) -> str:
+    """Ask on the terminal, or take the next line of what is piped; without one, return the suggestion."""
+    if sys.stdin.isatty():
+        answer: str = typer.prompt(question, default=suggestion, show_default=bool(suggestion), err=True)
+        return answer
+    return sys.stdin.readline().strip() or suggestion
+
+
+def format_release(summary: ReleaseSummary) -> str:
+    """Format the counts of a release."""
+    splits = ", ".join(f"{split} {count:,}" for split, count in summary.landmarks.items())
+    unchecked = "Croissant not checked (pip install '.[croissant]' in a clone of hgld)"
+    croissant = "valid Croissant" if summary.validated else unchecked
+    return f"{splits} {summary.entities} in {summary.groups:,} groups; {summary.files} files, {croissant}"

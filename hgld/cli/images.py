@@ -1,46 +1,50 @@
-"""Photographs: fetch, index-images, extract-images, repack, examples."""
+"""Photographs: fetch, index-images, extract-images, repack, examples; and ``hgld manifest``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hgld.cli.base import (
+    OUT_FIGURE,
+    OUT_FOLDER,
+    PART,
+    App,
+    Force,
     app,
-    flag,
     option,
-    out_figure,
     out_file,
-    out_folder,
-    part_option,
     print_summary,
-    relative_to,
     require_none_failed,
 )
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.part import Part
+from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
+    from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
+    from hgld.datasets.readers.base import Reader
     from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
     from hgld.gldv2.fetch import FetchConfig, FetchSummary
-    from hgld.gldv2.image_index import IndexSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
+    from hgld.gldv2.tar_images import IndexSummary
     from hgld.wikimedia.client import ClientConfig
+
 
 _BY_ID = "Photographs by id"
 
 
 def _shards(text: str) -> list[int]:
-    from hgld.gldv2.files import parse_shards
+    from hgld.gldv2.download import parse_shards
 
     return [*parse_shards(text)]
 
@@ -69,49 +73,19 @@ def _shards(text: str) -> list[int]:
 )
 def fetch(
     *,
-    dataset: Annotated[
-        Literal["gldv2"], typer.Argument(help="Dataset to download: gldv2 (Google Landmarks Dataset v2).")
-    ],
-    split: Annotated[
-        Literal["train", "index", "test"] | None,
-        option("Split of the dataset.", default="train with --ids, else required"),
-    ] = None,
-    out: Annotated[Path, out_folder("Folder for the files.")] = Path("data/gldv2"),
+    dataset: Literal["gldv2"],
+    split: Literal["train", "index", "test"] | None = None,
+    out: Annotated[Path, OUT_FOLDER] = Path("data/gldv2"),
     files: partial[FetchConfig],
-    force: Annotated[bool, flag("--force", "Download existing files again.")] = False,
-    ids: Annotated[
-        str | None,
-        option(
-            "Fetch only these photographs: ids, one a line, or a CSV or Parquet file with a column id; or "
-            "washington, a list that comes with hgld.",
-            metavar="FILE",
-            default=False,
-            rich_help_panel=_BY_ID,
-        ),
-    ] = None,
+    force: bool = False,
+    ids: Annotated[str | None, typer.Option(show_default=False, metavar="FILE", rich_help_panel=_BY_ID)] = None,
     source: Annotated[
-        str,
-        option(
-            "Wikimedia Commons; the tar files of the host, one after the other; or a folder of tar files, or "
-            "the table from hgld index-images in one.",
-            "--from",
-            metavar="commons|shards|FOLDER",
-            rich_help_panel=_BY_ID,
-        ),
+        str, typer.Option("--from", metavar="commons|shards|FOLDER", rich_help_panel=_BY_ID)
     ] = "commons",
-    urls: Annotated[
-        Path | None,
-        option(
-            "Addresses of the photographs: GLDv2's train.csv, or train_attribution.csv, which has authors, too.",
-            default="the column url of --ids",
-            rich_help_panel=_BY_ID,
-        ),
-    ] = None,
+    urls: Annotated[Path | None, typer.Option(rich_help_panel=_BY_ID)] = None,
     photographs: partial[PhotographsConfig],
     client: partial[ClientConfig],
-    plan: Annotated[
-        bool, option("Print what would be downloaded, and stop.", "--plan", rich_help_panel=_BY_ID)
-    ] = False,
+    plan: Annotated[bool, typer.Option(rich_help_panel=_BY_ID)] = False,
 ) -> None:
     """Download the dataset's files, verified by MD5, or single photographs by their ids.
 
@@ -125,10 +99,23 @@ def fetch(
     Example: hgld fetch gldv2 --metadata --images --split train --shards 0:4
 
     Example: hgld fetch gldv2 --ids washington -o data/washington --contact you@example.org
+
+    Args:
+        dataset: Dataset to download: gldv2 (Google Landmarks Dataset v2).
+        split: Split of the dataset. Default: train with --ids, else required.
+        out: Folder for the files.
+        force: Download existing files again.
+        ids: Fetch only these photographs: ids, one a line, or a CSV or Parquet file with a column id; or washington,
+            a list that comes with hgld.
+        source: Wikimedia Commons; the tar files of the host, one after the other; or a folder of tar files, or the
+            table from hgld index-images in one.
+        urls: Addresses of the photographs: GLDv2's train.csv, or train_attribution.csv, which has authors, too.
+            Default: the column url of --ids.
+        plan: Print what would be downloaded, and stop.
     """
+    from hgld.gldv2.download import SUBSETS, copy_subset, subset_list
     from hgld.gldv2.fetch import fetch_gldv2
-    from hgld.gldv2.files import SUBSETS, copy_subset, subset_list
-    from hgld.gldv2.photograph_list import read_photograph_list
+    from hgld.gldv2.photograph_sources import read_photograph_list
     from hgld.gldv2.photographs import fetch_photographs, plan_photographs
 
     if ids is None:
@@ -223,17 +210,18 @@ def format_duration(seconds: float) -> str:
 
 @app.command(rich_help_panel="Photographs")
 @options_of(
-    "hgld.gldv2.image_index:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
+    "hgld.gldv2.tar_images:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
 )
-def index_images(
-    *, out: Annotated[Path, out_file("Index to write.", ".parquet")], index: Callable[..., IndexSummary | None]
-) -> None:
+def index_images(*, out: Annotated[Path, out_file(".parquet")], index: Callable[..., IndexSummary | None]) -> None:
     """Index the photographs in tar files, to read them without extraction.
 
     Only tar files that are new or changed since the table was written are read. In Python,
     hgld.gldv2.ImageReader reads photographs by id.
 
     Example: hgld index-images data/gldv2 -o images.parquet
+
+    Args:
+        out: Index to write.
     """
     with TerminalProgress("index", "tar files") as progress:
         print_summary(out, index(progress=progress), format_index)
@@ -249,11 +237,8 @@ def format_index(summary: IndexSummary) -> str:
 
 @app.command(rich_help_panel="Photographs")
 def extract_images(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (.mat files)."),
-    ],
-    out: Annotated[Path, out_folder("Folder for images.tar and images.csv.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    out: Annotated[Path, OUT_FOLDER],
 ) -> None:
     """Write images that are published as arrays of pixels as PNG files, with a table of their labels.
 
@@ -261,6 +246,10 @@ def extract_images(
     with the images. Pickle files are read without running what they ask for.
 
     Example: hgld extract-images cifar-10-batches-py -o data/cifar10
+
+    Args:
+        folder: Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (.mat files).
+        out: Folder for images.tar and images.csv.
     """
     from hgld.datasets.pixel_arrays import extract_images as extract
 
@@ -277,26 +266,15 @@ def _format_extracted(summary: ExtractSummary) -> str:
 @options_of(ExecutionConfig, "execution", panel="Parts")
 def repack(
     *,
-    manifest: Annotated[Path, typer.Argument(help="Manifest from hgld manifest, or a CSV or Parquet file like it.")],
-    out: Annotated[Path, out_folder("Folder for the tar files and their manifest.parquet.")],
-    images: Annotated[Path | None, relative_to("MANIFEST")] = None,
+    manifest: Path,
+    out: Annotated[Path, OUT_FOLDER],
+    images: Path | None = None,
     config: RepackConfig,
     execution: ExecutionConfig,
-    part: Annotated[
-        Part | None,
-        part_option(
-            "Write one of several parts of the tar files, such as 3/16; then run the command without --part, "
-            "which writes the manifest.",
-            default="all of them",
-        ),
-    ] = None,
-    plan: Annotated[bool, flag("--plan", "Print how many images, how large and how long, and stop.")] = False,
-    verify: Annotated[
-        bool, flag("--verify", "Verify existing tar files by SHA-256, and write damaged ones again.")
-    ] = False,
-    force: Annotated[
-        bool, flag("--force", "Write all tar files again, and discard those of other settings.")
-    ] = False,
+    part: Annotated[Part | None, PART] = None,
+    plan: bool = False,
+    verify: bool = False,
+    force: bool = False,
 ) -> None:
     """Write the images of a manifest into tar files, once, at a smaller size, with a manifest of them.
 
@@ -305,6 +283,16 @@ def repack(
     cluster share the tar files by --part 1/16, --part 2/16 and so on.
 
     Example: hgld repack gldv2.parquet --images data/gldv2 --size 512 -o data/gldv2_512
+
+    Args:
+        manifest: Manifest from hgld manifest, or a CSV or Parquet file like it.
+        out: Folder for the tar files and their manifest.parquet.
+        images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        part: Write one of several parts of the tar files, such as 3/16; then run the command without --part, which
+            writes the manifest. Default: all of them.
+        plan: Print how many images, how large and how long, and stop.
+        verify: Verify existing tar files by SHA-256, and write damaged ones again.
+        force: Write all tar files again, and discard those of other settings.
     """
     from hgld.datasets.repack import plan_repack, repack_images, tar_files_are_written
 
@@ -353,30 +341,128 @@ def _format_repacked(summary: RepackSummary) -> str:
 
 @app.command(rich_help_panel="Hierarchy")
 def examples(
-    manifest: Annotated[Path, typer.Argument(help="Manifest of the photographs, see hgld manifest.")],
-    out: Annotated[Path, out_figure("Image file to write.")],
-    root: Annotated[Path | None, relative_to("MANIFEST")] = None,
-    level: Annotated[str | None, option("Level of the groups.", default="the one above the finest")] = None,
-    n_groups: Annotated[
-        int, option("Largest number of groups for each class of the coarsest level.", "--groups")
-    ] = 7,
-    n_photographs: Annotated[int, option("Largest number of photographs for each group.", "--photographs")] = 5,
-    seed: Annotated[int, option("Seed of the choice of photographs.", min=0)] = 0,
-    sources: Annotated[
-        Path | None,
-        option(
-            "CSV or Parquet file with the id and the page, url, author or licence of each photograph, to write "
-            "who took those of the picture to PICTURE.credits.md.",
-            default="none",
-        ),
-    ] = None,
+    manifest: Path,
+    out: Annotated[Path, OUT_FIGURE],
+    root: Path | None = None,
+    level: str | None = None,
+    n_groups: Annotated[int, typer.Option("--groups")] = 7,
+    n_photographs: Annotated[int, typer.Option("--photographs")] = 5,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    sources: Path | None = None,
 ) -> None:
     """Draw example photographs of the largest groups.
 
     Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
+
+    Args:
+        manifest: Manifest of the photographs, see hgld manifest.
+        out: Image file to write.
+        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        level: Level of the groups. Default: the one above the finest.
+        n_groups: Largest number of groups for each class of the coarsest level.
+        n_photographs: Largest number of photographs for each group.
+        seed: Seed of the choice of photographs.
+        sources: CSV or Parquet file with the id and the page, url, author or licence of each photograph, to write who
+            took those of the picture to PICTURE.credits.md. Default: none.
     """
     from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
 
     config = ExamplesConfig(level, n_groups, n_photographs, seed)
     for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
         typer.echo(path)
+
+
+_IMAGES = "Folder that contains the images"
+_FOLDER = typer.Argument(metavar="DIR", help=f"{_IMAGES}.")
+_FOLDER_OR_FILE = option(f"{_IMAGES}, in folders or in tar files; or one tar file.", "--images")
+
+manifest = App(no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@manifest.callback()
+def about() -> None:
+    """List the images of a dataset with their splits and labels, for hgld train and hgld embed-images.
+
+    Published datasets are read in their published layout, your own from a table of labels or from nested folders.
+
+    Example: hgld manifest sop Stanford_Online_Products -o sop.parquet
+    """
+
+
+def _add_reader(name: str, entry: ReaderEntry) -> None:
+    """Add the command of a reader, whose options are the fields of the reader."""
+    argument: dict[str, Any] = {}
+    if entry.argument:
+        argument[entry.argument] = {"kind": typer.Argument, "metavar": entry.argument.upper()}
+
+    def write_manifest(
+        *,
+        reader: Reader,
+        root: Path,
+        out: Annotated[Path, out_file(".parquet")],
+        force: Force = False,
+    ) -> None:
+        """Write a manifest.
+
+        Args:
+            out: Manifest to write.
+        """
+        from hgld.datasets.manifest_files import make_manifest
+
+        print_summary(out, make_manifest(reader, root, out, force=force), format_manifest)
+
+    write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if argument else _FOLDER]
+    command = manifest.command(name, help=f"{entry.summary}\n\n{_example(name, entry)}")
+    command(options_of(f"hgld.datasets.readers.{entry.target}", "reader", **argument)(write_manifest))
+
+
+def format_manifest(summary: ManifestSummary) -> str:
+    """Format the number of images by split, of classes by level, and what else is to be known."""
+    from hgld.datasets.image_folders import format_suffixes
+    from hgld.io.columns import preview
+
+    labels = "labels" if summary.labels_per_image is None else f"{summary.labels_per_image:.2f} labels per image"
+    finest = next(iter(summary.n_classes))
+    return lines(
+        f"{sum(summary.images.values()):,} images ({listed(summary.images)}) with {labels} at "
+        f"{len(summary.n_classes)} levels ({listed(summary.n_classes)})",
+        len(summary.untrained) > 0
+        and f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})",
+        [f"excluded: {count:,} images {reason}" for reason, count in summary.excluded.items()],
+        len(summary.other_files) > 0
+        and f"left out: files that are no images ({format_suffixes(summary.other_files)})",
+    )
+
+
+def _example(name: str, entry: ReaderEntry) -> str:
+    options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in entry.example.items())
+    images = f"{entry.argument.upper()} --images DIR" if entry.argument else "DIR"
+    return f"Example: hgld manifest {name} {images} {options}-o manifest.parquet"
+
+
+for _name, _entry in READERS.items():
+    _add_reader(_name, _entry)
+
+
+@manifest.command()
+def leave_out(
+    images: Annotated[Path, typer.Argument(metavar="MANIFEST")],
+    table: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    force: Force = False,
+) -> None:
+    """Leave images out of a manifest: copies, or all that a table lists.
+
+    Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
+
+    Args:
+        images: Manifest to read.
+        table: CSV or Parquet file of ids, or from hgld audit duplicates: of those marked there.
+        out: Manifest to write.
+    """
+    from hgld.datasets.manifest_files import leave_out_images
+
+    print_summary(out, leave_out_images(images, table, out, force=force), format_manifest)
+
+
+app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

@@ -1,4 +1,4 @@
-"""The commands from scraped landmarks to labels ready for review: clean, embed, cluster, suggest."""
+"""From scraped values to labels for review: labels, clean, embed, cluster, suggest; and ``hgld taxonomy``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import (
+    App,
     ClassesBeside,
     FigureFormat,
     Force,
@@ -18,26 +19,28 @@ from hgld.cli.base import (
     Images,
     Taxonomy,
     app,
-    flag,
-    option,
     out_file,
+    parse_names,
     print_figure,
     print_summary,
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned, format_sets, lines
-from hgld.errors import ConfigurationError, indented_list
+from hgld.cli.render import aligned, format_sets, lines, listed
+from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
     from hgld.labels.clean import CleanConfig, CleanSummary, SplitSummary
     from hgld.labels.clusters import ClusterConfig, ClusterSummary
+    from hgld.labels.draft_taxonomy import ProposalSummary, ProposeConfig, TaxonomyReport
     from hgld.labels.embed import EmbedConfig, EmbedSummary
     from hgld.labels.plain_labels import PlainConfig, PlainSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
+    from hgld.taxonomy.imports import ImportConfig, ImportSummary
+
 
 _MOST_MISSES, _MOST_LABELS = 10, 10
 
@@ -53,8 +56,8 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
 )
 def labels(
     *,
-    source: Annotated[Path, typer.Argument(metavar="LIST", help="CSV or Parquet file with a row per label.")],
-    out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
+    source: Annotated[Path, typer.Argument(metavar="LIST")],
+    out: Annotated[Path, out_file(".parquet")],
     config: PlainConfig,
     force: Force = False,
 ) -> None:
@@ -63,6 +66,10 @@ def labels(
     X.variants.csv beside X.parquet lists the spellings that became another label, and why.
 
     Example: hgld labels products.csv --label label --count count -o clean.parquet
+
+    Args:
+        source: CSV or Parquet file with a row per label.
+        out: Clean table to write.
     """
     from hgld.labels.plain_labels import label_file
 
@@ -85,7 +92,7 @@ def _format_labels(summary: PlainSummary) -> str:
 @options_of("hgld.labels.clean:CleanConfig")
 def clean(
     *,
-    out: Annotated[Path, out_file("Clean table to write.", ".parquet")],
+    out: Annotated[Path, out_file(".parquet")],
     config: CleanConfig,
     clean_file: Callable[..., CleanSummary | None],
     force: Force = False,
@@ -93,6 +100,9 @@ def clean(
     """Keep one relevant label per landmark.
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
+
+    Args:
+        out: Clean table to write.
     """
     print_summary(out, clean_file(config=config), format_clean)
 
@@ -101,14 +111,19 @@ def clean(
 @options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
 def embed(
     *,
-    clean: Annotated[Path, typer.Argument(help="Clean table.")],
-    out: Annotated[Path, out_file("Table of label embeddings to write.", ".parquet")],
+    clean: Path,
+    out: Annotated[Path, out_file(".parquet")],
     config: EmbedConfig,
-    force: Annotated[bool, flag("--force", "Encode all labels again.")] = False,
+    force: bool = False,
 ) -> None:
     """Encode each unique label with a text encoder.
 
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
+
+    Args:
+        clean: Clean table.
+        out: Table of label embeddings to write.
+        force: Encode all labels again.
     """
     from hgld.labels.embed import embed_file
 
@@ -136,26 +151,13 @@ def parse_sweep(text: str) -> range:
 @options_of("hgld.labels.clusters:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters")
 def cluster(
     *,
-    embeddings: Annotated[Path, typer.Argument(help="Table of label embeddings.")],
-    out: Annotated[Path, out_file("Table to write; a .png and a .html file are written beside it.", ".parquet")],
+    embeddings: Path,
+    out: Annotated[Path, out_file(".parquet")],
     config: ClusterConfig,
-    sweep: Annotated[
-        range | None,
-        typer.Option(
-            parser=parse_sweep,
-            metavar="FIRST:LAST",
-            help="Only print and plot (.sweep.png) inertia and silhouette for each k in this range.",
-        ),
-    ] = None,
+    sweep: Annotated[range | None, typer.Option(parser=parse_sweep, metavar="FIRST:LAST")] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
-    clean: Annotated[
-        Path | None,
-        typer.Option(
-            help="Clean table with the label of each landmark; for --images.",
-            show_default="clean.parquet beside EMBEDDINGS",
-        ),
-    ] = None,
+    clean: Path | None = None,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -164,6 +166,12 @@ def cluster(
     With --images, the .html file holds up to three small photographs of a label, 5 MB together.
 
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
+
+    Args:
+        embeddings: Table of label embeddings.
+        out: Table to write; a .png and a .html file are written beside it.
+        sweep: Only print and plot (.sweep.png) inertia and silhouette for each k in this range.
+        clean: Clean table with the label of each landmark; for --images. Default: clean.parquet beside EMBEDDINGS.
     """
     from hgld.labels.clusters import cluster_file, sweep_file
 
@@ -194,20 +202,13 @@ def cluster(
 )
 def suggest(
     *,
-    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
-    out: Annotated[Path, out_file("Table to write; may be CLUSTERS itself.", ".parquet")],
+    clusters: Path,
+    out: Annotated[Path, out_file(".parquet")],
     suggest_file: partial[SuggestSummary | None],
     taxonomy: Taxonomy = None,
     classes: ClassesBeside = None,
-    no_vocabulary: Annotated[bool, flag("--no-vocabulary", "Use no vocabulary.")] = False,
-    evaluate: Annotated[
-        Path | None,
-        option(
-            "Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
-            "decisions.",
-            metavar="FILE",
-        ),
-    ] = None,
+    no_vocabulary: bool = False,
+    evaluate: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -217,6 +218,13 @@ def suggest(
     and decisions on other labels. They are shown to annotators and never used as decisions.
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
+
+    Args:
+        clusters: Clusters from hgld cluster.
+        out: Table to write; may be CLUSTERS itself.
+        no_vocabulary: Use no vocabulary.
+        evaluate: Only print and plot (.reliability.png beside the output) the agreement of suggestions with these
+            decisions.
     """
     from hgld.labels.suggest import find_suggestion_files
     from hgld.labels.suggestion_quality import evaluate_suggestions
@@ -334,3 +342,114 @@ def _format_agreement(agreement: SuggestionAgreement) -> str:
             for miss in agreement.misses[:_MOST_MISSES]
         ]
     return "\n".join(lines)
+
+
+taxonomy = App(no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@taxonomy.callback()
+def about() -> None:
+    """Make a taxonomy of a published tree or of labels, check it, and export it.
+
+    Example: hgld taxonomy import tree.csv -o taxonomy.csv
+    """
+
+
+app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
+
+
+@taxonomy.command("import")
+@options_of(
+    "hgld.taxonomy.imports:import_taxonomy",
+    "import_taxonomy",
+    source={"kind": typer.Argument, "metavar": "FILE"},
+)
+@options_of("hgld.taxonomy.imports:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
+def import_(
+    *,
+    import_taxonomy: Callable[..., ImportSummary],
+    out: Annotated[Path, out_file(".csv")],
+    config: ImportConfig,
+) -> None:
+    """Make a taxonomy of a tree, whose leaves become the groups.
+
+    A leaf that is less deep than others repeats its name at the finer levels. A name that occurs below several
+    parents is followed by that of the parent in parentheses.
+
+    Example: hgld taxonomy import tree.csv -o taxonomy.csv
+
+    Args:
+        out: Taxonomy to write.
+    """
+    typer.echo(f"names of each level: {listed(import_taxonomy(config=config).names)}\n{out}")
+
+
+@taxonomy.command()
+@options_of(
+    "hgld.taxonomy.exports:export_taxonomy",
+    "export_taxonomy",
+    kind={"name": "--to", "metavar": "FORM"},
+)
+def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file()]) -> None:
+    """Write a taxonomy as SKOS, as paths, or as mappings to Wikidata.
+
+    Example: hgld taxonomy export taxonomy.csv --to skos -o taxonomy.ttl
+
+    Args:
+        out: File to write.
+    """
+    typer.echo(f"{counted(export_taxonomy(), 'group')}\n{out}")
+
+
+@taxonomy.command()
+@options_of(
+    "hgld.labels.draft_taxonomy:check_taxonomy",
+    "check_taxonomy",
+    classes={"metavar": "FILE"},
+    decisions={"metavar": "FILE"},
+)
+def check(*, check_taxonomy: Callable[[], TaxonomyReport]) -> None:
+    """List what is wrong with a taxonomy: cycles, doubled and empty groups, missing guidelines, ambiguous classes.
+
+    The exit code is 1 for cycles and doubled names.
+
+    Example: hgld taxonomy check taxonomy.csv --classes scraped.classes.parquet
+    """
+    report = check_taxonomy()
+    typer.echo(_format_report(report))
+    if any(finding.is_error for finding in report.findings):
+        raise typer.Exit(1)
+
+
+def _format_report(report: TaxonomyReport) -> str:
+    rows = [["error" if each.is_error else "warning", each.problem, each.what] for each in report.findings]
+    errors = sum(finding.is_error for finding in report.findings)
+    return lines(
+        aligned(["", "problem", "groups"], rows) if rows else None,
+        f"{counted(report.n_groups, 'group')}: {counted(errors, 'error')}, {counted(len(rows) - errors, 'warning')}",
+    )
+
+
+@taxonomy.command()
+@options_of("hgld.labels.draft_taxonomy:propose_taxonomy", "propose_taxonomy")
+@options_of("hgld.labels.draft_taxonomy:ProposeConfig")
+def propose(
+    *,
+    out: Annotated[Path, out_file(".csv")],
+    config: ProposeConfig,
+    propose_taxonomy: Callable[..., ProposalSummary],
+    classes: ClassesBeside = None,
+) -> None:
+    """Draft a taxonomy of labels from their superclasses on Wikidata and from what their names mean.
+
+    The guideline of each group says what it was made of, with its most typical labels. Rename, merge and divide the
+    groups before they are used.
+
+    Example: hgld taxonomy propose clusters.parquet -o draft.csv --groups 60 --roots 8
+
+    Args:
+        out: Draft to write.
+    """
+    summary = propose_taxonomy(config=config)
+    sizes = f"{counted(summary.labels, 'label')} in {counted(summary.groups, 'group')}"
+    typer.echo(f"{sizes} ({summary.by_class:,} after classes) below {counted(summary.roots, 'root')}\n{out}")

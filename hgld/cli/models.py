@@ -1,7 +1,9 @@
-"""Models: train, embed-images, embed-texts, push-model, tune."""
+"""Presets and models: presets, train, embed-images, embed-texts, push-model, tune."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,23 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import (
+    OUT_FOLDER,
+    PART,
     Force,
     Pretrained,
     SharedCommand,
     app,
-    flag,
     friendly_errors,
     option,
     out_file,
-    out_folder,
     parse_numbers,
-    part_option,
     print_summary,
-    relative_to,
+    writable,
 )
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
-from hgld.cli.presets import GpuCount, Images, ImagesPerSecond, Manifest, complete_training, require_plan, with_images
 from hgld.cli.render import aligned, lines
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, counted, indented_list
@@ -33,6 +33,7 @@ from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.progress import NoProgress, TerminalProgress, byte_size
 
 if TYPE_CHECKING:
+    from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
     from hgld.labels.embed import EmbedConfig
     from hgld.models.embed_images_config import EmbedImagesConfig
     from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
@@ -41,49 +42,143 @@ if TYPE_CHECKING:
     from hgld.training.training_images import TrainingImages
     from hgld.tuning import SearchSummary
 
+
+# Options that hgld train and hgld benchmark share.
+Manifest = Annotated[
+    Path | None,
+    typer.Option(help="Manifest, or CSV or Parquet file like one; the same as --set data.manifest=FILE."),
+]
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder that the paths in the manifest start from, or the tar file; the same as --set data.root=FOLDER.",
+        show_default="the folder of --manifest",
+    ),
+]
+# Options of their --plan that describe GPUs.
+GpuCount = Annotated[
+    int | None,
+    option(
+        "With --images-per-second: number of GPUs to plan for.",
+        metavar="N",
+        default="1, or those of all jobs at the same time",
+    ),
+]
+ImagesPerSecond = Annotated[
+    float | None,
+    option(
+        "With --plan: images that a GPU trains on per second, as measured or published.",
+        "--images-per-second",
+        metavar="N",
+        default="no hours are estimated",
+    ),
+]
+
+
+def complete_training(incomplete: str) -> list[str]:
+    """Return the names of trainings that begin with a text."""
+    from hgld.io.settings import OWN_IMAGES, training_presets
+
+    names = (known.removeprefix(f"{OWN_IMAGES}/") for known in training_presets())
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_comparison(incomplete: str) -> list[str]:
+    """Return the names of comparisons that begin with a text."""
+    from hgld.io.settings import comparison_presets
+
+    return [name for name in comparison_presets() if name.startswith(incomplete)]
+
+
+def with_images(overrides: Sequence[str] | None, manifest: Path | None, images: Path | None) -> list[str]:
+    """Return overrides of settings with those for the manifest and the images, if they are given.
+
+    >>> with_images(["seed=1"], Path("a.parquet"), None)
+    ['data.manifest="a.parquet"', 'data.root=null', 'seed=1']
+    """
+    from hgld.io.settings import override
+
+    if images is not None and images.is_file():  # paths of images in a tar file start from its folder
+        images = images.parent
+    data = [] if manifest is None else [override("data.manifest", manifest)]
+    if manifest is not None or images is not None:
+        data.append(override("data.root", images))
+    return [*data, *(overrides or ())]
+
+
+def require_plan(*, plan: bool, gpus: int | None, images_per_s: float | None) -> None:
+    """Raise a :class:`ConfigurationError` where GPUs are described, but not to plan for them."""
+    if images_per_s is not None and not plan:
+        raise ConfigurationError("--images-per-second is for --plan; training measures by itself")
+    if gpus is not None and images_per_s is None:
+        raise ConfigurationError("--gpus are those of an estimate; add --plan and --images-per-second")
+
+
+@app.command(rich_help_panel="Retrieval")
+def presets(
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_training)] = None,
+) -> None:
+    """List the settings that come with hgld: those of the paper's tables, and for images of your own.
+
+    Example: hgld presets h-gldv2/happier
+
+    Args:
+        name: Preset whose settings to show, each with the file that it comes from. Default: list all.
+    """
+    from hgld.benchmark.presets import list_presets, resolve_preset
+
+    typer.echo(_format_resolved(*resolve_preset(name)) if name else _format_presets(*list_presets()))
+
+
+def _format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]) -> str:
+    rows = [(preset.name, preset.method, preset.tables, preset.backbone, preset.images) for preset in trainings]
+    lines = [
+        *aligned(["hgld train", "method", "table", "backbone", "images"], rows),
+        "",
+        *aligned(
+            ["hgld benchmark", "methods", "title"],
+            [(preset.name, str(len(preset.methods)), preset.title) for preset in comparisons],
+        ),
+        "",
+        "Tables are those of Optimization of Rank Losses for Image Retrieval (Ramzi et al.) unless another paper is",
+        "named: ROADMAP, Patel et al. (the recall@k surrogate) or Brown et al. (Smooth-AP). The weights of",
+        "efficientnet-lite0, -lite1 and -lite2 come with the extra offline, features from hgld embed-images; weights",
+        "of other backbones are downloaded from timm's hub once.",
+    ]
+    return "\n".join(lines)
+
+
+def _format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
+    rows = [(setting.key, setting.origin, _text(setting.value)) for setting in settings]
+    return "\n".join([*aligned(["setting", "from", "value"], rows), "", str(path)])
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 #: The options of settings that error messages name.
 _TRAINING_OPTIONS = {
     "batch_size": "--set batch_size",
     "per_class": "--set sampler.per_class",
     "pretrained": "--set model.pretrained",
-    "images_per_s": "--images-per-second",
 }
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 def train(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).",
-            autocompletion=complete_training,
-        ),
-    ],
-    out: Annotated[Path | None, out_folder("Folder for checkpoints and the history.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        option("Override a setting, e.g. loss.lambda=0.3; repeatable.", "--set", metavar="KEY=VALUE"),
-    ] = None,
+    config: Annotated[str, typer.Argument(autocompletion=complete_training)],
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     manifest: Manifest = None,
     images: Images = None,
-    loggers: Annotated[
-        list[str] | None,
-        option(
-            "Where to log besides history.jsonl: tensorboard or wandb; repeatable.",
-            "--logger",
-            default="tensorboard",
-        ),
-    ] = None,
-    resume: Annotated[bool, flag("--resume", "Resume the run in the folder, if there is one.")] = False,
-    force: Annotated[bool, flag("--force", "Delete an existing run in the folder, and start again.")] = False,
-    device: Annotated[
-        str | None, option("Device: cpu, cuda or cuda:N.", default="cuda if available, else cpu")
-    ] = None,
-    plan: Annotated[
-        bool, flag("--plan", "Print all settings and the numbers of images and steps, then exit.")
-    ] = False,
+    loggers: Annotated[list[str] | None, typer.Option("--logger")] = None,
+    resume: bool = False,
+    force: bool = False,
+    device: str | None = None,
+    plan: bool = False,
     gpus: GpuCount = None,
-    images_per_second: ImagesPerSecond = None,
+    images_per_s: ImagesPerSecond = None,
 ) -> None:
     """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
 
@@ -91,6 +186,16 @@ def train(
     train ...
 
     Example: hgld train happier --manifest grocery.parquet --images data/grocery -o runs/happier
+
+    Args:
+        config: Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).
+        out: Folder for checkpoints and the history.
+        overrides: Override a setting, e.g. loss.lambda=0.3; repeatable.
+        loggers: Where to log besides history.jsonl: tensorboard or wandb; repeatable. Default: tensorboard.
+        resume: Resume the run in the folder, if there is one.
+        force: Delete an existing run in the folder, and start again.
+        device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
+        plan: Print all settings and the numbers of images and steps, then exit.
     """
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
         import torch
@@ -100,18 +205,18 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
-        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
+        require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
         changes = with_images(overrides, manifest, images)
         if loggers:
             changes.append(f"loggers=[{', '.join(loggers)}]")
         settings = run.read_training_settings(config, changes)
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
-            if images_per_second is not None:
+            if images_per_s is not None:
                 from hgld.benchmark.cost_estimate import Gpus, estimate_training_cost
                 from hgld.cli.benchmark import format_training_cost
 
-                described = Gpus(gpus or 1, gpus or 1, images_per_second)
+                described = Gpus(gpus or 1, gpus or 1, images_per_s)
                 typer.echo(f"\n{format_training_cost(estimate_training_cost(settings), described)}")
             return
         if out is None:
@@ -173,10 +278,9 @@ def format_images(images: TrainingImages) -> str:
     )
 
 
-def _writable_embeddings(path: Path) -> Path:
-    """Check, before any work, that embeddings can be written to a file, or to a folder of parts."""
+def _check_embeddings(path: Path) -> None:
+    """Check that embeddings can be written to a file, or to a folder of parts."""
     (check_writable_file if path.suffix and not path.is_dir() else check_writable_folder)(path)
-    return path
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
@@ -189,76 +293,21 @@ def _writable_embeddings(path: Path) -> Path:
 @options_of(ExecutionConfig, "execution", panel="Parts")
 def embed_images(
     *,
-    images: Annotated[
-        Path,
-        option("Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files."),
-    ],
-    out: Annotated[
-        Path,
-        option(
-            "Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is "
-            "a part, which other commands read as they are.",
-            "--out",
-            "-o",
-            callback=_writable_embeddings,
-        ),
-    ],
-    model: Annotated[
-        str,
-        option(
-            "Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub; "
-            "untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: "
-            "onnx:FILE, litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION."
-        ),
-    ],
+    images: Annotated[Path, typer.Option()],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable(_check_embeddings))],
+    model: Annotated[str, typer.Option()],
     pretrained: Pretrained = None,
-    root: Annotated[Path | None, relative_to("IMAGES")] = None,
-    size: Annotated[int | None, option("Input size in pixels.", default="that of the model")] = None,
-    resize: Annotated[
-        int | None,
-        option(
-            "Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of "
-            "padded ones, in pixels.",
-            default="that of the model",
-        ),
-    ] = None,
-    fit: Annotated[
-        Literal["crop", "squash", "pad", "longest"] | None,
-        option(
-            "How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to "
-            "a square; or with a longer side of SIZE at most, keeping the aspect ratio.",
-            default="that of the model",
-        ),
-    ] = None,
-    interpolation: Annotated[
-        Literal["bilinear", "bicubic", "lanczos"] | None,
-        option("Interpolation between pixels.", default="that of the model"),
-    ] = None,
-    mean: Annotated[
-        tuple[float, float, float] | None,
-        option(
-            "Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1.",
-            default="that of the model; for ONNX ImageNet's, for LiteRT 0.5",
-            metavar="R G B",
-        ),
-    ] = None,
-    std: Annotated[
-        tuple[float, float, float] | None,
-        option(
-            "Standard deviation of red, green and blue, by which they are then divided.",
-            default="likewise",
-            metavar="R G B",
-        ),
-    ] = None,
+    root: Path | None = None,
+    size: int | None = None,
+    resize: int | None = None,
+    fit: Literal["crop", "squash", "pad", "longest"] | None = None,
+    interpolation: Literal["bilinear", "bicubic", "lanczos"] | None = None,
+    mean: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
+    std: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     config: partial[EmbedImagesConfig],
     execution: ExecutionConfig,
-    part: Annotated[
-        Part | None,
-        part_option("Embed one of several parts, such as 3/16; --merge joins them.", default="all images"),
-    ] = None,
-    merge: Annotated[
-        bool, flag("--merge", "Join the embeddings of all parts, with the options they had otherwise.")
-    ] = False,
+    part: Annotated[Part | None, PART] = None,
+    merge: bool = False,
     force: Force = False,
 ) -> None:
     """Embed images with a trained model, or with an untrained backbone.
@@ -268,6 +317,26 @@ def embed_images(
     joins them. Jobs of your own write --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
 
     Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
+
+    Args:
+        images: Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files.
+        out: Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is a
+            part, which other commands read as they are.
+        model: Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub;
+            untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: onnx:FILE,
+            litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
+        root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
+        size: Input size in pixels. Default: that of the model.
+        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
+            padded ones, in pixels. Default: that of the model.
+        fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
+            square; or with a longer side of SIZE at most, keeping the aspect ratio. Default: that of the model.
+        interpolation: Interpolation between pixels. Default: that of the model.
+        mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
+            of the model; for ONNX ImageNet's, for LiteRT 0.5.
+        std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
+        part: Embed one of several parts, such as 3/16; --merge joins them. Default: all images.
+        merge: Join the embeddings of all parts, with the options they had otherwise.
     """
     from hgld.compute.machine import disable_trimming
     from hgld.compute.processes import joined_processes, local_device
@@ -324,15 +393,17 @@ def embed_images(
 @options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
 def embed_texts(
     *,
-    texts: Annotated[
-        Path, typer.Argument(help="Manifest, whose labels are embedded; a table of id, text; or ilias_core.")
-    ],
-    out: Annotated[Path, out_file("Embeddings to write: .parquet, .npy or .safetensors.")],
+    texts: Path,
+    out: Annotated[Path, out_file()],
     config: EmbedConfig,
 ) -> None:
     """Embed the names of labels with the text tower of a model, to evaluate them as queries.
 
     Example: hgld embed-texts manifest.parquet -o texts.parquet --encoder open_clip:ViT-B-32/laion2b_s34b_b79k
+
+    Args:
+        texts: Manifest, whose labels are embedded; a table of id, text; or ilias_core.
+        out: Embeddings to write: .parquet, .npy or .safetensors.
     """
     from hgld.models.text_embedding import embed_texts
 
@@ -375,33 +446,15 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 
 @app.command(rich_help_panel="Retrieval")
 def push_model(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or "
-            "open_clip:NAME."
-        ),
-    ],
-    repository: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="OWNER/NAME", help="Repository of the Hugging Face hub to upload to.", show_default="none"
-        ),
-    ] = None,
-    out: Annotated[Path | None, out_folder("Folder to write the files to.")] = None,
-    evaluation: Annotated[
-        list[Path] | None,
-        option("Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated."),
-    ] = None,
+    model: str,
+    repository: Annotated[str | None, typer.Argument(metavar="OWNER/NAME")] = None,
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    evaluations: Annotated[list[Path] | None, typer.Option("--evaluation")] = None,
     pretrained: Pretrained = None,
-    license: Annotated[
-        str | None, option("Licence of the weights, such as apache-2.0.", default="not stated")
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, option("Name of a data set on the hub that the model was trained on; may be repeated.")
-    ] = None,
-    private: Annotated[bool, flag("--private", "Create a private repository.")] = False,
-    force: Annotated[bool, flag("--force", "Replace files of something else than this model.")] = False,
+    license: str | None = None,
+    datasets: Annotated[list[str] | None, typer.Option("--dataset")] = None,
+    private: bool = False,
+    force: bool = False,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
@@ -409,11 +462,23 @@ def push_model(
     another server.
 
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
+
+    Args:
+        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
+            open_clip:NAME.
+        repository: Repository of the Hugging Face hub to upload to. Default: none.
+        out: Folder to write the files to.
+        evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
+            repeated.
+        license: Licence of the weights, such as apache-2.0. Default: not stated.
+        datasets: Name of a data set on the hub that the model was trained on; may be repeated.
+        private: Create a private repository.
+        force: Replace files of something else than this model.
     """
-    with friendly_errors(again="run the same command again", evaluations="--evaluation", datasets="--dataset"):
+    with friendly_errors(again="run the same command again"):
         from hgld.training.publish_model import PushConfig, push_model
 
-        config = PushConfig(license, tuple(dataset or ()), tuple(evaluation or ()), private, force)
+        config = PushConfig(license, tuple(datasets or ()), tuple(evaluations or ()), private, force)
         summary = push_model(model, repository, out=out, pretrained=pretrained, config=config)
         typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
 
@@ -425,38 +490,15 @@ def _format_push(summary: PushSummary) -> str:
 
 @app.command(rich_help_panel="Retrieval")
 def tune(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="Preset (hgld presets lists all) or file of settings (YAML) of a training, or of a comparison.",
-            autocompletion=complete_training,
-        ),
-    ],
-    out: Annotated[Path, out_folder("Folder of the trials and of best.yaml.")],
-    space: Annotated[
-        list[str] | None,
-        option(
-            "Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm, "
-            "optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable.",
-            metavar="KEY=VALUES",
-            default="the space of each method of a comparison",
-        ),
-    ] = None,
-    trials: Annotated[int, option("Number of trials of a method; the first has the settings as they are.")] = 20,
-    overrides: Annotated[
-        list[str] | None,
-        option("Override a setting in all trials, e.g. epochs=2; repeatable.", "--set", metavar="KEY=VALUE"),
-    ] = None,
+    config: Annotated[str, typer.Argument(autocompletion=complete_training)],
+    out: Annotated[Path, OUT_FOLDER],
+    space: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUES")] = None,
+    trials: int = 20,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     manifest: Manifest = None,
     images: Images = None,
-    devices: Annotated[
-        str | None,
-        option(
-            "Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.",
-            default="all GPUs, else cpu",
-        ),
-    ] = None,
-    force: Annotated[bool, flag("--force", "Retrain trials whose settings or data changed.")] = False,
+    devices: str | None = None,
+    force: bool = False,
 ) -> None:
     """Search learning rates, weights of the loss or any other settings of a training, by random trials.
 
@@ -466,6 +508,18 @@ def tune(
     Of a comparison, each method is searched with the same number of trials.
 
     Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
+
+    Args:
+        config: Preset (hgld presets lists all) or file of settings (YAML) of a training, or of a comparison.
+        out: Folder of the trials and of best.yaml.
+        space: Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm,
+            optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable. Default: the space
+            of each method of a comparison.
+        trials: Number of trials of a method; the first has the settings as they are.
+        overrides: Override a setting in all trials, e.g. epochs=2; repeatable.
+        devices: Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.
+            Default: all GPUs, else cpu.
+        force: Retrain trials whose settings or data changed.
     """
     from hgld.tuning import is_comparison, parse_dimension, tune, tune_methods
 

@@ -1,10 +1,14 @@
-"""Make options of a command from the fields of a settings class or the parameters of a function, described once."""
+"""Make options of a command from its parameters, the fields of settings and the parameters of functions.
+
+Each is described once, by its entry in ``Args:`` of the docstring, whose last ``Default: ...`` is shown as default.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from importlib import import_module
@@ -12,7 +16,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
-from typer.models import ArgumentInfo
+from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -58,7 +62,7 @@ def options_of(
     """
 
     def decorate(function: F) -> F:
-        stub: Any = function if hasattr(function, "settings") else _stub(function)
+        stub: Any = deferred_options(function)
         stub.function.__annotations__.pop(parameter)  # may be a name that is imported for type checks only
         stub.settings.insert(0, _Source(source, parameter, changes, deferred, panel))
         return stub  # type: ignore[no-any-return]
@@ -85,15 +89,13 @@ class _Source:
 
     def parameters(self, other_options: Container[str]) -> list[inspect.Parameter]:
         """Return a parameter per field that is an option, described by the docstring."""
-        from hgld.io.settings import settings_help
-
         source = self.load()
         fields = {
             field.name: field
             for field in inspect.signature(source).parameters.values()
             if field.name not in other_options and self.changes.get(field.name, {}) is not None
         }
-        types, help_texts = _types(source, fields), settings_help(source)
+        types, help_texts = _types(source, fields), _help_texts(source)
         parameters = []
         for name, field in fields.items():
             if not is_dataclass(_without_none(types[name])):
@@ -101,7 +103,7 @@ class _Source:
                 changes = {"name": changes} if isinstance(changes, str) else changes
                 is_argument = not (inspect.isclass(source) or changes or field.default is not field.empty)
                 kind = {"kind": typer.Argument} if is_argument else {"rich_help_panel": self.panel}
-                parameters.append(_parameter(field, types[name], help_texts.get(name, ""), kind | changes))
+                parameters.append(_field_parameter(field, types[name], help_texts.get(name, ""), kind | changes))
         return parameters
 
     def build(self, values: Mapping[str, Any]) -> Any:
@@ -122,24 +124,35 @@ def _types(source: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
     return get_type_hints(SimpleNamespace(__annotations__=annotations), vars(inspect.getmodule(source)))
 
 
-def _stub(function: Callable[..., None]) -> Any:
+def deferred_options(function: Callable[..., Any]) -> Any:
     """Return a function without parameters that stands for that of a command until the command is used."""
+    if hasattr(function, "settings"):
+        return function
 
     def stub() -> None: ...
 
-    stub.__name__, stub.__doc__ = function.__name__, function.__doc__
+    stub.__name__, stub.__doc__ = (
+        function.__name__,
+        inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")[0],
+    )
     vars(stub).update(function=function, settings=[])
     return stub
 
 
-def with_settings(stub: Any) -> Callable[..., None]:
-    """Return the function of a command of :func:`options_of`, with the options of its settings in its signature."""
+def with_options(stub: Any) -> Callable[..., None]:
+    """Return the function of a command with all of its options in its signature.
+
+    A parameter without a default is an argument, others are options, unless ``Annotated`` says more by an option or
+    argument of typer. Flags have no ``--no-...``.
+    """
     sources = {source.parameter: source for source in stub.settings}
-    own = inspect.signature(stub.function, eval_str=True).parameters
+    own, texts = inspect.signature(stub.function, eval_str=True).parameters, _help_texts(stub.function)
     parameters: dict[str, inspect.Parameter] = {}
     for name, parameter in own.items():
         added = (
-            sources[name].parameters({*own, *parameters}) if name in sources else [parameter.replace(kind=_KEYWORD)]
+            sources[name].parameters({*own, *parameters})
+            if name in sources
+            else [_own_parameter(parameter, texts.get(name, ""))]
         )
         parameters |= {each.name: each for each in added}
     _name_options(parameters)
@@ -153,10 +166,52 @@ def with_settings(stub: Any) -> Callable[..., None]:
     return run
 
 
+def _help_texts(source: Callable[..., Any]) -> dict[str, str]:
+    from hgld.io.settings import settings_help
+
+    return settings_help(source)
+
+
+def _own_parameter(parameter: inspect.Parameter, text: str) -> inspect.Parameter:
+    """Return a parameter of a command as that of a typer function."""
+    hint = parameter.annotation
+    kind = typer.Argument if parameter.default is parameter.empty else typer.Option
+    hint, info = (hint.__origin__, hint.__metadata__[0]) if get_origin(hint) is Annotated else (hint, kind())
+    return parameter.replace(kind=_KEYWORD, annotation=Annotated[hint, _described(info, parameter.name, text)])
+
+
+def _field_parameter(field: inspect.Parameter, hint: Any, text: str, changes: Mapping[str, Any]) -> inspect.Parameter:
+    """Return the parameter of a typer function that stands for a field of settings or a parameter of a function."""
+    settings = dict(changes)
+    kind, names = settings.pop("kind", typer.Option), [name] if (name := settings.pop("name", None)) else []
+    info, default = (
+        _described(kind(*names, **settings), field.name, text),
+        None if field.default == () else field.default,
+    )
+    if info.parser is not None:
+        hint = str
+        if default not in (None, field.empty):
+            info.show_default, default = str(default) if info.show_default is True else info.show_default, None
+    elif get_origin(_without_none(hint)) in (tuple, Sequence):
+        hint = list[get_args(_without_none(hint))[0]]  # type: ignore[misc]
+    return inspect.Parameter(field.name, _KEYWORD, annotation=Annotated[hint, info], default=default)
+
+
+def _described(info: ParameterInfo, name: str, text: str) -> ParameterInfo:
+    """Return an option or argument with its name, and the help and the default that its entry in ``Args:`` shows."""
+    info = copy(info)
+    help_text, _, shown = _REFERENCE.sub("", text).partition(" Default: ")
+    info.help = info.help or help_text
+    if shown and info.show_default is True:
+        info.show_default = shown.rstrip(".")
+    if isinstance(info, OptionInfo) and info.default is ...:  # in Annotated, the first name of an option is there
+        info.default = f"--{name.replace('_', '-')}"
+    return info
+
+
 def _name_options(parameters: Mapping[str, inspect.Parameter]) -> None:
     """Replace names of parameters in double backticks by options and arguments as they are typed."""
-    annotations = {name: parameter.annotation for name, parameter in parameters.items()}
-    described = {name: hint.__metadata__[0] for name, hint in annotations.items() if get_origin(hint) is Annotated}
+    described = {name: parameter.annotation.__metadata__[0] for name, parameter in parameters.items()}
     typed = {name: _typed(name, info) for name, info in described.items()}
     for info in described.values():
         for field in ("help", "show_default"):
@@ -167,27 +222,8 @@ def _name_options(parameters: Mapping[str, inspect.Parameter]) -> None:
 def _typed(name: str, info: Any) -> str:
     if isinstance(info, ArgumentInfo):
         return info.metavar or name.upper()
-    names = [each for each in info.param_decls if each.startswith("--")] or info.param_decls
-    return next(iter(names), f"--{name.replace('_', '-')}")
-
-
-def _parameter(field: inspect.Parameter, hint: Any, text: str, changes: Mapping[str, Any]) -> inspect.Parameter:
-    """Return the parameter of a typer function that stands for a field of settings or a parameter of a function."""
-    settings = dict(changes)
-    kind, name = settings.pop("kind", typer.Option), settings.pop("name", f"--{field.name.replace('_', '-')}")
-    help_text, _, shown = _REFERENCE.sub("", text).partition(" Default: ")
-    settings = {"help": help_text} | ({"show_default": shown.rstrip(".")} if shown else {}) | settings
-    default = None if field.default == () else field.default
-    if "parser" in settings:
-        hint = str
-        if default not in (None, field.empty):
-            settings, default = {"show_default": str(default)} | settings, None
-    elif get_origin(_without_none(hint)) in (tuple, Sequence):
-        hint = list[get_args(_without_none(hint))[0]]  # type: ignore[misc]
-    names = [name] if kind is typer.Option else []
-    return inspect.Parameter(
-        field.name, _KEYWORD, annotation=Annotated[hint, kind(*names, **settings)], default=default
-    )
+    names = (info.default, *(info.param_decls or ()))
+    return str(next((each for each in names if each.startswith("--")), names[0]))
 
 
 def _without_none(hint: Any) -> Any:

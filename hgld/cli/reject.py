@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from hgld.cli.base import (
+    OUT_FOLDER,
     App,
     FigureFormat,
     Force,
     Json,
     app,
-    flag,
     friendly_errors,
     option,
     out_file,
-    out_folder,
     print_summary,
 )
-from hgld.cli.manifest import format_manifest
+from hgld.cli.images import format_manifest
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines, listed
 from hgld.errors import ConfigurationError, indented_list
@@ -111,7 +110,7 @@ def _other_choices(hint: Any, default: Any) -> str:
 )
 def split(
     *,
-    out: Annotated[Path, out_file("Manifest to write.", ".parquet")],
+    out: Annotated[Path, out_file(".parquet")],
     split_manifest: Callable[[], ManifestSummary | None],
     force: Force = False,
 ) -> None:
@@ -121,6 +120,9 @@ def split(
     test.
 
     Example: hgld reject split manifest.parquet -o splits.parquet
+
+    Args:
+        out: Manifest to write.
     """
     print_summary(out, split_manifest(), format_manifest)
 
@@ -130,18 +132,11 @@ def split(
 @options_of("hgld.search.settings:CalibrationFiles", "calibration", deferred=True)
 def fit(
     *,
-    score: Annotated[
-        str, typer.Argument(help="Rejection score; hgld reject scores lists them.", autocompletion=_complete_score)
-    ],
+    score: Annotated[str, typer.Argument(autocompletion=_complete_score)],
     index: IndexFiles,
-    out: Annotated[Path, out_folder("Folder of the detector to write.")],
-    option: Annotated[
-        list[str] | None, option("Option of the score, such as k=3; may be repeated.", metavar="NAME=VALUE")
-    ] = None,
-    queries: Annotated[
-        Path | None,
-        option("Embeddings of calibration images, some of landmarks of the index, on which thresholds are found."),
-    ] = None,
+    out: Annotated[Path, OUT_FOLDER],
+    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None,
+    queries: Path | None = None,
     unknown: Unknown = None,
     calibration: Callable[..., CalibrationFiles],
 ) -> None:
@@ -151,6 +146,12 @@ def fit(
     resemble those to come, in the share of unknown ones above all.
 
     Example: hgld reject fit soft_vote --embeddings index.npy --labels labels.csv --option k=3 -o detector
+
+    Args:
+        score: Rejection score; hgld reject scores lists them.
+        out: Folder of the detector to write.
+        option: Option of the score, such as k=3; may be repeated.
+        queries: Embeddings of calibration images, some of landmarks of the index, on which thresholds are found.
     """
     with friendly_errors(again="run the same command again"):
         from hgld.search.detectors import fit_detector
@@ -201,12 +202,10 @@ def _format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str
 @options_of("hgld.search.settings:ScoredFiles", "images", deferred=True)
 def score(
     *,
-    detector: Annotated[Path, typer.Argument(help="Folder of a detector from hgld reject fit.")],
+    detector: Path,
     images: Callable[..., ScoredFiles],
     unknown: Unknown = None,
-    out: Annotated[
-        Path | None, out_file("Score of each image to write: .csv or .parquet.", ".csv", ".parquet")
-    ] = None,
+    out: Annotated[Path | None, out_file(".csv", ".parquet")] = None,
     json: Json = False,
 ) -> None:
     """Score images by a fitted detector: the higher, the less they are like its index.
@@ -215,6 +214,10 @@ def score(
     unknown images from them.
 
     Example: hgld reject score detector --embeddings queries.npy --unknown far=groceries.npy -o scores.parquet
+
+    Args:
+        detector: Folder of a detector from hgld reject fit.
+        out: Score of each image to write: .csv or .parquet.
     """
     from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.detectors import score_images, scores_to_json, write_scores
@@ -285,16 +288,9 @@ def named_values(texts: Sequence[str], parameter: str) -> list[tuple[str, str]]:
 
 @reject.command()
 def compare(
-    settings: Annotated[
-        Path,
-        typer.Argument(
-            help="Settings of the comparison: a YAML file, or one that comes with hgld, such as washington."
-        ),
-    ],
-    out: Annotated[Path, out_folder("Folder of scores and results.")],
-    plan: Annotated[
-        bool, flag("--plan", "Print the sets of images, missing files and what is done, then exit.")
-    ] = False,
+    settings: Path,
+    out: Annotated[Path, OUT_FOLDER],
+    plan: bool = False,
     formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
@@ -303,9 +299,14 @@ def compare(
     Scores that are finished are kept; an interrupted comparison is resumed.
 
     Example: hgld reject compare washington -o runs/rejection
+
+    Args:
+        settings: Settings of the comparison: a YAML file, or one that comes with hgld, such as washington.
+        out: Folder of scores and results.
+        plan: Print the sets of images, missing files and what is done, then exit.
     """
     from hgld.benchmark.rejection import RejectionComparison, compare_rejection, read_rejection_settings
-    from hgld.io.preset_files import rejection_file
+    from hgld.io.settings import rejection_file
 
     study = RejectionComparison(read_rejection_settings(rejection_file(settings)), out)
     if plan:

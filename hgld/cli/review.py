@@ -17,9 +17,7 @@ from hgld.cli.base import (
     Images,
     Taxonomy,
     app,
-    flag,
     friendly_errors,
-    option,
     out_file,
     parse_names,
     print_summary,
@@ -57,16 +55,9 @@ _Store = Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g.
 @options_of("hgld.review.page.serve:serve_review", "serve", config=None, on_address=None)
 def review(
     *,
-    annotator: Annotated[str, option("Name of the annotator.")],
-    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster or hgld suggest.")],
-    store: Annotated[
-        Path | None,
-        option(
-            "SQLite file of the decisions.",
-            callback=writable_file(),
-            default="review/ANNOTATOR.sqlite beside CLUSTERS",
-        ),
-    ] = None,
+    annotator: Annotated[str, typer.Option()],
+    clusters: Path,
+    store: Annotated[Path | None, typer.Option(callback=writable_file())] = None,
     serve: Callable[..., None],
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
@@ -83,6 +74,11 @@ def review(
     writes the decisions as CSV.
 
     Example: hgld review clusters.parquet --annotator ada
+
+    Args:
+        annotator: Name of the annotator.
+        clusters: Clusters from hgld cluster or hgld suggest.
+        store: SQLite file of the decisions. Default: review/ANNOTATOR.sqlite beside CLUSTERS.
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
@@ -105,7 +101,7 @@ def review(
 def decisions(
     *,
     store: _Store,
-    out: Annotated[Path, out_file("CSV file to write.", ".csv")],
+    out: Annotated[Path, out_file(".csv")],
     taxonomy: Taxonomy = None,
     export_decisions: Callable[[], DecisionsSummary],
 ) -> None:
@@ -115,6 +111,9 @@ def decisions(
     were proposed or renamed, the changed taxonomy is written beside OUT: ada.taxonomy.csv beside ada.csv.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
+
+    Args:
+        out: CSV file to write.
     """
     print_summary(out, export_decisions(), _format_decisions)
 
@@ -122,14 +121,18 @@ def decisions(
 @app.command(rich_help_panel="Review")
 def copy_store(
     store: _Store,
-    out: Annotated[Path, out_file("SQLite file to write.")],
-    force: Annotated[bool, flag("--force", "Replace an output that is not an earlier copy of STORE.")] = False,
+    out: Annotated[Path, out_file()],
+    force: bool = False,
 ) -> None:
     """Copy the file of decisions of the review page, while the page may be open.
 
     The same command puts a copy back: give the copy as STORE, and the file that it replaces as --out.
 
     Example: hgld copy-store review/ada.sqlite -o copies/ada.sqlite
+
+    Args:
+        out: SQLite file to write.
+        force: Replace an output that is not an earlier copy of STORE.
     """
     from hgld.review.decision_export import DecisionsSummary
     from hgld.review.state import current_decisions
@@ -151,7 +154,7 @@ def copy_store(
 )
 def export(
     *,
-    out: Annotated[Path, option("Folder for the sheets.", "--out", "-o", callback=writable_folder)],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder)],
     config: ExportConfig,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
@@ -161,6 +164,9 @@ def export(
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
+
+    Args:
+        out: Folder for the sheets.
     """
     print_summary(out, export_sheets(config=config), format_export)
 
@@ -171,16 +177,7 @@ def export(
 def import_sheet(
     *,
     config: ImportConfig,
-    out: Annotated[
-        Path | None,
-        option(
-            "CSV file of decisions to write.",
-            "--out",
-            "-o",
-            callback=writable_file(".csv"),
-            default="decisions/ANNOTATOR.csv beside the folder of SHEET",
-        ),
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".csv"))] = None,
     run: partial[ImportSummary | None],
     taxonomy: Taxonomy = None,
 ) -> None:
@@ -189,6 +186,9 @@ def import_sheet(
     All problems are reported together with the addresses of their cells; a sheet with a problem is not imported.
 
     Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
+
+    Args:
+        out: CSV file of decisions to write. Default: decisions/ANNOTATOR.csv beside the folder of SHEET.
     """
     from hgld.io.files import check_writable_file
     from hgld.review.sheets.import_sheet import default_output
@@ -210,16 +210,16 @@ def import_sheet(
 def agreement(
     *,
     taxonomy: Taxonomy = None,
-    out: Annotated[
-        Path | None,
-        option("JSON file to write.", "--out", "-o", callback=writable_file(".json"), default="none"),
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".json"))] = None,
     agreement_files: partial[Agreement],
     config: AgreementConfig,
 ) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
+
+    Args:
+        out: JSON file to write. Default: none.
     """
     result = agreement_files(config=config)
     written = (out, agreement_files.keywords.get("figure"))
@@ -230,26 +230,11 @@ def agreement(
 @options_of("hgld.review.adjudication:adjudicate_files", "adjudicate_files", config=None)
 def adjudicate(
     *,
-    out: Annotated[Path, out_file("CSV file of final decisions to write.", ".csv")],
-    rule: Annotated[
-        str | None,
-        option(
-            "How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.", metavar="RULE"
-        ),
-    ] = None,
-    annotator: Annotated[
-        str | None,
-        option("Name of the person who settles disagreements on the review page; replaces --rule."),
-    ] = None,
+    out: Annotated[Path, out_file(".csv")],
+    rule: Annotated[str | None, typer.Option(metavar="RULE")] = None,
+    annotator: str | None = None,
     adjudicate_files: partial[AdjudicateSummary | None],
-    store: Annotated[
-        Path | None,
-        option(
-            "SQLite file of the decisions on the page.",
-            callback=writable_file(),
-            default="review/ANNOTATOR.final.sqlite",
-        ),
-    ] = None,
+    store: Annotated[Path | None, typer.Option(callback=writable_file())] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
     port: Port = 0,
@@ -264,6 +249,12 @@ def adjudicate(
     Stop it with Ctrl-C to write the file; the same command resumes.
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
+
+    Args:
+        out: CSV file of final decisions to write.
+        rule: How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.
+        annotator: Name of the person who settles disagreements on the review page; replaces --rule.
+        store: SQLite file of the decisions on the page. Default: review/ANNOTATOR.final.sqlite.
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, flag, option, out_file, part_option, print_summary, try_again, writable_folder
+from hgld.cli.base import PART, app, out_file, print_summary, try_again, writable_folder
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
@@ -52,59 +51,18 @@ if TYPE_CHECKING:
 @options_of(ExecutionConfig, "execution", panel="Parts")
 def scrape(
     *,
-    categories: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LIST",
-            help="GLDv2's *_label_to_category.csv: landmark_id, category URL; or any CSV or Parquet file, with --id.",
-        ),
-    ],
-    out: Annotated[Path, out_file("Table to write.", ".parquet")],
-    source: Annotated[
-        Literal["api", "html", "dump"],
-        option(
-            "Data source: the APIs (50 landmarks per request), the category pages (one per request), or a dump "
-            "of Wikidata (no requests)."
-        ),
-    ] = "api",
-    dump: Annotated[
-        Path | None,
-        option(
-            "JSON dump of Wikidata, for --source dump: .json, .json.gz or .json.bz2, or a folder of such parts.",
-            default="only the extract is read",
-        ),
-    ] = None,
-    extract: Annotated[
-        Path | None,
-        option(
-            "What is kept of the dump for this and all later scrapes.",
-            metavar="FOLDER",
-            callback=writable_folder,
-            default="wikidata-items beside the output",
-        ),
-    ] = None,
-    part: Annotated[
-        Part | None,
-        part_option(
-            "Read one of several parts of the dump, such as 3/16; then run the command without --part, which "
-            "writes the table.",
-            default="the whole dump, then the scrape",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        option(
-            "Number of concurrent requests (1 to 3), or of processes that read a dump.",
-            default="1; one per core for a dump",
-        ),
-    ] = None,
+    categories: Annotated[Path, typer.Argument(metavar="LIST")],
+    out: Annotated[Path, out_file(".parquet")],
+    source: Literal["api", "html", "dump"] = "api",
+    dump: Path | None = None,
+    extract: Annotated[Path | None, typer.Option(metavar="FOLDER", callback=writable_folder)] = None,
+    part: Annotated[Part | None, PART] = None,
+    workers: int | None = None,
     execution: ExecutionConfig,
     client: partial[ClientConfig],
     config: partial[ScrapeConfig],
-    update: Annotated[
-        Path | None, option("Earlier table from this command; fetch only what has changed since.", metavar="TABLE")
-    ] = None,
-    force: Annotated[bool, flag("--force", "Discard an unfinished scrape, and replace an existing table.")] = False,
+    update: Annotated[Path | None, typer.Option(metavar="TABLE")] = None,
+    force: bool = False,
 ) -> None:
     """Look up what each landmark is an instance of, or values of other lists, on Wikidata and Commons or in a dump.
 
@@ -119,6 +77,21 @@ def scrape(
     P171 -o scraped.parquet
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
+
+    Args:
+        categories: GLDv2's *_label_to_category.csv: landmark_id, category URL; or any CSV or Parquet file, with --id.
+        out: Table to write.
+        source: Data source: the APIs (50 landmarks per request), the category pages (one per request), or a dump of
+            Wikidata (no requests).
+        dump: JSON dump of Wikidata, for --source dump: .json, .json.gz or .json.bz2, or a folder of such parts.
+            Default: only the extract is read.
+        extract: What is kept of the dump for this and all later scrapes. Default: wikidata-items beside the output.
+        part: Read one of several parts of the dump, such as 3/16; then run the command without --part, which writes
+            the table. Default: the whole dump, then the scrape.
+        workers: Number of concurrent requests (1 to 3), or of processes that read a dump. Default: 1; one per core
+            for a dump.
+        update: Earlier table from this command; fetch only what has changed since.
+        force: Discard an unfinished scrape, and replace an existing table.
     """
     from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, ranges_are_written
     from hgld.wikimedia.scraper import scrape_dump, scrape_file
@@ -174,7 +147,7 @@ def format_scrape(summary: ScrapeSummary) -> str:
         summary.taken_over > 0
         and f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
         f"{summary.landmarks - summary.taken_over:,} are new or had failed",
-        summary.changes is not None and f"since the earlier scrape: {listed(asdict(summary.changes))}",
+        summary.changes is not None and f"since the earlier scrape: {listed(summary.changes)}",
         shares("status", summary.statuses),
         shares("route", summary.routes),
     )

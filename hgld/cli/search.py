@@ -15,11 +15,7 @@ from hgld.cli.base import (
     Levels,
     Pretrained,
     app,
-    flag,
-    friendly_errors,
-    option,
     out_file,
-    relative_to,
     writable_file,
 )
 from hgld.cli.options import options_of
@@ -38,67 +34,26 @@ if TYPE_CHECKING:
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def search(
     *,
-    embeddings: Annotated[Path, option("Gallery to search in: embeddings from hgld embed-images, or of any model.")],
-    query: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Image to search with, a folder or tar file of images, or a manifest.", show_default=False
-        ),
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        option(
-            "Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        option(
-            "Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model.",
-            default="the one recorded by hgld embed-images",
-        ),
-    ] = None,
+    embeddings: Annotated[Path, typer.Option()],
+    query: Annotated[Path | None, typer.Argument(show_default=False)] = None,
+    text: list[str] | None = None,
+    model: str | None = None,
     pretrained: Pretrained = None,
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    top: Annotated[int, option("Number of nearest images, all of which vote on the labels.", min=1)] = 10,
-    out: Annotated[
-        Path | None, out_file("Answers to write: .csv, .parquet or .json.", ".csv", ".parquet", ".json")
-    ] = None,
-    page: Annotated[
-        Path | None, option("HTML page to write, with photographs.", callback=writable_file(".html"))
-    ] = None,
+    k: Annotated[int, typer.Option("--top", min=1)] = 10,
+    out: Annotated[Path | None, out_file(".csv", ".parquet", ".json")] = None,
+    page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     json: Json = False,
-    images: Annotated[
-        Path | None,
-        option(
-            "Photographs of the gallery: a manifest, the table from hgld index-images, or a folder.",
-            default="the images that were embedded",
-        ),
-    ] = None,
-    root: Annotated[Path | None, relative_to("--images")] = None,
-    device: Annotated[str, option("Device: cpu, cuda or cuda:N.")] = "cpu",
+    images: Path | None = None,
+    root: Path | None = None,
+    device: str = "cpu",
     distance: ComparedBy = None,
-    index: Annotated[
-        Path | None,
-        option(
-            "Index of the gallery from hgld export-embeddings, or a folder of those of its parts.",
-            default="exact search",
-        ),
-    ] = None,
+    index: Path | None = None,
     reranking: RerankSettings,
-    reject: Annotated[
-        Path | None,
-        option(
-            'Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the '
-            "finest label that is still sure.",
-            default="every answer is accepted",
-        ),
-    ] = None,
-    serve: Annotated[
-        bool, flag("--serve", "Serve a local page where pictures are dropped or pasted, until Ctrl-C.")
-    ] = False,
+    reject: Path | None = None,
+    serve: bool = False,
     host: Host = "127.0.0.1",
     port: Port = 0,
     open_browser: OpenBrowser = True,
@@ -109,17 +64,35 @@ def search(
     weight of a cosine s is exp(s / 0.07), and of a distance d exp(-d / 0.07). It is not a calibrated probability.
 
     Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
+
+    Args:
+        embeddings: Gallery to search in: embeddings from hgld embed-images, or of any model.
+        query: Image to search with, a folder or tar file of images, or a manifest.
+        text: Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated.
+        model: Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model. Default:
+            the one recorded by hgld embed-images.
+        k: Number of nearest images, all of which vote on the labels.
+        out: Answers to write: .csv, .parquet or .json.
+        page: HTML page to write, with photographs.
+        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
+            images that were embedded.
+        root: Folder that the paths in --images are relative to. Default: the folder of --images.
+        device: Device: cpu, cuda or cuda:N.
+        index: Index of the gallery from hgld export-embeddings, or a folder of those of its parts. Default: exact
+            search.
+        reject: Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the
+            finest label that is still sure. Default: every answer is accepted.
+        serve: Serve a local page where pictures are dropped or pasted, until Ctrl-C.
     """
     from hgld.evaluation.ranking import RankingConfig
     from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
-    from hgld.search.answers import answers_to_json, write_answer_page, write_answers
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import gallery_photographs, read_gallery
     from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
-    from hgld.search.searcher import Searcher, open_rejector
+    from hgld.search.searcher import Searcher, answers_to_json, open_rejector, write_answer_page, write_answers
     from hgld.search.served_page import serve_search
     from hgld.tables import Provenance, input_digests
 
@@ -130,8 +103,7 @@ def search(
     gallery = read_gallery(embeddings, labels, hierarchy, split)
     rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
     if rejector is not None:
-        with friendly_errors(k="--top"):
-            rejector.check_votes(top)
+        rejector.check_votes(k)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
     neighbours = None if index is None else open_index(index, gallery)
     if neighbours is not None:
@@ -148,7 +120,7 @@ def search(
         photographs = gallery_photographs(embeddings, images, root)
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
-            serve_search(searcher, query_model, photographs, embeddings, address, top=top, on_address=on_address)
+            serve_search(searcher, query_model, photographs, embeddings, address, top=k, on_address=on_address)
         return
     if query is None:
         assert text
@@ -156,12 +128,12 @@ def search(
     else:
         with TerminalProgress("search", "images") as progress:
             vectors, ids = query_model.embed_path(query, progress=progress)
-    answers = searcher.search(vectors, top, ids=ids)
+    answers = searcher.search(vectors, k, ids=ids)
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        parameters: dict[str, Any] = {"top": top, "split": split, "distance": compared_by}
+        parameters: dict[str, Any] = {"top": k, "split": split, "distance": compared_by}
         parameters |= {"rerank": method} if (method := reranking.describe()) else {}
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
@@ -190,27 +162,15 @@ def format_answers(answers: Answers) -> str:
 
 @app.command(rich_help_panel="Retrieval")
 def export_embeddings(
-    embeddings: Annotated[Path, typer.Argument(help="Embeddings: .npy, .safetensors or .parquet.")],
-    out: Annotated[
-        Path,
-        out_file(
-            "File to write: .faiss for an index, .parquet for a table with ids and labels.", ".faiss", ".parquet"
-        ),
-    ],
+    embeddings: Path,
+    out: Annotated[Path, out_file(".faiss", ".parquet")],
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
-    index: Annotated[
-        str,
-        option("Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64."),
-    ] = "ivf",
-    recall: Annotated[
-        float, option("Wanted recall of an index, for which a search visits more of it, as long as it gains by that.")
-    ] = 0.95,
-    queries: Annotated[
-        int, option("Number of images that are searched to measure the recall of an index.", min=1)
-    ] = 1000,
-    seed: Annotated[int, option("Seed that chooses these images, and those that train an index.")] = 0,
+    kind: Annotated[str, typer.Option("--index")] = "ivf",
+    recall: float = 0.95,
+    queries: Annotated[int, typer.Option(min=1)] = 1000,
+    seed: int = 0,
 ) -> None:
     """Write embeddings as a faiss index, or as a Parquet file for Hugging Face datasets.
 
@@ -218,6 +178,14 @@ def export_embeddings(
     the gallery, without themselves, that it finds. Ids are written beside it. Indexes need the extra faiss.
 
     Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
+
+    Args:
+        embeddings: Embeddings: .npy, .safetensors or .parquet.
+        out: File to write: .faiss for an index, .parquet for a table with ids and labels.
+        kind: Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.
+        recall: Wanted recall of an index, for which a search visits more of it, as long as it gains by that.
+        queries: Number of images that are searched to measure the recall of an index.
+        seed: Seed that chooses these images, and those that train an index.
     """
     from hgld.search.faiss_index import build_index
     from hgld.search.gallery import export_gallery, read_gallery
@@ -227,8 +195,7 @@ def export_embeddings(
         raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
     gallery = read_gallery(embeddings, labels, hierarchy, split)
     if out.suffix == ".faiss":
-        with friendly_errors(kind="--index"):
-            typer.echo(format_index(build_index(gallery, out, index, recall=recall, queries=queries, seed=seed)))
+        typer.echo(format_index(build_index(gallery, out, kind, recall=recall, queries=queries, seed=seed)))
     else:
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
         export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))

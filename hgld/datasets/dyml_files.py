@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from hgld.errors import InputError
-from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.columns import parse_whole_number, read_rows
 from hgld.ragged import Integers
 
 #: Names of the levels, finest first as in a label matrix.
@@ -57,7 +57,7 @@ def read_test_set(folder: Path) -> dict[str, DymlLevel]:
 
     Raises:
         InputError: There is no test set in the folder; a file is malformed, see
-            :func:`hgld.io.csv_files.read_rows`, repeats an image or has a label that is no integer; or a query has
+            :func:`hgld.io.columns.read_rows`, repeats an image or has a label that is no integer; or a query has
             another label than the gallery image of the same name, so that names do not identify the query.
     """
     if (folder / PRODUCT).is_dir():

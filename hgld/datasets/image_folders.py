@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.image_index import index_shard
+from hgld.gldv2.tar_images import index_shard
 from hgld.io import remote
 from hgld.io.columns import preview
 from hgld.io.files import files_below

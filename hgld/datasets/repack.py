@@ -32,8 +32,15 @@ from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
 from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.files import atomic_write, free_bytes, require_free_space, sha256_of
-from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
+from hgld.io.files import (
+    OPENING_WAIT_S,
+    PartLocks,
+    atomic_write,
+    exclusive_lock,
+    free_bytes,
+    require_free_space,
+    sha256_of,
+)
 from hgld.io.remote import folder_of
 from hgld.io.text_array import TextArray
 from hgld.progress import NoProgress, Progress

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.demo.sample import read_sample
-from hgld.demo.server import serve_sample
+from hgld.demo.sample import read_sample, serve_sample
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import build_file
 from hgld.hierarchy.stats import draw_hierarchy

@@ -1,14 +1,29 @@
-"""The bundled sample: its category pages and Wikidata items (``data/sample/README.md``)."""
+"""The bundled sample (``data/sample/README.md``), and a local server that answers the scraper from it.
+
+Below the URL of :func:`serve_sample`, ``/commons`` and ``/wikidata`` represent Commons and Wikidata: ``w/api.php`` is
+the action API (``action=query`` and ``action=wbgetentities``, always JSON of format version 2), and
+``/commons/wiki/Category:...`` are pages with the Wikidata infobox. Responses have the structure of the real sites;
+rate limits, lag and everything that the scraper does not read are omitted.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
+import re
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from hgld.resources import sample_file
-from hgld.wikimedia.titles import CATEGORY_PREFIX
+from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +108,218 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
 
 def _title(name: str) -> str | None:
     return CATEGORY_PREFIX + name if name else None
+
+
+_ILLEGAL = re.compile(r"[<>\[\]{}|]")
+_CATEGORY_NAMESPACE = 14
+_WIKIMEDIA_CATEGORY = "Q4167836"
+
+
+@contextmanager
+def serve_sample(sample: Sample) -> Iterator[str]:
+    """Serve a sample on a free local port, from a thread, until the block ends."""
+    server = _Server(sample)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def wikidata_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the response to ``action=wbgetentities`` by ``ids``, or by ``titles`` of categories of Commons."""
+    ids, titles, props = (_values(params, name) for name in ("ids", "titles", "props"))
+    item_of_category = sample.item_of_category
+    unknown = [title for title in titles if title not in item_of_category]
+    entities: dict[str, Any] = {
+        str(-n): {"site": "commonswiki", "title": title, "missing": ""} for n, title in enumerate(unknown, 1)
+    }
+    for item_id in [*ids, *(item_of_category[title] for title in titles if title in item_of_category)]:
+        item = sample.items.get(item_id)
+        entities[item_id] = _entity(item_id, item, props) if item else {"id": item_id, "missing": ""}
+    return {"entities": entities, "success": 1}
+
+
+def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
+    claims = {
+        "P31": [_statement("P31", value, value in item.preferred) for value in item.instance_of],
+        "P279": [_statement("P279", value) for value in item.subclass_of],
+        "P301": [_statement("P301", item.main_topic)] if item.main_topic else [],
+    }
+    label = {"language": "en", "value": item.label}
+    link: dict[str, Any] = {"site": "commonswiki", "title": item.category, "badges": []}
+    parts: dict[str, dict[str, Any]] = {
+        "descriptions": {},
+        "labels": {"en": label} if item.label else {},
+        "claims": {name: statements for name, statements in claims.items() if statements},
+        "sitelinks": {"commonswiki": link} if item.category else {},
+    }
+    info = {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])} if "info" in props else {}
+    return {"type": "item", "id": item_id, **info, **{name: parts[name] for name in props if name in parts}}
+
+
+def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, Any]:
+    value = {"entity-type": "item", "numeric-id": int(item_id[1:]), "id": item_id}
+    return {
+        "mainsnak": {
+            "snaktype": "value",
+            "property": name,
+            "datavalue": {"value": value, "type": "wikibase-entityid"},
+            "datatype": "wikibase-item",
+        },
+        "type": "statement",
+        "rank": "preferred" if preferred else "normal",
+    }
+
+
+def commons_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the response to ``action=query`` with ``pageprops``, ``templates``, ``revisions`` and ``redirects``."""
+    props, templates = _values(params, "prop"), _values(params, "tltemplates")
+    normalized, redirects, pages = [], [], []
+    titles: list[str] = []
+    for raw in _values(params, "titles"):
+        if bad := _ILLEGAL.search(raw):
+            reason = f'The requested page title contains invalid characters: "{bad.group()}".'
+            pages.append({"title": raw, "invalidreason": reason, "invalid": True})
+            continue
+        title = normalise_title(raw)
+        if title != raw:
+            normalized.append({"from": raw, "to": title})
+        if title not in titles:
+            titles.append(title)
+    for title in titles:  # grows by redirect targets
+        page = sample.pages.get(title)
+        if page is None:
+            pages.append({"ns": _CATEGORY_NAMESPACE, "title": title, "missing": True})
+        elif page.redirect and "redirects" in params:
+            redirects.append({"from": title, "to": page.redirect})
+            if page.redirect not in titles:
+                titles.append(page.redirect)
+        else:
+            pages.append(_page(title, page, props, templates))
+    lists = {"normalized": normalized, "redirects": redirects, "pages": pages}
+    return {"batchcomplete": True, "query": {name: rows for name, rows in lists.items() if rows}}
+
+
+def _page(title: str, page: SamplePage, props: list[str], templates: list[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {"ns": _CATEGORY_NAMESPACE, "title": title}
+    if "pageprops" in props and page.item:
+        result["pageprops"] = {"wikibase_item": page.item}
+    if "templates" in props and page.redirect is None:
+        used = "Template:Category redirect" if page.soft_redirect else "Template:Wikidata Infobox"
+        if used in templates or not templates:
+            result["templates"] = [{"ns": 10, "title": used}]
+    if "revisions" in props:
+        slot = {"contentmodel": "wikitext", "contentformat": "text/x-wiki", "content": _wikitext(page)}
+        result["revisions"] = [{"slots": {"main": slot}}]
+    return result
+
+
+def _wikitext(page: SamplePage) -> str:
+    if page.redirect:
+        return f"#REDIRECT [[{page.redirect}]]"
+    if page.soft_redirect:
+        return f"{{{{Category redirect|1={page.soft_redirect.partition(':')[2]}}}}}"
+    return "{{Wikidata Infobox}}\n"
+
+
+def category_page(sample: Sample, title: str) -> tuple[int, str]:
+    """Return the status and the HTML of a category page; a hard redirect is followed once."""
+    if _ILLEGAL.search(title):
+        return 400, _html("Bad title", "The requested page title contains invalid characters.")
+    origin, page = "", sample.pages.get(title)
+    if page and page.redirect:
+        link = f'<a href="/w/index.php?title={title_path(title)}&amp;redirect=no">{escape(title)}</a>'
+        origin = f'<span class="mw-redirectedfrom">(Redirected from {link})</span>'
+        title = page.redirect
+        page = sample.pages.get(title)
+    if page is None:
+        return 404, _html(title, '<div class="noarticletext">There is currently no text in this page.</div>')
+    if page.soft_redirect:
+        link = f'<a href="/wiki/{title_path(page.soft_redirect)}">{escape(page.soft_redirect)}</a>'
+        content = f'<div id="category-redirect">This category is located at <b>{link}</b>.</div>'
+    elif page.item:
+        content = _infobox(sample, page.item)
+    else:
+        content = ""
+    return 200, _html(title, f'<div class="mw-parser-output">{content}</div>', origin)
+
+
+def _html(title: str, content: str, origin: str = "") -> str:
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="UTF-8"><title>{escape(title)}</title></head>\n'
+        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{origin}'
+        f'<div id="mw-content-text">{content}</div>\n</body>\n</html>\n'
+    )
+
+
+def _infobox(sample: Sample, item_id: str) -> str:
+    """Return the infobox of an item, or that of its main topic if the item is a Wikimedia category."""
+    item = sample.items[item_id]
+    if item.main_topic and _WIKIMEDIA_CATEGORY in item.best_instance_of:
+        return _infobox(sample, item.main_topic)
+    values = ""
+    for value in item.best_instance_of:
+        label = escape(sample.items[value].label or value)
+        values += f'<li><a href="https://www.wikidata.org/wiki/{value}">{label}</a></li>'
+    row = f'<tr><th class="wikidatainfobox-lcell">Instance of</th><td><ul>{values}</ul></td></tr>'
+    link = f'<a href="https://www.wikidata.org/wiki/{item_id}">Edit this on Wikidata</a>'
+    edit = f'<tr><td colspan="2"><span class="wikidatainfobox-edit">{link}</span></td></tr>'
+    return f'<table class="infobox" id="wdinfobox"><tbody>{row if values else ""}{edit}</tbody></table>'
+
+
+def _values(params: Mapping[str, str], name: str) -> list[str]:
+    """Return the values of a parameter, which are separated by ``|``."""
+    return [value for value in params.get(name, "").split("|") if value]
+
+
+class _Server(ThreadingTCPServer):
+    """A server with one thread per connection; ``http.server``'s own class would look up the host name."""
+
+    daemon_threads = True
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads requests and writes responses; connections are kept alive."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # sends header and body together; otherwise the client waits 40 ms for the body
+    server: _Server
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        self._respond(url.path, url.query)
+
+    def do_POST(self) -> None:
+        self._respond(self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing, as the scraper reports its progress."""
+
+    def _respond(self, path: str, query: str) -> None:
+        responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
+        wiki_path = path.removeprefix("/commons")
+        if path in responses:
+            document = responses[path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
+            self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
+        elif wiki_path.startswith("/wiki/"):  # links within pages begin with /wiki/
+            title = normalise_title(unquote(wiki_path.removeprefix("/wiki/")))
+            status, html = category_page(self.server.sample, title)
+            self._send(status, "text/html", html)
+        else:
+            self._send(404, "text/plain", "No such path.")
+
+    def _send(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

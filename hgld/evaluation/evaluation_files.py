@@ -19,7 +19,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
-from hgld.gldv2.recognition import LandmarkPrediction
+from hgld.gldv2.ground_truth import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.io.markdown import in_words
 from hgld.tables import Provenance, input_digests
@@ -261,7 +261,7 @@ def get_protocol(name: str) -> EvaluationProtocol:
     """
     if name not in PROTOCOLS:
         raise ConfigurationError(f"there is no protocol {name!r}; expected one of {', '.join(PROTOCOLS)}")
-    protocol: EvaluationProtocol = resolve_name(f"hgld.evaluation.protocols.{PROTOCOLS[name]}")
+    protocol: EvaluationProtocol = resolve_name(f"hgld.evaluation.{PROTOCOLS[name]}")
     return protocol
 
 

@@ -12,10 +12,8 @@ Keys are integers: the score in fixed point, then the level. On a CPU compiled l
 elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
 
 Where R@1 and mAP@R are all that is asked for, a ranking of 20,000 items is needed up to rank R, which may be 10. Then
-a compiled loop keeps the smallest keys of each query only (:class:`FirstKeys`): one comparison passes over nearly all
-items; those that may be among the first are collected, and when there are twice as many as needed, a selection halves
-them. The smallest keys of a row are the same whatever the order in which they come, so the first levels are those
-that a sort of all keys gives. How many there are depends on the number of positives, which are counted first.
+only the smallest keys of each query are selected; their levels are those that a sort of all keys gives. How many they
+are depends on the number of positives, which are counted first.
 """
 
 from __future__ import annotations
@@ -127,11 +125,10 @@ class KeyRows:
         self._keys = torch.empty(n_rows, n_items, dtype=key_format.dtype, device=device)
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
 
-    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
+    def put(self, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
         """Store the scores, float32, and levels of a block of the gallery; scores are overwritten.
 
         Args:
-            part: Part of the gallery that the block belongs to; parts may be stored at the same time.
             gallery: Slice of the gallery.
             scores: float, shape (n_query, n_block).
             levels: uint8, the same shape.
@@ -151,9 +148,14 @@ class KeyRows:
         """Return the last rank of the items with the same score as each, from 0: int64, shape (n_rows, n_items)."""
         return _group_ends(self._keys[:n_rows].sort(dim=1).values >> self._format.bits)
 
-    def ranked(self, n_rows: int) -> Tensor:
-        """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
+    def ranked(self, n_rows: int, n_first: int | None = None) -> Tensor:
+        """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them.
+
+        With ``n_first`` they are those of the first items, shape (n_rows, n_first).
+        """
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
+        if n_first is not None:
+            return self._format.read_levels(keys.topk(n_first, largest=False).values, levels[:, :n_first])
         if keys.device.type != "cpu":
             return self._format.read_levels(keys.sort(dim=1).values, levels)
         shares = np.array_split(np.arange(n_rows), thread_count(keys.device))
@@ -178,7 +180,7 @@ class ScoreRows:
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
         self._higher_first = ties == "optimistic"
 
-    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
+    def put(self, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
         """Store the scores and levels of a block of the gallery, see :meth:`KeyRows.put`."""
         for rows, values, last in ((self._scores, scores, -torch.inf), (self._levels, levels, 0)):
             block = rows[: len(scores), gallery].copy_(values)
@@ -188,11 +190,11 @@ class ScoreRows:
         """See :meth:`KeyRows.group_ends`."""
         return _group_ends(-self._scores[:n_rows].sort(dim=1, descending=True).values)
 
-    def ranked(self, n_rows: int) -> Tensor:
-        """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
+    def ranked(self, n_rows: int, n_first: int | None = None) -> Tensor:
+        """See :meth:`KeyRows.ranked`."""
         levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
         order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
-        return levels.gather(1, order)
+        return levels.gather(1, order)[:, :n_first]
 
 
 def _group_ends(values: Tensor) -> Tensor:
@@ -275,40 +277,6 @@ class NeededRanks:
         return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
 
 
-class FirstKeys:
-    """The smallest keys of a block of queries, see :class:`KeyRows`; on a CPU where loops are compiled.
-
-    Args:
-        n_rows: Number of queries.
-        n_first: Number of keys to keep for each.
-        n_parts: Number of parts of the gallery that are scored at the same time.
-        key_format: Form of keys.
-    """
-
-    def __init__(self, n_rows: int, n_first: int, n_parts: int, key_format: KeyFormat) -> None:
-        self._format, self._n_first = key_format, n_first
-        dtype = np.dtype(str(key_format.dtype).removeprefix("torch."))
-        # Keys that are not written yet sort last, as excluded items do, and have level 0.
-        self._keys = np.full((n_parts, n_rows, 2 * n_first + 32), key_format.last, dtype)
-        self._counts = np.zeros((n_parts, n_rows), np.int64)
-        self._limits = np.full((n_parts, n_rows), np.inf, np.float32)
-
-    def put(self, part: int, gallery: slice, scores: Tensor, levels: Tensor, excluded: ExcludedPairs) -> None:
-        """Collect the scores, float32, and levels of a block of the gallery, see :meth:`KeyRows.put`."""
-        excluded.fill(gallery, scores, torch.nan)  # which is below no limit
-        form = self._format
-        keys, counts, limits = self._keys[part], self._counts[part], self._limits[part]
-        values = scores.numpy(), levels.contiguous().numpy()
-        _collect(*values, np.float32(form.scale), form.bits, form.flip, self._n_first, keys, counts, limits)
-
-    def ranked(self, n_rows: int) -> Tensor:
-        """Return the levels of the first items in ranked order: uint8, shape (n_rows, n_first)."""
-        self._keys[np.arange(self._keys.shape[2]) >= self._counts[..., None]] = self._format.last
-        keys = np.sort(np.concatenate(self._keys, axis=1), axis=1)[:, : self._n_first]
-        first = torch.from_numpy(np.ascontiguousarray(keys))
-        return self._format.read_levels(first, torch.empty(first.shape, dtype=torch.uint8))
-
-
 def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> Tensor:
     """Count the ranked items of level 1, ..., L or finer for a block of queries, on a CPU.
 
@@ -332,47 +300,6 @@ def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: E
 
     parts = parallel_map(count, range(0, n_gallery, _WIDTH), torch.device("cpu"))
     return torch.from_numpy(np.sum(parts, axis=0))
-
-
-@compiled()
-def _collect(
-    scores: npt.NDArray[np.float32],
-    levels: npt.NDArray[np.uint8],
-    scale: np.float32,
-    n_bits: int,
-    flip: int,
-    n_first: int,
-    keys: Any,
-    counts: npt.NDArray[np.int64],
-    limits: npt.NDArray[np.float32],
-) -> None:
-    """Collect the keys that may be among the smallest of each row.
-
-    Args:
-        scores: float32, shape (n_query, n_block); NaN for excluded items.
-        levels: uint8, the same shape.
-        scale: Factor of scores.
-        n_bits: Number of bits of a level.
-        flip: Bits that are flipped in levels.
-        n_first: Number of smallest keys of each row to keep.
-        keys: int32 or int64, shape (n_query, n), n > n_first; the collected keys come first.
-        counts: int64, shape (n_query,); number of collected keys, which is updated.
-        limits: float32, shape (n_query,); no scaled score above it is needed; updated.
-    """
-    for row in range(len(scores)):
-        own, count, limit = keys[row], counts[row], limits[row]
-        for i in range(scores.shape[1]):
-            scaled = scores[row, i] * scale
-            if scaled <= limit:
-                own[count] = (keys.dtype.type(scaled) << n_bits) | (levels[row, i] ^ flip)
-                count += 1
-                if count == len(own):
-                    # Fixed point cuts the fraction off; so a key no larger than the last one needed may belong to a
-                    # score that is larger by less than a step.
-                    own[:] = np.partition(own, n_first - 1)
-                    limit = np.float32((own[n_first - 1] >> n_bits) + 1)
-                    count = n_first
-        counts[row], limits[row] = count, limit
 
 
 #: A ranking is sorted as a whole where more than one of this many items is needed.
@@ -545,38 +472,34 @@ def rank(
     progress.start(sum(min(step, n_queries - start) for start in starts))
     if config.precision == "float64" or config.ties == "heaviside" or not is_compiled(device):
         needed = None
-    key_format = KeyFormat.of(judgements.n_levels, scorer.largest, config.ties)
-    whole: KeyRows | ScoreRows | None = None  # in which whole rankings are sorted
+    rows: KeyRows | ScoreRows
+    if config.precision == "float64":
+        rows = ScoreRows(step, n_gallery, device, config.ties)
+    else:
+        key_format = KeyFormat.of(judgements.n_levels, scorer.largest, config.ties)
+        rows = KeyRows(step, n_gallery, key_format, device)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
         n_rows, pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
         nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
-        rows: KeyRows | ScoreRows | FirstKeys | None = None
-        positives = None
+        positives, n_first = None, None
         if needed is not None:
             positives = count_positives(judgements, queries, pairs)
             n_first = needed.count(positives)
-            # The first keys are few, and take less memory than all keys of a block.
-            if n_first * _LEAST_SHARE <= n_gallery and len(shares) * (2 * n_first + 32) <= n_gallery:
-                rows = FirstKeys(n_rows, n_first, len(shares), key_format)
-        if rows is None:
-            if whole is None and config.precision == "float64":
-                whole = ScoreRows(step, n_gallery, device, config.ties)
-            elif whole is None:
-                whole = KeyRows(step, n_gallery, key_format, device)
-            rows, positives = whole, None
+            if n_first * _LEAST_SHARE > n_gallery:
+                positives, n_first = None, None
         scorer.prepare(queries)
         with float32_matmul(config.precision):
             parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
-        ends = rows.group_ends(n_rows) if config.ties == "heaviside" and rows is whole else None
-        yield Ranked(queries, rows.ranked(n_rows), n_left, found, positives, ends)
+        ends = rows.group_ends(n_rows) if config.ties == "heaviside" else None
+        yield Ranked(queries, rows.ranked(n_rows, n_first), n_left, found, positives, ends)
         progress.advance(n_rows)
 
 
 def _fill(
-    rows: KeyRows | ScoreRows | FirstKeys,
+    rows: KeyRows | ScoreRows,
     scorer: Scorer,
     judgements: RelevanceJudgements,
     queries: slice,
@@ -590,4 +513,4 @@ def _fill(
         if nearest is not None:
             excluded.fill(gallery, scores, -torch.inf)
             nearest[part].add(scores, gallery.start)
-        rows.put(part, gallery, scores, judgements.levels(queries, gallery), excluded)
+        rows.put(gallery, scores, judgements.levels(queries, gallery), excluded)

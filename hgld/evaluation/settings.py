@@ -8,18 +8,18 @@ from typing import Literal, get_args
 
 from hgld.errors import ConfigurationError
 
-#: Module and object of each protocol below :mod:`hgld.evaluation.protocols`, named without importing torch.
+#: Module of :mod:`hgld.evaluation` and object of each protocol, named without importing torch.
 PROTOCOLS = {
-    "leave-one-out": "labels:LEAVE_ONE_OUT",
-    "retrieval": "labels:RETRIEVAL",
+    "leave-one-out": "protocols:LEAVE_ONE_OUT",
+    "retrieval": "protocols:RETRIEVAL",
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
-    "gldv2-recognition": "gldv2_recognition:GLDV2_RECOGNITION",
-    "templates": "templates:TEMPLATES",
-    "texts": "texts:TEXTS",
-    "dyml": "dyml:DYML",
-    "roxford": "revisited:ROXFORD",
-    "rparis": "revisited:RPARIS",
-    "ilias": "ilias:ILIAS",
+    "gldv2-recognition": "recognition:GLDV2_RECOGNITION",
+    "templates": "protocols:TEMPLATES",
+    "texts": "protocols:TEXTS",
+    "dyml": "protocols:DYML",
+    "roxford": "protocols:ROXFORD",
+    "rparis": "protocols:RPARIS",
+    "ilias": "protocols:ILIAS",
 }
 SeveralLabels = Literal["mean", "best"]
 RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal", "local-features"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, Nouns, root_colours, save, without_glyph_warnings
+from hgld.figures.style import FAINT, INK, LIGHT, Nouns, open_axes, root_colours, save, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,6 @@ def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns) -> None:
     axes = upper.subplots()
     roots, colours = _largest_roots(groups), root_colours(group.root for group in groups)
     _draw_ranks(axes, groups, {root: colours[root] for root in roots}, nouns)
-    _draw_lorenz(axes.inset_axes((0.62, 0.40, 0.30, 0.56)), groups, nouns)
     gap = " " if len(roots) < 3 else "\n"
     for panel, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
         of_root = [group for group in groups if group.root == root]
@@ -72,40 +71,10 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupSize], colours: Mapping[str, s
         axes.plot(places, points, "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
     axes.set_xticks(places, [group.name for group in drawn], rotation=90, fontsize=8, parse_math=False)
     axes.set_xlim(-0.8, len(drawn) - 0.2)
-    # Room for the Lorenz curves above the bars, also where groups are of similar sizes.
-    axes.set_ylim(top=max(axes.get_ylim()[1], 3.6 * shares[len(drawn) * 3 // 5]))
     axes.set_ylabel("share (%)")
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda n: labels[n] == "images")
-    axes.legend(
-        [handles[n] for n in order],
-        [labels[n] for n in order],
-        frameon=False,
-        loc="upper left",
-        bbox_to_anchor=(0.2, 1.0),
-    )
-
-
-def _draw_lorenz(axes: Axes, groups: Sequence[GroupSize], nouns: Nouns) -> None:
-    """Draw the Lorenz curves of landmarks and images."""
-    for counts, colour, name in (
-        ([group.landmarks for group in groups], INK, nouns[1]),
-        (_image_counts(groups), _IMAGES, "images"),
-    ):
-        if counts is not None:
-            cumulative = np.concatenate([[0], np.cumsum(np.sort(_percentages(counts)))])
-            axes.plot(np.linspace(0, 100, len(cumulative)), cumulative, color=colour, label=name)
-    axes.plot([0, 100], [0, 100], color=FAINT, linewidth=0.8, linestyle="--", label="equal groups")
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, 100)
-    axes.set_xlabel("smallest groups (% of groups)", fontsize=8)
-    axes.set_ylabel("cumulative share (%)", fontsize=8)
-    axes.tick_params(labelsize=8)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    open_axes(axes)
+    axes.grid(visible=False, axis="x")
 
 
 def _draw_largest(axes: Axes, groups: Sequence[GroupSize], heading: str, colour: str, nouns: Nouns) -> None:

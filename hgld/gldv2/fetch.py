@@ -19,11 +19,19 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.download import DownloadConfig, Downloader, NotFoundError, partial_path
-from hgld.gldv2.files import HOST_URL, N_SHARDS, DatasetFile, metadata_files, shard_files
-from hgld.io.files import atomic_write, digest_of, require_free_space
+from hgld.gldv2.download import (
+    HOST_URL,
+    N_SHARDS,
+    DatasetFile,
+    DownloadConfig,
+    Downloader,
+    NotFoundError,
+    metadata_files,
+    partial_path,
+    shard_files,
+)
+from hgld.io.files import atomic_write, digest_of, exclusive_lock, require_free_space
 from hgld.io.http import RetriesExhaustedError
-from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
@@ -102,7 +110,7 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
     """Download files of the dataset to a folder; the same call resumes after an interruption.
 
     Args:
-        out: Folder, laid out as :mod:`hgld.gldv2.files` describes.
+        out: Folder, laid out as :mod:`hgld.gldv2.download` describes.
 
     Returns:
         Outcome of each download. A file that failed does not keep the others from being downloaded.

@@ -21,22 +21,20 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError
-from hgld.gldv2.download import DownloadConfig
-from hgld.gldv2.files import HOST_URL, N_SHARDS
-from hgld.gldv2.image_index import index_shard
-from hgld.gldv2.photograph_list import PhotographList
+from hgld.gldv2.download import HOST_URL, N_SHARDS, DownloadConfig
 from hgld.gldv2.photograph_sources import (
     CommonsSource,
     FolderSource,
     MirrorSource,
     Photograph,
+    PhotographList,
     PhotographSource,
     SourcePlan,
     mean_image_bytes,
 )
-from hgld.io.files import require_free_space
+from hgld.gldv2.tar_images import index_shard
+from hgld.io.files import exclusive_lock, require_free_space
 from hgld.io.journal import Journal
-from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import PHOTOGRAPHS, Provenance, read_provenance, read_table, write_table
 from hgld.wikimedia.client import ClientConfig

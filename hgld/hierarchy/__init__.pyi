@@ -11,5 +11,4 @@ from .load import load_hierarchy as load_hierarchy
 from .stats import stats_file as stats_file
 from .tree import Hierarchy as Hierarchy
 from .tree import Level as Level
-from .why import find_trace_sources as find_trace_sources
 from .why import trace_landmark as trace_landmark

@@ -1,4 +1,7 @@
-"""Groups and levels from the superclasses of labels on Wikidata, where these are a tree already, as taxa are.
+"""Groups and levels from the superclasses of labels on Wikidata.
+
+Where superclasses are a tree already, as those of taxa are, they give the groups and all levels above them; elsewhere
+they give levels between groups and root.
 
 A level is a rank of the superclasses, such as genus, family and order; which item has which rank is in the column
 ``rank`` of the tables ``classes``.
@@ -10,48 +13,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
-from hgld import tables
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError
 from hgld.io.columns import preview
-from hgld.labels.class_graph import levels_above, read_class_labels, read_superclasses
+from hgld.labels.class_graph import ClassTree, levels_above
 from hgld.labels.clean import InstanceOf
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 
 #: A rank becomes a level if this share of the entities has it, and not all of them the same item.
 _COMMON = 0.9
-
-
-@dataclass(frozen=True)
-class ClassTree:
-    """Classes of Wikidata with what is above them, by item.
-
-    Args:
-        superclasses: Direct superclasses, or parents by another property.
-        ranks: Label of the rank of each class that has one.
-    """
-
-    superclasses: Mapping[str, Sequence[str]]
-    labels: Mapping[str, str]
-    ranks: Mapping[str, str]
-
-
-def read_class_tree(paths: Sequence[Path]) -> ClassTree:
-    """Read ``classes`` tables."""
-    ranks: dict[str, str] = {}
-    for path in paths:
-        table = tables.read_table(path, tables.CLASSES)
-        if "rank" in table.column_names:
-            pairs = zip(table["item"].to_pylist(), table["rank"].to_pylist(), strict=True)
-            ranks |= {item: rank for item, rank in pairs if rank is not None}
-    if not ranks:
-        raise InputError(
-            f"{', '.join(map(str, paths))}: no class has a rank (P105), by which levels are told apart; scrape with "
-            "--parents P171, or decide on labels with hgld review"
-        )
-    return ClassTree(read_superclasses(paths), read_class_labels(paths), ranks)
 
 
 def groups_from_parents(
@@ -95,7 +66,7 @@ def _by_rank(label: InstanceOf, tree: ClassTree) -> dict[str, list[str]]:
     by_rank: dict[str, list[str]] = {}
     if label.item is None:
         return by_rank
-    for items in [[label.item], *levels_above(label.item, tree.superclasses)]:
+    for items in [[label.item], *levels_above([label.item], tree.superclasses)]:
         nearest = defaultdict(list)
         for item in items:
             if item in tree.ranks:
@@ -143,3 +114,88 @@ def _unique_names(paths: Iterable[Sequence[str]], tree: ClassTree) -> dict[tuple
         (level, item): tree.labels[item] + (f" ({item})" if n_same[level, tree.labels[item]] > 1 else "")
         for level, item in items
     }
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A group, or the class that groups are under at some level (``items`` is then that class)."""
+
+    name: str
+    root: str
+    items: tuple[str, ...]
+
+
+def subclass_levels(
+    groups: Sequence[Group],
+    superclasses: Mapping[str, Sequence[str]],
+    class_labels: Mapping[str, str],
+    n_levels: int,
+) -> dict[str, tuple[str, ...]]:
+    """Return the names above each group at extra levels, from the subclass relation of Wikidata (P279).
+
+    The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy. A node is put under
+    the nearest class that is also above another node of the same root; nodes under the same class become one node of
+    the next level. The distance is the smallest number of P279 steps from any class of the node; it is 0 if another
+    node is below one of these classes (mountain, with volcano below it). Among equally near classes the one above the
+    fewest nodes is taken, then the first by item. A node that shares no class with other nodes stays alone under its
+    own name. So levels are nested and never cross roots, whatever cycles and errors P279 has.
+
+    Returns:
+        ``n_levels`` names by group, finest first, without the root. Names of a level are unique: a class that occurs
+        under both roots is followed by the root, and classes with the same label by their items.
+
+    >>> groups = [
+    ...     Group("volcano", "natural", "", ("Q8072",)),
+    ...     Group("mountain", "natural", "", ("Q8502",)),
+    ...     Group("lake", "natural", "", ("Q23397",)),
+    ... ]
+    >>> superclasses = {"Q8072": ["Q8502"], "Q8502": ["Q271669"], "Q23397": ["Q15324"]}
+    >>> subclass_levels(groups, superclasses, {"Q8502": "mountain"}, 1)
+    {'volcano': ('mountain',), 'mountain': ('mountain',), 'lake': ('lake',)}
+    """
+    ancestors: dict[str, tuple[str, ...]] = {group.name: () for group in groups}
+    current = {group.name: _Node(group.name, group.root, group.items) for group in groups}
+    for _ in range(n_levels):
+        parents = _parent_nodes(dict.fromkeys(current.values()), superclasses, class_labels)
+        current = {group: parents[node] for group, node in current.items()}
+        names = _unique_node_names(dict.fromkeys(current.values()))
+        ancestors = {group: (*ancestors[group], names[node]) for group, node in current.items()}
+    return ancestors
+
+
+def _parent_nodes(
+    nodes: Iterable[_Node], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str]
+) -> dict[_Node, _Node]:
+    steps_by_node = {
+        node: {
+            item: steps
+            for steps, items in enumerate([node.items, *levels_above(node.items, superclasses)])
+            for item in items
+        }
+        for node in nodes
+    }
+    n_below = Counter((node.root, item) for node, steps in steps_by_node.items() for item in steps)
+    parents = {}
+    for node, steps in steps_by_node.items():
+        shared = [item for item in steps if n_below[node.root, item] > 1]
+        if shared:
+            # Items of equal length are sorted like their numbers.
+            item = min(shared, key=lambda item: (steps[item], n_below[node.root, item], len(item), item))
+            parents[node] = _Node(class_labels.get(item, item), node.root, (item,))
+        else:
+            parents[node] = node
+    return parents
+
+
+def _unique_node_names(nodes: Iterable[_Node]) -> dict[_Node, str]:
+    by_name: defaultdict[str, list[_Node]] = defaultdict(list)
+    for node in nodes:
+        by_name[node.name].append(node)
+    names = {}
+    for name, same_name in by_name.items():
+        per_root = Counter(node.root for node in same_name)
+        for node in same_name:
+            qualifiers = [node.root] if len(per_root) > 1 else []
+            qualifiers += node.items if per_root[node.root] > 1 else ()
+            names[node] = f"{name} ({', '.join(qualifiers)})" if qualifiers else name
+    return names

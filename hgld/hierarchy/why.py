@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
-from hgld.hierarchy.checks import ROOT
+from hgld.hierarchy.tree import ROOT
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
@@ -34,76 +34,13 @@ _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "irrelevant": "since its labels do not describe a landmark",
     "unlabelled": "since it has no label",
 }
-
-
-@dataclass(frozen=True)
-class TraceSources:
-    """The files of all stages; a table that is None or an empty sequence is not available."""
-
-    folder: Path
-    hierarchy: Path | None
-    scraped: Sequence[Path]
-    clean: Path | None
-    removed: Path | None
-    clusters: Path | None
-    completed: Path | None
-    decisions: Path
-    taxonomy: Path
-    corrections: Path | None = None
-
-
-def find_trace_sources(
-    hierarchy: Path,
-    *,
-    scraped: Sequence[Path] | None = None,
-    clean: Path | None = None,
-    removed: Path | None = None,
-    clusters: Path | None = None,
-    completed: Path | None = None,
-    decisions: Path | None = None,
-    taxonomy: Path | None = None,
-    corrections: Path | None = None,
-) -> TraceSources:
-    """Return the files given, and for the others those with default names beside ``hierarchy``.
-
-    Decisions and groups are those that the hierarchy was built with, if they are found
-    (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
-
-    Args:
-        hierarchy: Table from hgld build.
-        scraped: Tables from hgld scrape. Default: scraped*.parquet.
-        clean: Table from hgld clean. Default: clean.parquet.
-        removed: Landmarks that hgld clean removed. Default: removed.parquet.
-        clusters: Table from hgld cluster. Default: clusters.parquet.
-        completed: Table from hgld complete. Default: completed.parquet.
-        decisions: Decisions on labels.
-        taxonomy: Groups of these decisions.
-        corrections: Corrections of these decisions.
-
-    Raises:
-        InputError: A table that is given does not exist.
-    """
-
-    def beside(name: str) -> Path | None:
-        path = hierarchy.with_name(name)
-        return path if path.is_file() else None
-
-    built_with = find_annotations(hierarchy)
-    for path in (clean, removed, clusters, completed, *(scraped or ())):
-        if path is not None and not path.is_file():
-            raise InputError(f"{path}: no such file")
-    return TraceSources(
-        folder=hierarchy.parent,
-        hierarchy=hierarchy if hierarchy.is_file() else None,
-        scraped=scraped or tables.find_scraped_tables(hierarchy),
-        clean=clean or beside("clean.parquet"),
-        removed=removed or beside("removed.parquet"),
-        clusters=clusters or beside("clusters.parquet"),
-        completed=completed or beside("completed.parquet"),
-        decisions=decisions or built_with.get("decisions") or annotation_file("decisions/final.csv"),
-        taxonomy=taxonomy or built_with.get("taxonomy") or find_taxonomy(None, decisions),
-        corrections=corrections or built_with.get("corrections"),
-    )
+_STAGES = {
+    "hierarchy": tables.HIERARCHY,
+    "clean": tables.CLEAN,
+    "removed": tables.REMOVED,
+    "completed": tables.COMPLETED,
+}
+_Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -115,26 +52,48 @@ class Trace:
     steps: Sequence[tuple[str, str]]
 
 
-_Row = Mapping[str, Any]
+class _Files(NamedTuple):
+    """The files of all stages, as far as they exist; the file of a stage is named like it."""
+
+    hierarchy: Path
+    tables: Mapping[str, Path]
+    scraped: Sequence[Path]
+    annotations: Mapping[str, Path]
 
 
-def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | None = None) -> list[Trace]:
-    """Trace a landmark through the stages.
+def trace_landmark(
+    hierarchy: Path,
+    landmark_id: int | str,
+    split: str | None = None,
+    *,
+    decisions: Path | None = None,
+    taxonomy: Path | None = None,
+    corrections: Path | None = None,
+) -> list[Trace]:
+    """Trace a landmark through the stages, whose tables are beside the hierarchy.
+
+    Decisions and groups are those that the hierarchy was built with, if they are found
+    (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
+
+    Args:
+        hierarchy: Table from hgld build, which may be missing.
+        landmark_id: Id of the landmark.
+        split: Split of the landmark; all by default.
+        decisions: Decisions on labels.
+        taxonomy: Groups of these decisions.
+        corrections: Corrections of these decisions.
 
     Returns:
         A trace for each split with such a landmark.
     """
-    rows = {
-        "hierarchy": _rows(sources.hierarchy, tables.HIERARCHY, landmark_id),
-        "clean": _rows(sources.clean, tables.CLEAN, landmark_id),
-        "removed": _rows(sources.removed, tables.REMOVED, landmark_id),
-        "completed": _rows(sources.completed, tables.COMPLETED, landmark_id),
-        "scraped": [row for path in sources.scraped for row in _rows(path, tables.SCRAPED, landmark_id)],
-    }
+    files = _find_files(hierarchy, decisions, taxonomy, corrections)
+    rows = {stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()}
+    rows["scraped"] = [row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)]
     splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
-    groups = read_taxonomy(sources.taxonomy)
-    corrections = {} if sources.corrections is None else read_corrections(sources.corrections, groups)
-    decisions = DecisionIndex(corrected_decisions(read_named_decisions(sources.decisions, groups), corrections))
+    groups = read_taxonomy(files.annotations["taxonomy"])
+    corrected = read_corrections(path, groups) if (path := files.annotations.get("corrections")) else {}
+    named = read_named_decisions(files.annotations["decisions"], groups)
+    index = DecisionIndex(corrected_decisions(named, corrected))
     traces = []
     for name in splits:
         row_of = {
@@ -142,32 +101,43 @@ def trace_landmark(sources: TraceSources, landmark_id: int | str, split: str | N
             for stage, stage_rows in rows.items()
         }
         if any(row_of.values()):
-            correction = corrections.get(landmark_key(name, landmark_id))
-            steps = _steps(sources, row_of, decisions, correction, {group.name: group for group in groups})
+            correction = corrected.get(landmark_key(name, landmark_id))
+            steps = _steps(files, row_of, index, correction, {group.name: group for group in groups})
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
         landmark = f"landmark {landmark_id}{f' of {split}' if split else ''}"
-        places = (sources.hierarchy, sources.clean, sources.removed, sources.completed, *sources.scraped)
-        searched = [path for path in places if path]
+        searched = [*(path for stage, path in files.tables.items() if stage in _STAGES), *files.scraped]
         if not searched:
-            raise InputError(f"there are no tables in {sources.folder} to find {landmark} in")
+            raise InputError(f"there are no tables in {hierarchy.parent} to find {landmark} in")
         raise InputError(f"{landmark} is in none of {', '.join(map(str, searched))}")
     return traces
 
 
+def _find_files(hierarchy: Path, decisions: Path | None, taxonomy: Path | None, corrections: Path | None) -> _Files:
+    stages = {
+        stage: hierarchy.with_name(f"{stage}.parquet") for stage in ("clean", "removed", "completed", "clusters")
+    }
+    found = {stage: path for stage, path in {"hierarchy": hierarchy, **stages}.items() if path.is_file()}
+    given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
+    annotations = find_annotations(hierarchy) | {role: path for role, path in given.items() if path is not None}
+    annotations.setdefault("decisions", annotation_file("decisions/final.csv"))
+    if "taxonomy" not in annotations:
+        annotations["taxonomy"] = find_taxonomy(None, decisions)
+    return _Files(hierarchy, found, tables.find_scraped_tables(hierarchy), annotations)
+
+
 def _steps(
-    sources: TraceSources,
+    files: _Files,
     row_of: Mapping[str, _Row | None],
     decisions: DecisionIndex,
     correction: Decision | None,
     groups: Mapping[str, Group],
 ) -> list[tuple[str, str]]:
-    stages = ("hierarchy", "clean", "removed", "scraped", "completed")
-    built, clean, removed, scraped, proposal = (row_of[stage] for stage in stages)
+    built, clean, removed, proposal, scraped = (row_of[stage] for stage in (*_STAGES, "scraped"))
     from_photographs = built is not None and built.get("label_source") == "photographs"
     category = next(row["category"] for row in row_of.values() if row is not None)
     steps = [("category" if "Category:" in category else "address", category)] if category else []
-    steps += [*_page(sources, scraped), ("statement", _statement(sources, scraped or removed))]
+    steps += [*_page(files, scraped), ("statement", _statement(files, scraped or removed))]
     decision = None
     if clean is not None or (built is not None and not from_photographs):
         label, item = _label(built, clean, scraped)
@@ -175,7 +145,7 @@ def _steps(
         steps += [
             ("class", item or "unknown: category pages show labels without items"),
             ("label", label),
-            ("cluster", _cluster(sources.clusters, label_id(label, item))),
+            ("cluster", _cluster(files.tables.get("clusters"), label_id(label, item))),
             *_decision(decision, groups),
         ]
     if correction is not None:
@@ -184,11 +154,12 @@ def _steps(
         steps += _proposal(proposal)
     if built is not None:
         if from_photographs:
-            steps.append(("source", _source(sources, proposal)))
+            steps.append(("source", _source(files.hierarchy, proposal)))
         steps += _place(built)
     else:
-        steps.append(("hierarchy", _reason_absent(sources, removed, clean, decision, correction)))
-    return steps + [("note", text) for text in _changed_inputs(sources)]
+        absent = "not in it: " if "hierarchy" in files.tables else "unknown, no hierarchy.parquet in the folder; "
+        steps.append(("hierarchy", absent + _reason_absent(removed, clean, decision, correction)))
+    return steps + [("note", text) for text in _changed_inputs(files)]
 
 
 def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> list[dict[str, Any]]:
@@ -200,38 +171,28 @@ def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> 
     return rows
 
 
-def _page(sources: TraceSources, scraped: _Row | None) -> list[tuple[str, str]]:
+def _page(files: _Files, scraped: _Row | None) -> list[tuple[str, str]]:
     if scraped is None:
-        unknown = (
-            f"unknown: not in {', '.join(map(str, sources.scraped))}"
-            if sources.scraped
-            else "unknown: no scraped*.parquet in the folder"
-        )
+        searched = ", ".join(map(str, files.scraped))
+        unknown = f"unknown: not in {searched}" if searched else "unknown: no scraped*.parquet in the folder"
         return [("page", unknown), ("item", unknown)]
     title = scraped["resolved_title"] or scraped["title"]
     facts = [scraped["route"] or "no route"]
     if title != scraped["title"]:
         facts[0] += f" from {scraped['title']}"
     facts += [f"{scraped['source']}, {scraped['fetched_at']:%Y-%m-%d}"]
-    return [
-        ("page", f"{title} ({'; '.join(facts)})"),
-        ("item", _item(scraped)),
-    ]
+    item = f"none ({scraped['status']})" if scraped["item"] is None else scraped["item"]
+    if scraped["revision"] is not None:
+        item += f", revision {scraped['revision']}"
+    return [("page", f"{title} ({'; '.join(facts)})"), ("item", item)]
 
 
-def _item(scraped: _Row) -> str:
-    if scraped["item"] is None:
-        return f"none ({scraped['status']})"
-    revision = "" if scraped["revision"] is None else f", revision {scraped['revision']}"
-    return f"{scraped['item']}{revision}"
-
-
-def _statement(sources: TraceSources, row: _Row | None) -> str:
+def _statement(files: _Files, row: _Row | None) -> str:
     if row is None:
         return "unknown: no scraped*.parquet in the folder"
     values = [f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]]
-    files = (sources.hierarchy, sources.clean, *sources.scraped)
-    verb = "" if any(tables.is_neutral(path) for path in files if path is not None) else "instance of "
+    made = [path for stage, path in files.tables.items() if stage in ("hierarchy", "clean")]
+    verb = "" if any(map(tables.is_neutral, [*made, *files.scraped])) else "instance of "
     return verb + ", ".join(values) if values else "none"
 
 
@@ -284,10 +245,9 @@ def _proposal(row: _Row) -> list[tuple[str, str]]:
     return [("proposal", text), ("nearest", ", ".join(nearest) or "none")]
 
 
-def _source(sources: TraceSources, proposal: _Row | None) -> str:
+def _source(hierarchy: Path, proposal: _Row | None) -> str:
     """Say that a group comes from photographs, from which score on, and whether the proposal is available."""
-    assert sources.hierarchy is not None
-    above = tables.read_provenance(sources.hierarchy).parameters.get("completed_above")
+    above = tables.read_provenance(hierarchy).parameters.get("completed_above")
     text = "photographs, not a label: the proposal of hgld complete"
     text += f", taken from a score of {above:g} on" if above is not None else ""
     return text if proposal is not None else f"{text}; it is in no completed.parquet of the folder"
@@ -303,43 +263,29 @@ def _place(built: _Row) -> list[tuple[str, str]]:
 
 
 def _reason_absent(
-    sources: TraceSources,
-    removed: _Row | None,
-    clean: _Row | None,
-    decision: Decision | None,
-    correction: Decision | None,
+    removed: _Row | None, clean: _Row | None, decision: Decision | None, correction: Decision | None
 ) -> str:
-    absent = "not in it: " if sources.hierarchy is not None else "unknown, no hierarchy.parquet in the folder; "
     if removed is not None:
-        return absent + f"removed by hgld clean as {removed['reason']}, {_REMOVAL_REASONS[removed['reason']]}"
+        return f"removed by hgld clean as {removed['reason']}, {_REMOVAL_REASONS[removed['reason']]}"
     if clean is None:
-        return (
-            absent
-            + "in neither clean.parquet nor removed.parquet of the folder, so the stage that excluded it is unknown"
-        )
+        return "in neither clean.parquet nor removed.parquet of the folder, so the stage that excluded it is unknown"
     if correction is not None and correction.decision == "drop":
-        return absent + "a correction of the landmark drops it"
+        return "a correction of the landmark drops it"
     if decision is None or decision.decision == "unsure":
-        return absent + "its label is undecided"
+        return "its label is undecided"
     if decision.decision == "drop":
-        return absent + "its label is dropped"
-    return absent + "its label has a group, so building again would include it"
+        return "its label is dropped"
+    return "its label has a group, so building again would include it"
 
 
-def _changed_inputs(sources: TraceSources) -> list[str]:
+def _changed_inputs(files: _Files) -> list[str]:
     """Return a note for each file that is not the one the hierarchy was built from."""
-    if sources.hierarchy is None:
+    if "hierarchy" not in files.tables:
         return []
-    inputs = tables.read_provenance(sources.hierarchy).inputs
-    current = {
-        "clean": sources.clean,
-        "decisions": sources.decisions,
-        "taxonomy": sources.taxonomy,
-        "completed": sources.completed,
-        "corrections": sources.corrections,
-    }
+    inputs = tables.read_provenance(files.hierarchy).inputs
+    current = {**files.tables, **files.annotations}
     return [
-        f"{sources.hierarchy} was built from other {role} than {path}, so this trace may not explain it"
-        for role, path in current.items()
-        if path is not None and inputs.get(role, "") not in ("", sha256_of(path))
+        f"{files.hierarchy} was built from other {role} than {current[role]}, so this trace may not explain it"
+        for role in ("clean", "decisions", "taxonomy", "completed", "corrections")
+        if role in current and inputs.get(role, "") not in ("", sha256_of(current[role]))
     ]

@@ -14,7 +14,7 @@ from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.protocols.templates import normalised, sum_directions
+from hgld.evaluation.protocols import normalised, sum_directions
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance import (
     Relevance,

@@ -11,16 +11,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
-from hgld.datasets.image_folders import find_in_tars, is_tar
+from hgld.datasets.image_folders import find_in_tars
 from hgld.datasets.image_sources import manifest_of_images, read_images
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError
-from hgld.figures.photographs import upright_copy
-from hgld.gldv2.tar_images import ImageReader, TarFiles
+from hgld.figures.photographs import data_url, upright_copy
+from hgld.gldv2.tar_images import TarFiles
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
 from hgld.io.remote import address, folder_of, read_bytes
 from hgld.io.text_array import TextArray
@@ -65,25 +63,7 @@ def find_images(path: Path) -> FindImage:
     """
     if path.is_dir():
         return images_in_folder(path)
-    if not is_tar(path) and "shard" in column_names(path):
-        return images_in_shards(ImageReader(path, folder_of(path)))
     return images_of_manifest(read_images(path), folder_of(path))
-
-
-def images_in_shards(reader: ImageReader) -> FindImage:
-    """Find photographs in indexed tar files.
-
-    The returned function raises an InputError where a tar file is not the one that was indexed.
-    """
-
-    def find(image_id: str) -> Image.Image | None:
-        try:
-            position = int(reader.positions([image_id])[0])
-        except InputError:
-            return None
-        return _open_image(reader.read_at(position)) if reader.tar_file(position).is_file() else None
-
-    return find
 
 
 def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
@@ -121,14 +101,14 @@ def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
     return image
 
 
-def thumbnail(image: Image.Image | None, size: int, *, quality: int = 70) -> bytes | None:
-    """Return a small JPEG; None if the image is missing or damaged."""
+def thumbnail_url(image: Image.Image | None, size: int, *, quality: int = 70) -> str | None:
+    """Return a small JPEG as a URL that pages contain; None if the image is missing or damaged."""
     image = shrink(image, size)
     if image is None:
         return None
     data = io.BytesIO()
     image.save(data, "JPEG", quality=quality, optimize=True)
-    return data.getvalue()
+    return data_url(data.getvalue())
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:

@@ -16,7 +16,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
-from hgld.figures.photographs import Strip, StripPhoto, StripQuery, data_url, draw_strips
+from hgld.figures.photographs import Strip, StripPhoto, StripQuery, draw_strips
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.hierarchy.label_sets import Labelling
 from hgld.inspection.photos import (
@@ -26,7 +26,7 @@ from hgld.inspection.photos import (
     find_images,
     landmark_names_of,
     shrink,
-    thumbnail,
+    thumbnail_url,
 )
 from hgld.inspection.queries import (
     MethodDifferences,
@@ -134,8 +134,7 @@ class _PhotoRenderer:
 
     def render(self, photo: Photo) -> dict[str, object]:
         if photo.id not in self.thumbnails:
-            jpeg = thumbnail(self._image(photo.id), _THUMBNAIL_SIZE)
-            self.thumbnails[photo.id] = None if jpeg is None else data_url(jpeg)
+            self.thumbnails[photo.id] = thumbnail_url(self._image(photo.id), _THUMBNAIL_SIZE)
         link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
         return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self.thumbnails[photo.id]}
 

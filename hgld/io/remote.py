@@ -54,7 +54,7 @@ def local_copy(path: Path) -> Path:
         _download(files, remote, copy)
         if path.suffix in (".npy", ".safetensors"):
             stem = remote.removesuffix(path.suffix)
-            for ending in (".ids.txt", ".ids.npy", ".made.json", f".deviations{path.suffix}"):
+            for ending in (".ids.txt", ".made.json", f".deviations{path.suffix}"):
                 if files.exists(stem + ending):
                     _download(files, stem + ending, copy.with_suffix(ending))
     return copy

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hgld import tables
 
 
-def read_superclasses(paths: Sequence[Path]) -> dict[str, list[str]]:
-    """Return the direct superclasses of each class item, from ``classes`` tables."""
-    superclasses: dict[str, list[str]] = {}
-    for path in paths:
-        table = tables.read_table(path, tables.CLASSES)
-        for item, parents in zip(table["item"].to_pylist(), table["subclass_of"].to_pylist(), strict=True):
-            superclasses.setdefault(item, []).extend(parents)
-    return superclasses
+@dataclass(frozen=True)
+class ClassTree:
+    """Classes of Wikidata with what is above them, by item.
+
+    Args:
+        superclasses: Direct superclasses, or parents by another property.
+        ranks: Label of the rank (P105) of each class that has one.
+    """
+
+    superclasses: Mapping[str, Sequence[str]]
+    labels: Mapping[str, str]
+    ranks: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_class_labels(paths: Sequence[Path]) -> dict[str, str]:
-    """Return the label of each class item, from ``classes`` tables."""
+def read_class_tree(paths: Sequence[Path]) -> ClassTree:
+    """Read ``classes`` tables; a class has its superclasses in all of them, its label and rank in the last one."""
+    superclasses: defaultdict[str, list[str]] = defaultdict(list)
     labels: dict[str, str] = {}
+    ranks: dict[str, str] = {}
     for path in paths:
-        table = tables.read_table(path, tables.CLASSES)
-        labels |= zip(table["item"].to_pylist(), table["label"].to_pylist(), strict=True)
-    return labels
+        for row in tables.read_table(path, tables.CLASSES).to_pylist():
+            superclasses[row["item"]] += row["subclass_of"]
+            labels[row["item"]] = row["label"]
+            if row.get("rank") is not None:
+                ranks[row["item"]] = row["rank"]
+    return ClassTree(dict(superclasses), labels, ranks)
 
 
 def ancestors(item: str, superclasses: Mapping[str, Sequence[str]]) -> set[str]:
@@ -53,13 +64,14 @@ def nearest_classes(items: AbstractSet[str], above: Mapping[str, AbstractSet[str
     return {item for item in items if not any(item in above[other] and other not in above[item] for other in items)}
 
 
-def levels_above(item: str, superclasses: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Return the classes above an item by their distance: the direct superclasses, those of the second step, ...
+def levels_above(items: Iterable[str], superclasses: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return the classes above some items by their distance: the direct superclasses, those of the second step, ...
 
-    >>> levels_above("Q3", {"Q3": ["Q2"], "Q2": ["Q1", "Q0"], "Q0": ["Q3"]})
+    >>> levels_above(["Q3"], {"Q3": ["Q2"], "Q2": ["Q1", "Q0"], "Q0": ["Q3"]})
     [['Q2'], ['Q1', 'Q0']]
     """
-    visited, levels = {item}, [[item]]
+    levels = [list(items)]
+    visited = set(levels[0])
     while levels[-1]:
         parents = dict.fromkeys(parent for child in levels[-1] for parent in superclasses.get(child, ()))
         levels.append([parent for parent in parents if parent not in visited])

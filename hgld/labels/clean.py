@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.csv_files import read_rows
-from hgld.labels.class_graph import ancestors, read_superclasses
+from hgld.io.columns import read_rows
+from hgld.labels.class_graph import ancestors, read_class_tree
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason
@@ -113,7 +113,7 @@ def clean_file(
         table = read_scraped(scraped)
         _check_errors(table, scraped, config)
         kept_table, removed_table, summary = clean_table(
-            table, read_irrelevant_labels(irrelevant), config.keep_multiple, read_superclasses(classes)
+            table, read_irrelevant_labels(irrelevant), config.keep_multiple, read_class_tree(classes).superclasses
         )
         return [removed_table, kept_table], summary
 

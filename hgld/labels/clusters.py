@@ -50,32 +50,22 @@ class ClusterConfig:
     Args:
         n_clusters: Number of clusters.
         n_subclusters: Total number of sub-clusters. Default: 78.
-        distance_threshold: Cosine distance (average linkage) up to which sub-clusters are merged; replaces their
-            number.
         seed: Random seed.
     """
 
     n_clusters: int = DEFAULT_CLUSTERS
     n_subclusters: int | None = None
-    distance_threshold: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_at_least(1, n_clusters=self.n_clusters)
-        if self.distance_threshold is None:
-            if self.n_subclusters is None:
-                # A number of clusters above the default number of sub-clusters is no error.
-                object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
-            elif self.n_subclusters < self.n_clusters:
-                raise ConfigurationError(
-                    f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every "
-                    "cluster has at least one sub-cluster"
-                )
-        elif self.n_subclusters is not None:
-            raise ConfigurationError("give either `n_subclusters` or `distance_threshold`, not both")
-        elif not 0 < self.distance_threshold <= 2:
+        if self.n_subclusters is None:
+            # A number of clusters above the default number of sub-clusters is no error.
+            object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
+        elif self.n_subclusters < self.n_clusters:
             raise ConfigurationError(
-                f"`distance_threshold` is {self.distance_threshold}; expected a cosine distance above 0, at most 2"
+                f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every cluster "
+                "has at least one sub-cluster"
             )
         if not 0 <= self.seed < 2**32:
             raise ConfigurationError(f"`seed` is {self.seed}; expected 0 or more, below 2^32")
@@ -260,10 +250,14 @@ def cluster_labels(
         members = [np.flatnonzero(cluster == number) for number in range(1, config.n_clusters + 1)]
         inertia = np.array([np.sum(distance[rows] ** 2) for rows in members])
         n_distinct = np.array([len(np.unique(vectors[rows], axis=0)) for rows in members])
-        subclusters = _subclusters_per_cluster(inertia, n_distinct, config)
+        assert config.n_subclusters is not None
+        total = config.n_subclusters
+        subclusters = allocate_subclusters(total, inertia, n_distinct)
+        if (n_made := sum(subclusters)) < total:
+            log.warning("%d different labels make %d sub-clusters at most, not %d", n_made, n_made, total)
         subcluster = np.zeros(len(vectors), np.int32)
         for rows, n_subclusters in zip(members, subclusters, strict=True):
-            assignment = _agglomerate(vectors[rows], n_subclusters, config.distance_threshold)
+            assignment = _agglomerate(vectors[rows], n_subclusters)
             subcluster[rows] = _number_by_landmarks(assignment, landmarks[rows])
     names = {
         number: _cluster_name([labels[int(row)] for row in rows], landmarks[rows], distance[rows])
@@ -298,32 +292,13 @@ def allocate_subclusters(total: int, inertia: NDArray[np.float64], max_subcluste
     return [int(count) for count in counts]
 
 
-def _subclusters_per_cluster(
-    inertia: NDArray[np.float64], n_distinct: NDArray[np.int64], config: ClusterConfig
-) -> Sequence[int | None]:
-    """Return the number of sub-clusters of each cluster, or None for all if the distance threshold decides."""
-    if config.n_subclusters is None:
-        return [None] * len(inertia)
-    counts = allocate_subclusters(config.n_subclusters, inertia, n_distinct)
-    if sum(counts) < config.n_subclusters:
-        log.warning(
-            "%d different labels make %d sub-clusters at most, not %d",
-            *(sum(counts), sum(counts), config.n_subclusters),
-        )
-    return counts
-
-
-def _agglomerate(
-    vectors: NDArray[np.float64], n_subclusters: int | None, threshold: float | None
-) -> NDArray[np.int32]:
+def _agglomerate(vectors: NDArray[np.float64], n_subclusters: int) -> NDArray[np.int32]:
     """Return the sub-cluster of each vector of one cluster, from 0."""
     from sklearn.cluster import AgglomerativeClustering
 
     if n_subclusters == 1 or len(vectors) == 1:
         return np.zeros(len(vectors), np.int32)
-    model = AgglomerativeClustering(
-        n_clusters=n_subclusters, distance_threshold=threshold, metric="cosine", linkage="average"
-    )
+    model = AgglomerativeClustering(n_subclusters, metric="cosine", linkage="average")
     assignment: NDArray[np.int32] = model.fit_predict(vectors)
     return assignment
 

@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, bad_rows
-from hgld.io.columns import read_text_columns, text_column_names
-from hgld.io.csv_files import escape_formula, parse_whole_number
+from hgld.io.columns import escape_formula, parse_whole_number, read_text_columns, text_column_names
 from hgld.io.files import atomic_write
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import word_list

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hgld.compute.conformal import SetQuality, check_coverage, measure_sets
 from hgld.errors import InputError
-from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
+from hgld.figures.coverage import SuggestionOutcomes, draw_reliability
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS
 from hgld.labels.suggest import (

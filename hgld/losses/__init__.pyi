@@ -27,6 +27,7 @@ from .koleo import KoLeo as KoLeo
 from .koleo import irt as irt
 from .loss_specs import LabelSpace as LabelSpace
 from .margin import MarginLoss as MarginLoss
+from .multi_sup_con import MultiSupCon as MultiSupCon
 from .ndcg import SmoothNDCG as SmoothNDCG
 from .ndcg import SupNDCG as SupNDCG
 from .ndcg import rod_ndcg as rod_ndcg

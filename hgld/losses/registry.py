@@ -28,6 +28,7 @@ from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
 from hgld.losses.koleo import irt
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
 from hgld.losses.margin import MarginLoss
+from hgld.losses.multi_sup_con import MultiSupCon
 from hgld.losses.ndcg import SmoothNDCG, SupNDCG, rod_ndcg
 from hgld.losses.pair_losses import ContrastiveLoss, LiftedStructureLoss, MultiSimilarityLoss, XBMContrastive
 from hgld.losses.proxy_gml import ProxyGML
@@ -73,6 +74,7 @@ _OWN_LOSSES: Mapping[str, LossSpec] = {
     "proxy_gml": per_level(ProxyGML),
     "csl": spec(CSL),
     "hmlc": spec(HMLC),
+    "multi_sup_con": spec(MultiSupCon),
     "hyperbolic_contrastive": per_level(HyperbolicContrastive),
     "hier": spec(hyperbolic_hier),
 }

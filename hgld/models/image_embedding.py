@@ -7,7 +7,7 @@ One run does all of it (:func:`embed_images`), or the jobs of an array do a part
 (:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards know
 nothing of parts: what one division into parts has left, a run with another one, or with none, completes.
 
-Locks settle who may write when, see :class:`hgld.io.locks.PartLocks`.
+Locks settle who may write when, see :class:`hgld.io.files.PartLocks`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from hgld.datasets.image_sources import open_images
 from hgld.datasets.loading import BatchReader
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.files import atomic_write
-from hgld.io.locks import OPENING_WAIT_S, PartLocks, are_running, exclusive_lock
+from hgld.io.files import OPENING_WAIT_S, PartLocks, are_running, atomic_write, exclusive_lock
 from hgld.io.remote import absolute
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_files import (

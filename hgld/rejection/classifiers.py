@@ -191,7 +191,7 @@ class LogitDetector(Detector):
     """A score of logits alone: of given ones, else of those of a classifier of the embeddings.
 
     Args:
-        classifier: See :class:`~hgld.rejection.scores.classifiers.ClassifierDetector`. Not used if logits are given.
+        classifier: See :class:`~hgld.rejection.classifiers.ClassifierDetector`. Not used if logits are given.
 
     Attributes:
         head: The classifier; None for a score that was fitted with logits.

@@ -31,8 +31,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, HgldError, InputError
-from hgld.io.files import atomic_write, folder_draft, read_json, replace_folder
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import atomic_write, exclusive_lock, folder_draft, read_json, replace_folder
 from hgld.io.markdown import markdown_table
 from hgld.io.settings import Settings
 from hgld.progress import byte_size

@@ -17,7 +17,7 @@ import torch
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import ScoringConfig, Vectors, as_tensor
 from hgld.errors import InputError
-from hgld.evaluation.global_average_precision import RecognitionResult, rank_predictions
+from hgld.evaluation.recognition import RecognitionResult, rank_predictions
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import Cosines, Detector, NeighbourDetector, Positions, scoring_config

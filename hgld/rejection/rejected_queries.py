@@ -25,7 +25,7 @@ from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import Evaluation, EvaluationConfig, EvaluationFiles, RetrievalTask
 from hgld.evaluation.evaluation_files import EvaluationInputs, choose_protocol, evaluate_inputs
-from hgld.evaluation.global_average_precision import RecognitionResult
+from hgld.evaluation.recognition import RecognitionResult
 from hgld.evaluation.results import LatexRow, RetrievalResult, escape_latex, latex_table
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelMatrix

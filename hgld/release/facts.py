@@ -23,7 +23,7 @@ from hgld import tables
 from hgld.errors import ConfigurationError
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables
-from hgld.hierarchy.checks import GROUP
+from hgld.hierarchy.tree import GROUP
 from hgld.release.settings import ReleaseSettings
 from hgld.tables import HIERARCHY, Provenance
 from hgld.tables.parquet import with_neutral_names

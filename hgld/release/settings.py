@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from hgld import tables
 from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
-from hgld.hierarchy.checks import GROUP
+from hgld.hierarchy.tree import GROUP
 from hgld.io.columns import read_columns
 from hgld.io.files import atomic_write
 from hgld.io.markdown import in_words

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from urllib.parse import parse_qsl, urlencode
 
 from hgld.labels.wording import head_words
-from hgld.pages.requests import parse_number
+from hgld.pages.server import parse_number
 from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.state import FILTERS, DecidedLabel, LabelFilter, certainty

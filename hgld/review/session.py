@@ -17,7 +17,7 @@ from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError, counted
-from hgld.io.csv_files import without_control_characters
+from hgld.io.columns import without_control_characters
 from hgld.review.labels import ReviewLabel
 from hgld.review.opinions import UNSURE, category
 from hgld.review.state import (

@@ -10,7 +10,7 @@ suffix            embeddings                                  ids
                   float32 or float64                          may be absent
 ================  ==========================================  ==========================================
 
-The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8, or in ``q.ids.npy``, an array of texts.
+The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8.
 
 The first two formats are memory-mapped: pages are read on use, and the system may drop them again. Parquet is decoded
 into an array as large as the embeddings, so it does not suit galleries of hundreds of thousands.
@@ -81,13 +81,8 @@ class Embeddings:
         return int(self.vectors.shape[1])
 
 
-def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
+def read_embeddings(path: Path) -> Embeddings:
     """Read embeddings from a file in one of the formats above, or from a folder of parts.
-
-    Args:
-        path: File or folder to read.
-        ids: File of the ids in the order of the embeddings, if not the one beside ``path``: ``.txt`` or ``.npy``, or
-            ``.csv`` or ``.parquet`` with the column ``id`` and optionally ``landmark_id``.
 
     Raises:
         InputError: There is no such file, its suffix is unknown, it is truncated, it does not hold embeddings of
@@ -95,7 +90,7 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
             another number.
     """
     path = local_copy(path)
-    vectors, names = _read_parts(path, ids) if path.is_dir() else _read_file(path, ids)
+    vectors, names = _read_parts(path) if path.is_dir() else _read_file(path)
     return Embeddings(
         vectors=vectors,
         ids=TextArray(names["id"]).to_fixed_width() if "id" in names else None,
@@ -224,12 +219,10 @@ def check_suffix(path: Path) -> None:
         raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
 
 
-def _read_parts(folder: Path, ids: Path | None) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+def _read_parts(folder: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     """Read all parts of a folder, see :func:`_read_file`."""
-    if ids is not None:
-        raise InputError(f"{folder}: a folder, whose parts have their ids beside them; leave out {ids}")
     files = part_files(folder)
-    vectors, names = zip(*(_read_file(file, None) for file in files), strict=True)
+    vectors, names = zip(*map(_read_file, files), strict=True)
     own = [" and ".join(sorted(each)) or "no id" for each in names]
     _check_parts(files, [f"{part.shape[1]:,} dimensions and {has}" for part, has in zip(vectors, own, strict=True)])
     joined = {name: pa.concat_arrays([each[name] for each in names]) for name in names[0]}
@@ -237,18 +230,12 @@ def _read_parts(folder: Path, ids: Path | None) -> tuple[torch.Tensor, dict[str,
     return PartedTensor(vectors), joined
 
 
-def _read_file(path: Path, ids: Path | None) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     """Read the vectors of a file, and the ids and landmark ids of the images."""
     vectors, names = _read_vectors(path)
-    ids_path = ids or (None if "id" in names else find_ids_file(path))
-    if ids_path is not None:
-        further_names = _read_names(ids_path)
-        _check_names(ids_path, further_names, len(vectors))
-        if repeated := [name for name in further_names if name in names]:
-            raise InputError(
-                f"{path}: has the column {' and '.join(repeated)} itself, and so has {ids_path}; leave one out"
-            )
-        names = {**names, **further_names}
+    if "id" not in names and (ids := find_ids_file(path)) is not None:
+        names["id"] = _read_lines(ids)
+        _check_names(ids, names, len(vectors))
     return vectors, names
 
 
@@ -347,7 +334,8 @@ def _name_of_embeddings(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> st
 
 
 def _read_parquet(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
-    names = _read_named_columns(path)
+    table = read_columns(path, tuple(_NAMES), _NAMES)
+    names = {name: table[name].combine_chunks() for name in table.column_names}
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             return _decode(path, file), names
@@ -404,44 +392,22 @@ def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Ar
 
 def find_ids_file(path: Path) -> Path | None:
     """Return the file of ids that belongs to ``path``; None if there is none."""
-    candidates = (_ids_txt(path), path.with_suffix(".ids.npy"))
-    files = [candidate for candidate in candidates if candidate.is_file()]
-    if len(files) > 1:
-        raise InputError(f"{path}: there are {files[0].name} and {files[1].name} beside it; remove one, or name one")
-    return files[0] if files else None
+    ids = _ids_txt(path)
+    return ids if ids.is_file() else None
 
 
 def _ids_txt(path: Path) -> Path:
     return path.with_suffix(".ids.txt")
 
 
-def _read_names(path: Path) -> dict[str, pa.Array]:
-    """Read ids, and landmark ids if there are any, from a file of ids."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected the ids of embeddings")
-    if path.suffix == ".txt":
-        try:
-            text = pa.array([path.read_text(encoding="utf-8-sig")], pa.large_string())
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8") from error
-        lines = pc.split_pattern(text, "\n").values.cast(pa.string())
-        return {"id": lines[:-1] if lines[-1].as_py() == "" else lines}
-    if path.suffix == ".npy":
-        texts = load_array(path)
-        if texts.dtype.kind != "U" or texts.ndim != 1:
-            raise InputError(f"{path}: {texts.dtype} of shape {texts.shape}; expected ids as an array of texts (N,)")
-        return {"id": pa.array(texts, pa.string())}
-    if path.suffix in (".csv", ".parquet"):
-        names = _read_named_columns(path)
-        if "id" not in names:
-            raise InputError(f"{path}: no column id; expected the ids of embeddings")
-        return names
-    raise InputError(f'{path}: the suffix is "{path.suffix}"; ids are in .txt, .npy, .csv or .parquet files')
-
-
-def _read_named_columns(path: Path) -> dict[str, pa.Array]:
-    table = read_columns(path, tuple(_NAMES), _NAMES)
-    return {name: table[name].combine_chunks() for name in table.column_names}
+def _read_lines(path: Path) -> pa.Array:
+    """Read a file of ids."""
+    try:
+        text = pa.array([path.read_text(encoding="utf-8-sig")], pa.large_string())
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8") from error
+    lines = pc.split_pattern(text, "\n").values.cast(pa.string())
+    return lines[:-1] if lines[-1].as_py() == "" else lines
 
 
 def _write_lines(path: Path, draft: Path, ids: pa.Array) -> None:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
+from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.taxonomy.groups import Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
@@ -139,7 +139,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
         Decisions in the order of the file, which may have none.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a value, if its decision and
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if it lacks a value, if its decision and
             group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
             label_id is in an earlier row. Answers of models are refused.
     """
@@ -230,7 +230,7 @@ def corrected_decisions(decisions: Iterable[Decision], corrections: Mapping[str,
 def decisions_as_csv(decisions: Iterable[Decision]) -> str:
     """Return decisions as CSV, sorted by label so that two versions can be compared line by line.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`), and line
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`), and line
     breaks in comments become line feeds.
     """
     blind_text = {value: text for text, value in _BLIND.items()}

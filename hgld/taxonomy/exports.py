@@ -10,7 +10,7 @@ from typing import IO
 from urllib.parse import quote
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.csv_files import escape_formula, unify_line_breaks
+from hgld.io.columns import escape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.trees import SEPARATOR, tree_paths

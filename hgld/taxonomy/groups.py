@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
+from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
@@ -166,7 +166,7 @@ def read_taxonomy(path: Path) -> list[Group]:
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     """Write a taxonomy atomically, in the format of :func:`read_taxonomy`.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`).
     """
     groups = list(groups)
     optional = {
@@ -205,7 +205,7 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
         Terms in the order of the file, without those of groups that the taxonomy does not have.
 
     Raises:
-        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it has no term, the term or an item
+        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if it has no term, the term or an item
             of an earlier row, or an invalid item.
     """
     first_lines: dict[str, int] = {}

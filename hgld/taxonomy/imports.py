@@ -14,8 +14,7 @@ from typing import Any
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, require_at_least
-from hgld.io.columns import preview, text_column_names
-from hgld.io.csv_files import read_rows, unescape_formula
+from hgld.io.columns import preview, read_rows, text_column_names, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.taxonomy.groups import NO_LEVELS, read_taxonomy, write_taxonomy
 from hgld.taxonomy.trees import SEPARATOR, Node, Tree, tidy_name, tree_groups

@@ -13,9 +13,8 @@ from typing import Any
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import shown_value
-from hgld.io.files import folder_draft, replace_folder
+from hgld.io.files import exclusive_lock, folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
-from hgld.io.locks import exclusive_lock
 from hgld.io.markdown import markdown_table
 from hgld.models.external_networks import is_external
 from hgld.models.image_embedder import ImageEmbedder

@@ -14,9 +14,8 @@ from hgld.compute.machine import describe_machine
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
-from hgld.io.locks import exclusive_lock
-from hgld.io.preset_files import training_file
-from hgld.io.settings import read_settings, to_dict, to_yaml
+from hgld.io.files import exclusive_lock
+from hgld.io.settings import read_settings, to_dict, to_yaml, training_file
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
@@ -63,7 +62,7 @@ def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) ->
     """Read the settings of a training; image normalisation defaults to that of the backbone.
 
     Args:
-        config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
+        config: The YAML file, or the name of a preset (:mod:`hgld.io.settings`).
         overrides: Values such as ``loss.lambda=0.3``.
     """
     settings = read_settings(TrainingSettings, training_file(config), overrides)

@@ -31,8 +31,7 @@ from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness
 from hgld.io.files import atomic_write
-from hgld.io.preset_files import comparison_presets, training_file
-from hgld.io.settings import override, parse_overrides, read_origins, to_yaml
+from hgld.io.settings import comparison_presets, override, parse_overrides, read_origins, to_yaml, training_file
 from hgld.progress import Progress
 from hgld.tables import COMPARISON, Provenance, is_up_to_date, read_table
 from hgld.training import is_finished, read_training_settings

@@ -1,37 +1,50 @@
-"""Facts from the JSON documents of the action APIs of Wikidata and Commons.
+"""Facts from the JSON documents that the action APIs of Wikidata and Commons send, whose shapes are pydantic models.
 
-Readers of entities raise ValueError if an entity has another shape. A response to ``action=query`` of Commons, and
-even a page, may come in several parts, which are collected first.
+Only the parts that hgld reads are declared. Servers, caches and proxies sometimes send other JSON; what does not fit
+raises ValueError, and the client repeats the call. The shapes are those of format version 2:
+https://www.mediawiki.org/wiki/API:Query and https://www.wikidata.org/w/api.php?action=help&modules=wbgetentities.
+
+A response to ``action=query`` of Commons, and even a page, may come in several parts, which are collected first.
+Files of Commons, about which https://www.mediawiki.org/wiki/API:Imageinfo gives facts for fifty a request, have
+thumbnails, whose addresses are taken from it and never put together, as https://phabricator.wikimedia.org/T414805
+asks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter
 from sys import intern
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from hgld.errors import SourceError
-from hgld.wikimedia.api_documents import (
-    ClassEntity,
-    ItemEntity,
-    ItemId,
-    MissingEntity,
-    Page,
-    PageTitle,
-    QueryDocument,
-    Revision,
-    RevisionEntity,
-    SitelinkEntity,
-    Statement,
-    Term,
-    Text,
-    read_document,
+from bs4 import BeautifulSoup
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
 )
+
+from hgld.errors import ConfigurationError, SourceError
+from hgld.tables.column_values import ScrapeStatus
 from hgld.wikimedia.client import WikimediaClient
-from hgld.wikimedia.source import ClassFact, Query, best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
+
+ItemId = Annotated[str, StringConstraints(pattern=r"^Q[1-9][0-9]{0,9}$")]
+Revision = Annotated[int, Field(gt=0, lt=2**63)]
+Text = Annotated[str, StringConstraints(min_length=1)]
+#: PHP writes an empty map as an empty list where its type is not declared.
+_EmptyListAsMap = BeforeValidator(lambda value: {} if value == [] else value)
+
+D = TypeVar("D", bound="Document")
+S = TypeVar("S")
 
 WIKIMEDIA_CATEGORY = "Q4167836"
 #: Limit of the parts of one response, far above what fifty pages need.
@@ -46,6 +59,323 @@ _REDIRECT_TEMPLATES = frozenset(
         *("redirectcategory", "redirectcat", "redircat", "seecategory", "seecat"),
     )
 )
+#: Widths of thumbnails in pixels that Wikimedia makes: https://www.mediawiki.org/wiki/Common_thumbnail_sizes
+THUMBNAIL_WIDTHS = (20, 40, 60, 120, 250, 330, 500, 960, 1280, 1920, 3840)
+#: Number of files in one request.
+FILES_PER_REQUEST = 50
+_UPLOAD_PATH = re.compile("/wikipedia/commons/(?:thumb/)?[0-9a-f]/[0-9a-f]{2}/([^/]+)(?:/[^/]+)?")
+_METADATA = "Artist|LicenseShortName|LicenseUrl"
+
+
+class PropertyError(ConfigurationError):
+    """A property does not exist, or its values are no items."""
+
+
+class Document(BaseModel):
+    """Base class of all shapes: values are not converted, and further keys are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+def read_document(shape: type[D], value: Any) -> D:
+    """Return a JSON value as a model.
+
+    Raises:
+        ValueError: The value has another shape; the message names the first place that is odd.
+    """
+    try:
+        return shape.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the document"
+        raise ValueError(f"{place}: {first['msg']}") from None
+
+
+# -- Wikidata: action=wbgetentities ------------------------------------------------------------------------------
+
+
+class _EntityValue(Document):
+    id: ItemId
+
+
+class _DataValue(Document):
+    value: _EntityValue
+
+
+class _Snak(Document):
+    snaktype: Literal["value", "somevalue", "novalue"]
+    datavalue: _DataValue | None = None
+
+    @model_validator(mode="after")
+    def _check_value(self) -> _Snak:
+        if (self.snaktype == "value") != (self.datavalue is not None):
+            raise ValueError(f'the snaktype is "{self.snaktype}", but datavalue is {self.datavalue}')
+        return self
+
+
+class Statement(Document):
+    """A value of a property, with its rank."""
+
+    rank: Literal["preferred", "normal", "deprecated"]
+    mainsnak: _Snak
+
+
+class _Statements(Document):
+    statements: list[Statement]
+
+
+class Term(Document):
+    """A label or description, in the language that was asked for or one that the server fell back to."""
+
+    language: Text
+    value: Text
+
+
+class _Sitelink(Document):
+    title: Text
+
+
+class _Sitelinks(Document):
+    commonswiki: _Sitelink | None = None
+
+
+class Entity(Document):
+    """An entity that exists, with the prop ``info``."""
+
+    id: ItemId
+    lastrevid: Revision
+
+
+class RevisionEntity(Entity):
+    """Response with the props ``info`` and ``sitelinks``."""
+
+    sitelinks: Annotated[_Sitelinks, _EmptyListAsMap]
+
+    @property
+    def commons_title(self) -> str | None:
+        """Title of the page on Commons."""
+        return self.sitelinks.commonswiki.title if self.sitelinks.commonswiki else None
+
+
+class ItemEntity(Entity):
+    """Response with the props ``info`` and ``claims``."""
+
+    claims: Annotated[dict[str, Any], _EmptyListAsMap]
+
+    def statements(self, property_id: str) -> list[Statement]:
+        """Return the statements of a property.
+
+        Raises:
+            PropertyError: The values of the property are no items.
+            ValueError: The statements have another shape.
+        """
+        statements = self.claims.get(property_id, [])
+        try:
+            return read_document(_Statements, {"statements": statements}).statements
+        except ValueError:
+            with suppress(TypeError, KeyError):
+                for statement in statements:
+                    require_items(property_id, statement["mainsnak"]["datatype"])
+            raise
+
+
+class SitelinkEntity(ItemEntity, RevisionEntity):
+    """Response with the props ``info``, ``claims`` and ``sitelinks``."""
+
+
+class ClassEntity(ItemEntity):
+    """Response with the props ``info``, ``labels``, ``descriptions`` and ``claims``."""
+
+    labels: Annotated[dict[str, Term], _EmptyListAsMap]
+    descriptions: Annotated[dict[str, Term], _EmptyListAsMap]
+
+
+class MissingEntity(Document):
+    """An id or a title without an entity."""
+
+    missing: Literal["", True]
+    title: Text | None = None
+
+
+class PropertyEntity(Document):
+    """A property; without a datatype if it does not exist."""
+
+    datatype: Text | None = None
+    labels: Annotated[dict[str, Term], _EmptyListAsMap] = {}
+
+
+def require_items(property_id: str, datatype: str | None) -> None:
+    """Raise a PropertyError if the values of a property are known to be no items."""
+    if datatype not in (None, "wikibase-item"):
+        raise PropertyError(
+            f"the values of {property_id} are no items, but of the type {datatype}; choose a property whose values "
+            "are, such as P31"
+        )
+
+
+class EntitiesDocument(Document):
+    """A response, parsed entity by entity, so that one malformed entity does not spoil it."""
+
+    entities: dict[str, Any]
+    warnings: dict[str, Any] = {}
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether entities are left out because the response would be larger than the API's limit."""
+        return "result" in self.warnings
+
+
+# -- Commons: action=query ---------------------------------------------------------------------------------------
+
+
+class TitleMapping(Document):
+    """An entry of ``normalized`` or ``redirects``."""
+
+    source: Text = Field(alias="from")
+    target: Text = Field(alias="to")
+    interwiki: str | None = Field(default=None, alias="tointerwiki")
+
+
+class PageTitle(Document):
+    """A page of which only the title is read."""
+
+    title: Text
+
+
+class _PageProperties(Document):
+    wikibase_item: ItemId | None = None
+
+
+class _Slot(Document):
+    content: str
+
+
+class _Slots(Document):
+    main: _Slot
+
+
+class _Revision(Document):
+    slots: _Slots
+
+
+class _MetadataValue(Document):
+    value: Any = None
+
+
+class _FileMetadata(Document):
+    """Values are HTML; those that are no text say nothing."""
+
+    artist: _MetadataValue = Field(default=_MetadataValue(), alias="Artist")
+    licence: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseShortName")
+    licence_url: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseUrl")
+
+
+class FileVersion(Document):
+    """The current version of a file, with the iiprops ``url``, ``timestamp`` and ``extmetadata``."""
+
+    descriptionurl: Text | None = None
+    thumburl: Text | None = None
+    timestamp: Text | None = None
+    filemissing: bool = False
+    filehidden: bool = False
+    extmetadata: Annotated[_FileMetadata, _EmptyListAsMap] = _FileMetadata()
+
+
+class Page(Document):
+    """A page, or the part of it in one of several responses."""
+
+    title: Text
+    missing: bool = False
+    invalid: bool = False
+    pageprops: Annotated[_PageProperties, _EmptyListAsMap] = _PageProperties()
+    templates: list[PageTitle] = []
+    categories: list[PageTitle] = []
+    links: list[PageTitle] = []
+    revisions: list[_Revision] = []
+    imageinfo: list[FileVersion] = []
+
+    def merged(self, part: Page) -> Page:
+        """Return the page with a further part of it."""
+        lists = {"templates", "categories", "links", "revisions", "imageinfo"}
+        update = {
+            name: getattr(self, name) + getattr(part, name) if name in lists else getattr(part, name)
+            for name in part.model_fields_set
+        }
+        return self.model_copy(update=update)
+
+
+class QueryPages(Document):
+    """A response, parsed page by page, so that one malformed page does not spoil it."""
+
+    normalized: list[TitleMapping] = []
+    redirects: list[TitleMapping] = []
+    pages: list[Any] = []
+
+    @model_validator(mode="after")
+    def _check_not_empty(self) -> QueryPages:
+        if not self.pages and not self.redirects:
+            raise ValueError("neither pages nor redirects")
+        return self
+
+
+class QueryDocument(Document):
+    """A response, or one of several parts of it."""
+
+    query: QueryPages
+    continuation: dict[str, str | int] | None = Field(default=None, alias="continue")
+    batchcomplete: bool = False
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> QueryDocument:
+        if not self.batchcomplete and not self.continuation:
+            raise ValueError("neither batchcomplete nor continue")
+        return self
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked about items.
+
+    Args:
+        parents: Property of the values' superclasses.
+        languages: Languages of labels, the preferred one first; the server falls back to others.
+        no_value: Status of an item without values.
+    """
+
+    property_id: str = "P31"
+    parents: str = "P279"
+    languages: tuple[str, ...] = ("en",)
+    no_value: ScrapeStatus = "no_instance_of"
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the parents have ranks, as taxa do: P279 goes up any number of steps."""
+        return self.parents != "P279"
+
+
+class ClassFact(NamedTuple):
+    """A class, as in the table ``classes``; a deleted class has its id as label, and no revision.
+
+    ``rank`` is the item of its taxon rank (P105), or its label if the class is from a table.
+    """
+
+    item: ItemId
+    label: Text
+    language: Text | None
+    description: Text | None
+    subclass_of: tuple[ItemId, ...]
+    revision: Revision | None
+    rank: Text | None = None
+
+
+def best_rank(statements: Sequence[S], rank_of: Callable[[S], str]) -> list[S]:
+    """Return the best-rank statements in order: the preferred ones, else the normal ones, never the deprecated ones.
+
+    Statements with the values "no value" and "some value" count, too; callers drop them afterwards.
+    """
+    ranks = [rank_of(statement) for statement in statements]
+    best = "preferred" if "preferred" in ranks else "normal"
+    return [statement for statement, rank in zip(statements, ranks, strict=True) if rank == best]
 
 
 class QueryResult:
@@ -269,3 +599,97 @@ def _category_title(text: str) -> str | None:
     title = normalise_title(text.strip())
     title = title if title.startswith(CATEGORY_PREFIX) else normalise_title(CATEGORY_PREFIX + title)
     return title if title != CATEGORY_PREFIX and is_sendable(title) else None
+
+
+class FileFact(NamedTuple):
+    """What Commons says about a file, after redirects.
+
+    Args:
+        status: ``ok``, or why there is no thumbnail, as in the table ``photographs``.
+        licence: Short name of the licence, such as ``CC BY-SA 3.0``.
+        uploaded_at: When this version of the file was uploaded, in ISO 8601.
+        thumbnail_url: Address of the thumbnail, which is the file itself if that is not wider.
+    """
+
+    status: Literal["ok", "missing", "invalid_title", "no_thumbnail"]
+    page: str | None = None
+    author: str | None = None
+    licence: str | None = None
+    licence_url: str | None = None
+    uploaded_at: str | None = None
+    thumbnail_url: str | None = None
+
+
+def file_title_of_url(url: str) -> str:
+    """Return the title of the file that an address of Wikimedia's uploads, or one of their thumbnails, names.
+
+    >>> file_title_of_url("http://upload.wikimedia.org/wikipedia/commons/5/57/MRNP_%E2%80%94_Comet_Falls.jpg")
+    'File:MRNP — Comet Falls.jpg'
+    """
+    problem = ValueError(f'"{url}" is not the address of a file of Wikimedia Commons')
+    try:
+        parts = urlsplit(url.strip())
+        match = _UPLOAD_PATH.fullmatch(parts.path)
+        if parts.hostname != "upload.wikimedia.org" or match is None:
+            raise problem
+        return "File:" + normalise_title(unquote(match[1], errors="strict"))
+    except UnicodeDecodeError:
+        raise problem from None
+
+
+def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: int) -> dict[str, FileFact]:
+    """Ask Commons for facts about up to fifty files by title; those that the response lacks are left out.
+
+    The width of thumbnails is one of :data:`THUMBNAIL_WIDTHS` in pixels.
+    """
+    facts = {title: FileFact("invalid_title") for title in titles if not is_sendable(title)}
+    if sendable := [title for title in titles if title not in facts]:
+        parameters = {
+            "prop": "imageinfo",
+            "redirects": "1",
+            "iiprop": "url|timestamp|extmetadata",
+            "iiurlwidth": str(width),
+            "iiextmetadatafilter": _METADATA,
+            "iiextmetadatalanguage": "en",
+        }
+        query = query_titles(client, sendable, parameters)
+        for title in sendable:
+            if (fact := _file_fact(title, query)) is not None:
+                facts[title] = fact
+    return facts
+
+
+def _file_fact(requested: str, query: QueryResult) -> FileFact | None:
+    title, problem, _ = query.follow(requested)
+    page = query.page(title)
+    if problem is not None:
+        return FileFact("missing")
+    if page is None:
+        return None
+    if page.invalid:
+        return FileFact("invalid_title")
+    # A page may outlive its file, and a file be shown without a page.
+    version = page.imageinfo[0] if page.imageinfo else FileVersion(filemissing=True)
+    if version.filemissing or version.filehidden:
+        return FileFact("missing", version.descriptionurl)
+    metadata = version.extmetadata
+    return FileFact(
+        "ok" if version.thumburl else "no_thumbnail",
+        version.descriptionurl,
+        _plain_text(metadata.artist.value),
+        _plain_text(metadata.licence.value),
+        _plain_text(metadata.licence_url.value),
+        version.timestamp,
+        version.thumburl,
+    )
+
+
+def _plain_text(html: Any) -> str | None:
+    """Return the text of an HTML fragment without what browsers hide; None if nothing is left."""
+    if not isinstance(html, str):
+        return None
+    # A tag around the text, without which Beautiful Soup takes an address for a mistake.
+    soup = BeautifulSoup(f"<p>{html}</p>", "lxml")
+    for hidden in soup.find_all(style=re.compile(r"display:\s*none")):
+        hidden.decompose()
+    return " ".join(soup.get_text().split()) or None

@@ -20,31 +20,31 @@ from pydantic import TypeAdapter
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.taxonomy.label_identity import ITEM_ID
-from hgld.wikimedia.api_documents import (
-    EntitiesDocument,
-    ItemId,
-    PropertyEntity,
-    Revision,
-    Text,
-    read_document,
-    require_items,
-)
 from hgld.wikimedia.api_facts import (
     WIKIMEDIA_CATEGORY,
+    ClassFact,
+    EntitiesDocument,
     ItemFact,
+    ItemId,
     PageFact,
+    PropertyEntity,
+    Query,
+    Revision,
     RevisionFact,
+    Text,
     class_fact,
     item_fact,
     page_fact,
     query_titles,
+    read_document,
+    require_items,
     revision_fact,
     sitelink_fact,
     soft_redirect_target,
 )
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.scrape_files import EarlierScrape
-from hgld.wikimedia.source import ClassFact, FactStore, InstanceOfValue, Query, Resolution, route_of
+from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
 
 log = logging.getLogger(__name__)

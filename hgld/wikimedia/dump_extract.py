@@ -38,10 +38,9 @@ from numpy.typing import NDArray
 from hgld.compute.machine import usable_cores
 from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, InputError, SourceError, require_at_least
-from hgld.io.files import atomic_write
-from hgld.io.locks import OPENING_WAIT_S, PartLocks, exclusive_lock
+from hgld.io.files import OPENING_WAIT_S, PartLocks, atomic_write, exclusive_lock
 from hgld.progress import NoProgress, Progress
-from hgld.tables.provenance import Provenance, read_provenance, with_provenance
+from hgld.tables.parquet import Provenance, read_provenance, with_provenance
 from hgld.wikimedia.dump_files import DAMAGED, divide, find_dump_files
 from hgld.wikimedia.dump_part import ITEM_SCHEMA, ROWS_PER_GROUP, DumpPart, PartRecord
 

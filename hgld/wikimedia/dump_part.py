@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.tables.schemas import TEXTS, column
+from hgld.wikimedia.api_facts import best_rank
 from hgld.wikimedia.dump_files import DAMAGED, DumpRange, RangeLines
-from hgld.wikimedia.source import best_rank
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title
 
 #: Names that lines of items contain which may be landmarks, categories, topics or classes. An expression that begins

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hgld.tables.column_values import RouteStep
-from hgld.wikimedia.api_facts import WIKIMEDIA_CATEGORY, ItemFact
+from hgld.wikimedia.api_facts import WIKIMEDIA_CATEGORY, ClassFact, ItemFact, Query
 from hgld.wikimedia.api_source import CLASS, ITEM, SITELINK, resolve_item
 from hgld.wikimedia.dump_extract import items_path
-from hgld.wikimedia.source import ClassFact, FactStore, Query, Resolution
+from hgld.wikimedia.source import FactStore, Resolution
 from hgld.wikimedia.titles import is_sendable
 
 #: title -> ItemFact of the only item with this value of P373, or None

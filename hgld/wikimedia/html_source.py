@@ -27,8 +27,9 @@ from pydantic import TypeAdapter
 
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
+from hgld.wikimedia.api_facts import Query
 from hgld.wikimedia.client import HtmlResponse, WikimediaClient
-from hgld.wikimedia.source import FactStore, InstanceOfValue, Query, Resolution, route_of
+from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import CATEGORY_PREFIX, REDIRECT_CATEGORIES, is_sendable, normalise_title
 
 #: What precedes the values of P31 in an infobox, in lower case.

@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.io.columns import read_table_rows
-from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.columns import parse_whole_number, read_rows, read_table_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
-from hgld.wikimedia.source import ClassFact, InstanceOfValue, Resolution
+from hgld.wikimedia.api_facts import ClassFact
+from hgld.wikimedia.source import InstanceOfValue, Resolution
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_of_url, title_path
 
 log = logging.getLogger(__name__)
@@ -80,18 +80,10 @@ def read_categories(path: Path) -> list[LandmarkCategory]:
     return rows
 
 
-@dataclass(frozen=True)
-class ListColumns:
-    """Columns of a list of entities other than GLDv2's landmarks."""
-
-    id: str
-    item: str | None = None
-    category: str | None = None
-    split: str | None = None
-
-
-def read_list(path: Path, columns: ListColumns) -> list[LandmarkCategory]:
-    """Read and validate a CSV or Parquet file with a row per entity.
+def read_list(
+    path: Path, id: str, *, item: str | None = None, category: str | None = None, split: str | None = None
+) -> list[LandmarkCategory]:
+    """Read and validate a CSV or Parquet file with a row per entity, of which these are columns.
 
     Ids are numbers if all are whole ones that fit into 64 bits and have no leading zeros, else the texts as they are.
     As in :func:`read_categories`, a row that repeats an earlier one counts once. A row may lack its item or category.
@@ -100,28 +92,28 @@ def read_list(path: Path, columns: ListColumns) -> list[LandmarkCategory]:
         InputError: The file cannot be read, or lacks a column; or, by row, an id or a split is missing, an item or a
             category is none, or an id is in an earlier row of its split with another one.
     """
-    link = columns.item or columns.category
+    link = item or category
     assert link is not None
     first_rows: dict[tuple[str | None, str], tuple[int, str]] = {}
     place = "row" if path.suffix == ".parquet" else "line"
 
     def parse(number: int, row: Mapping[str, str]) -> LandmarkCategory:
-        name, text, split = (row[column].strip() if column else None for column in (columns.id, link, columns.split))
-        if not name or split == "":
-            raise ValueError(f"the {columns.split if name else columns.id} is empty")
-        title = "" if not text else _item_id(text) if columns.item else _category_title(text)
-        earlier, first = first_rows.setdefault((split, name), (number, title))
+        name, text, part = (row[column].strip() if column else None for column in (id, link, split))
+        if not name or part == "":
+            raise ValueError(f"the {split if name else id} is empty")
+        title = "" if not text else _item_id(text) if item else _category_title(text)
+        earlier, first = first_rows.setdefault((part, name), (number, title))
         if first != title:
             raise ValueError(
-                f'the {columns.id} "{name}" has the {link} {title or "(none)"}, but {place} {earlier} says '
+                f'the {id} "{name}" has the {link} {title or "(none)"}, but {place} {earlier} says '
                 f"{first or '(none)'}; expected one per id"
             )
-        if columns.item:
-            return LandmarkCategory(name, f"https://www.wikidata.org/wiki/{title}" if title else None, title, split)
+        if item:
+            return LandmarkCategory(name, f"https://www.wikidata.org/wiki/{title}" if title else None, title, part)
         address = f"https://commons.wikimedia.org/wiki/{title_path(title)}" if title == text else text
-        return LandmarkCategory(name, address or None, title, split)
+        return LandmarkCategory(name, address or None, title, part)
 
-    names = list(dict.fromkeys(filter(None, (columns.id, link, columns.split))))
+    names = list(dict.fromkeys(filter(None, (id, link, split))))
     unique: dict[tuple[str | None, int | str], LandmarkCategory] = {}
     for row in (read := read_table_rows(path, names, parse)):
         unique.setdefault((row.split, row.landmark_id), row)

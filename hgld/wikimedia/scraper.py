@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,38 +20,38 @@ from typing import Any, Literal, get_args
 
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.io.columns import column_names
+from hgld.io.files import exclusive_lock
 from hgld.io.journal import Journal
-from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
-from hgld.wikimedia.api_documents import PropertyEntity, PropertyError
+from hgld.wikimedia.api_facts import PropertyEntity, PropertyError, Query
 from hgld.wikimedia.api_source import ApiSource, UpdateSource, read_properties
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.collector import FactCollector
 from hgld.wikimedia.dump_extract import items_path, read_extract
 from hgld.wikimedia.dump_source import DumpSource
 from hgld.wikimedia.html_source import HEADER, HtmlSource
-from hgld.wikimedia.plausibility import (
-    DUMP_ADVICE,
-    SERVER_ADVICE,
-    StatusCheck,
-    UnlikelyStatusError,
-    check_allowed,
-    forget_landmarks_without_value,
-)
 from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
     EarlierScrape,
     LandmarkCategory,
-    ListColumns,
     read_categories,
     read_earlier,
     read_list,
     write_classes,
     write_scraped,
 )
-from hgld.wikimedia.source import FactStore, Query, Source
+from hgld.wikimedia.source import (
+    DUMP_ADVICE,
+    SERVER_ADVICE,
+    FactCollector,
+    FactStore,
+    Source,
+    StatusCheck,
+    UnlikelyStatusError,
+    check_allowed,
+    forget_landmarks_without_value,
+)
 
 SourceName = Literal["api", "html"]
 MAX_WORKERS = 3
@@ -71,7 +70,7 @@ class ScrapeConfig:
         class_depth: Number of steps of ``parents`` to fetch above the values.
         client: Addresses of the servers, and limits on requests to them; by default those of Wikimedia.
         allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
-            (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`); repeatable.
+            (:data:`hgld.wikimedia.source.UNLIKELY_SHARES`); repeatable.
         id: Column with the ids of entities, text or whole numbers. Default: the list is one of GLDv2's.
         item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
         category: Column with categories on Commons instead: titles or addresses. Default: category, without items.
@@ -160,7 +159,7 @@ class ScrapeConfig:
         """Read a list with these columns."""
         if self.id is None:
             return read_categories(path)
-        return read_list(path, ListColumns(self.id, self.item, self.category, self.split_column))
+        return read_list(path, self.id, item=self.item, category=self.category, split=self.split_column)
 
     def parameters(self) -> dict[str, Any]:
         """Return what decides on the result, besides the list and the source."""
@@ -172,24 +171,13 @@ class ScrapeConfig:
 
 
 @dataclass(frozen=True)
-class SnapshotChanges:
-    """Numbers of landmarks by what became of their results, revisions included, since the earlier scrape.
-
-    Those that fail now are not counted, those that failed then are new, and those gone are no longer in the list.
-    """
-
-    unchanged: int
-    changed: int
-    new: int
-    gone: int
-
-
-@dataclass(frozen=True)
 class ScrapeSummary:
     """Numbers of landmarks, also by status and by route, and of classes with their ancestors; cost of the run.
 
     Args:
-        changes: What became of the landmarks of an earlier scrape; None without `update`.
+        changes: Numbers of landmarks by what became of their results, revisions included, since the earlier scrape:
+            unchanged, changed, new or gone. Those that fail now are not counted, those that failed then are new, and
+            those gone are no longer in the list. None without `update`.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
         dump_date: Date of the dump; None if servers were asked.
@@ -200,7 +188,7 @@ class ScrapeSummary:
     routes: dict[str, int]
     classes: int
     taken_over: int = 0
-    changes: SnapshotChanges | None = None
+    changes: dict[str, int] | None = None
     errors: int = 0
     requests: int = 0
     retries: int = 0
@@ -462,14 +450,13 @@ def _write_tables(
     return ScrapeSummary(len(landmarks), statuses, routes, len(classes))
 
 
-def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> SnapshotChanges:
-    counts: Counter[str] = Counter()
+def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> dict[str, int]:
+    listed = set(titles)
+    counts = {"unchanged": 0, "changed": 0, "new": 0, "gone": sum(title not in listed for title in earlier.titles)}
     for title in titles:
         now, _ = collector.resolution(title)
         if title not in earlier.rows:
             counts["new"] += 1
         elif now.status != "error":
             counts["unchanged" if now == earlier.rows[title][0] else "changed"] += 1
-    listed = set(titles)
-    gone = sum(title not in listed for title in earlier.titles)
-    return SnapshotChanges(counts["unchanged"], counts["changed"], counts["new"], gone)
+    return counts

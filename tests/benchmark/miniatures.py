@@ -14,7 +14,7 @@ import yaml
 
 from hgld.benchmark.runs import SweepSettings, read_benchmark
 from hgld.benchmark.worker import WorkerTask, work
-from hgld.io.preset_files import training_presets
+from hgld.io.settings import training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
 from tests.benchmark.miniature_datasets import DATASETS

@@ -18,7 +18,7 @@ from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from hgld.models.model_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 from tests.commands import run_hgld

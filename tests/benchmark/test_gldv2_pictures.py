@@ -13,10 +13,9 @@ from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_im
 from hgld.benchmark.runs import BenchmarkSettings, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
+from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.figures.comparisons import ClassMeans, draw_class_means
-from hgld.gldv2.image_index import index_images
-from hgld.gldv2.tar_images import ImageReader
+from hgld.gldv2.tar_images import ImageReader, index_images
 from tests.datasets.pictures import picture
 from tests.gldv2.test_image_index import write_tar
 from tests.training import toy

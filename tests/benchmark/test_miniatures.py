@@ -10,7 +10,7 @@ import torch
 
 from hgld.benchmark import comparison
 from hgld.benchmark.runs import read_benchmark
-from hgld.io.preset_files import comparison_presets, training_presets
+from hgld.io.settings import comparison_presets, training_presets
 from tests.benchmark.miniatures import (
     FILES,
     MiniatureFolder,

@@ -6,7 +6,7 @@ import pytest
 
 from hgld.benchmark.presets import list_presets, resolve_preset
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.io.preset_files import comparison_presets, training_presets
+from hgld.io.settings import comparison_presets, training_presets
 from tests.commands import run_hgld
 
 

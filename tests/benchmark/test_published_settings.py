@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.io.preset_files import training_presets
-from hgld.io.settings import flatten, to_dict
+from hgld.io.settings import flatten, to_dict, training_presets
 from hgld.training.run import read_training_settings
 from hgld.training.training_settings import TrainingSettings
 

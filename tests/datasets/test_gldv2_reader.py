@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.manifest import format_manifest
+from hgld.cli.images import format_manifest
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import index_images
 from tests.commands import run_hgld
 from tests.datasets.pictures import assert_readable, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar

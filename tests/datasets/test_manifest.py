@@ -9,7 +9,7 @@ import pytest
 from hgld.datasets.image_sources import read_image_index
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import index_images
 from hgld.tables import MANIFEST, Provenance, read_provenance, read_table, write_table
 from tests.datasets.pictures import manifest_of, manifest_table
 from tests.gldv2.test_image_index import write_tar

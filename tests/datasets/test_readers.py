@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from hgld.cli.manifest import format_manifest
+from hgld.cli.images import format_manifest
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.manifest_files import make_manifest

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from hgld import cli
 from hgld.cli.demo import format_demo, format_served
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
-from hgld.demo.sample import Sample, read_sample
-from hgld.demo.server import serve_sample
+from hgld.demo.sample import Sample, read_sample, serve_sample
 from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, read_table
 from hgld.wikimedia.client import ClientConfig

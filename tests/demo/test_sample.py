@@ -1,16 +1,23 @@
 """The bundled sample is consistent, and contains the cases that its README describes."""
 
 import csv
+import importlib
 import re
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
+from bs4 import BeautifulSoup
 
-from hgld.demo.sample import Sample, SamplePage, read_sample
+from hgld.demo.sample import Sample, SampleItem, SamplePage, read_sample, serve_sample
 from hgld.resources import sample_file
 from hgld.tables import SPLITS
 from hgld.wikimedia.scrape_files import read_categories
-from hgld.wikimedia.titles import normalise_title
+from hgld.wikimedia.titles import normalise_title, title_path
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +114,220 @@ def test_splits_share_an_id_for_different_landmarks() -> None:
     shared_ids = train.keys() & index.keys()
     assert shared_ids == {46496}
     assert train[46496] != index[46496]
+
+
+# Redirects hard -> soft -> hard, a loop, a missing target, a topic, ranks, markup in a label, other scripts.
+WORLD = Sample(
+    pages={
+        "Category:Tower": SamplePage(item="Q910000001"),
+        "Category:Old tower": SamplePage(redirect="Category:Tower"),
+        "Category:Older tower": SamplePage(redirect="Category:Old tower"),
+        "Category:塔": SamplePage(soft_redirect="Category:Old tower"),
+        "Category:Loop A": SamplePage(redirect="Category:Loop B"),
+        "Category:Loop B": SamplePage(redirect="Category:Loop A"),
+        "Category:Lost": SamplePage(redirect="Category:Nowhere"),
+        "Category:No item": SamplePage(),
+        "Category:Walls": SamplePage(item="Q910000002"),
+        "Category:List of walls": SamplePage(item="Q910000004"),
+        "Category:Unknown": SamplePage(item="Q910000005"),
+        "Category:Where is it? (A & B's)": SamplePage(item="Q910000006"),
+    },
+    items={
+        "Q12518": SampleItem(label="tower", subclass_of=("Q811979",)),
+        "Q811979": SampleItem(label="architectural structure"),
+        "Q570116": SampleItem(label="tourist attraction"),
+        "Q900000001": SampleItem(label="<wall> & 'ditch'", subclass_of=("Q811979", "Q570116")),
+        "Q4167836": SampleItem(label="Wikimedia category"),
+        "Q910000001": SampleItem(category="Category:Tower", instance_of=("Q570116", "Q12518"), preferred=("Q12518",)),
+        "Q910000002": SampleItem(category="Category:Walls", instance_of=("Q4167836",), main_topic="Q910000003"),
+        "Q910000003": SampleItem(instance_of=("Q900000001", "Q570116")),
+        "Q910000004": SampleItem(category="Category:List of walls", instance_of=("Q4167836",)),
+        "Q910000005": SampleItem(category="Category:Unknown"),
+        "Q910000006": SampleItem(category="Category:Where is it? (A & B's)", instance_of=("Q12518",)),
+    },
+)
+COMMONS, WIKIDATA = "commons", "wikidata"
+BY_TITLE = {
+    "action": "wbgetentities",
+    "sites": "commonswiki",
+    "props": "info|claims|sitelinks|labels",
+    "sitefilter": "commonswiki",
+    "languages": "en",
+    "languagefallback": "1",
+}
+BY_ID = {key: value for key, value in BY_TITLE.items() if key != "sites"}
+QUERY = {
+    "action": "query",
+    "prop": "pageprops|templates",
+    "ppprop": "wikibase_item",
+    "tltemplates": "Template:Category redirect",
+    "redirects": "1",
+}
+TEXT = {"action": "query", "prop": "revisions", "rvprop": "content", "rvslots": "main"}
+CALLS = {
+    "titles": (WIKIDATA, BY_TITLE | {"titles": "Category:Tower|Category:Nowhere|Category:Walls|Tower"}),
+    "titles must be exact": (WIKIDATA, BY_TITLE | {"titles": "Category:tower"}),
+    "ids": (WIKIDATA, BY_ID | {"ids": "Q910000001|Q910000002|Q910000003|Q12518|Q900000001|Q999999999"}),
+    "only claims": (WIKIDATA, BY_ID | {"ids": "Q910000001", "props": "claims"}),
+    "only labels": (WIKIDATA, BY_ID | {"ids": "Q12518|Q910000001", "props": "labels"}),
+    "every page": (COMMONS, QUERY | {"titles": "|".join(WORLD.pages)}),
+    "pages of one redirect": (COMMONS, QUERY | {"titles": "Category:Older tower|Category:Tower"}),
+    "redirects not followed": (
+        COMMONS,
+        {k: v for k, v in QUERY.items() if k != "redirects"} | {"titles": "Category:Old tower|Category:塔"},
+    ),
+    "loop": (COMMONS, QUERY | {"titles": "Category:Loop A"}),
+    "normalised": (COMMONS, QUERY | {"titles": "category:tower|Category:No_item|Category:No item"}),
+    "missing": (COMMONS, QUERY | {"titles": "Category:Nowhere|Category:Lost"}),
+    "invalid": (COMMONS, QUERY | {"titles": "Category:A [b]|Category:Tower"}),
+    "templates": (COMMONS, QUERY | {"tltemplates": "", "titles": "Category:Tower|Category:塔"}),
+    "text": (COMMONS, TEXT | {"titles": "Category:塔|Category:Tower|Category:Old tower"}),
+}
+FORMAT = {"format": "json", "formatversion": "2"}
+AGENT = {"User-Agent": "hgld-tests/1 (https://example.org/; tests@example.org)"}
+
+
+@pytest.fixture(scope="module")
+def local_url() -> Iterator[str]:
+    with serve_sample(WORLD) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def replica_url(shared: Path) -> Iterator[str]:
+    if not (shared / "wikimedia_replica").is_dir():
+        pytest.skip(f"{shared} has no wikimedia_replica")
+    sys.path.insert(0, str(shared))
+    try:
+        replica = importlib.import_module("wikimedia_replica")
+        worlds = importlib.import_module("wikimedia_replica.world")
+    finally:
+        sys.path.remove(str(shared))
+    with replica.ReplicaServer(worlds.FileWorld(replica_document(WORLD))) as server:
+        yield server.base_url
+
+
+def replica_document(sample: Sample) -> dict[str, Any]:
+    """Return the sample in the replica's format, whose titles have no prefix."""
+
+    def short(title: str | None) -> str | None:
+        return title and title.removeprefix("Category:")
+
+    categories = [
+        {
+            "title": short(title),
+            "item": page.item,
+            "redirect": short(page.redirect),
+            "soft_redirect": short(page.soft_redirect),
+            "infobox": page.redirect is None,
+        }
+        for title, page in sample.pages.items()
+    ]
+    items = []
+    for item_id, item in sample.items.items():
+        claims: dict[str, list[Any]] = {
+            "P31": [
+                {"value": value, "rank": "preferred" if value in item.preferred else "normal"}
+                for value in item.instance_of
+            ],
+            "P279": list(item.subclass_of),
+            "P301": [item.main_topic] if item.main_topic else [],
+        }
+        items.append(
+            {
+                "id": item_id,
+                "labels": {"en": item.label} if item.label else {},
+                "claims": {name: values for name, values in claims.items() if values},
+                "infobox_link": "wikidata",
+            }
+        )
+    return {"format": "wikimedia-replica-world", "version": 1, "categories": categories, "items": items}
+
+
+def ask(base: str, site: str, params: dict[str, str], method: str) -> Any:
+    fields = {"data" if method == "POST" else "params": params | FORMAT}
+    reply = requests.request(method, f"{base}/{site}/w/api.php", headers=AGENT, timeout=10, **fields)  # type: ignore[arg-type]
+    assert reply.status_code == 200
+    assert reply.headers["Content-Type"].startswith("application/json")
+    return reply.json()
+
+
+#: Keys of the replica's responses that hgld does not read and the local server omits.
+UNREAD = {"pageid", "modified", "hash", "fromencoded", "warnings"}
+
+
+def comparable(document: Any) -> Any:
+    """Return a response without unread keys, its lists (of pages, redirects, ...) sorted."""
+    if isinstance(document, list):
+        rows = [comparable(value) for value in document]
+        is_ordered = any("mainsnak" in row for row in rows)  # the order of statements matters
+        return rows if is_ordered else sorted(rows, key=str)
+    if not isinstance(document, dict):
+        return document
+    kept = {key: comparable(value) for key, value in document.items() if key not in UNREAD}
+    if "mainsnak" in kept:
+        kept.pop("id", None)
+    if "lastrevid" in kept:
+        kept["lastrevid"] = type(kept["lastrevid"])
+    return kept
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("name", CALLS)
+def test_responses_equal_those_of_the_replica(local_url: str, replica_url: str, name: str, method: str) -> None:
+    site, params = CALLS[name]
+    local, reference = (ask(base, site, params, method) for base in (local_url, replica_url))
+    assert comparable(local) == comparable(reference)
+
+
+SELECTORS = (
+    "table#wdinfobox",
+    "h1#firstHeading",
+    "table#wdinfobox .wikidatainfobox-edit a",
+    "div#category-redirect a",
+    "span.mw-redirectedfrom a",
+)
+
+
+def page_parts(html: str) -> dict[str, list[tuple[str, Any]]]:
+    """Return the texts and links of the parts of a page that the scraper reads."""
+    page = BeautifulSoup(html, "lxml")
+    values = [li for row in page.select("#wdinfobox tr") if row.th for li in row.select("li")]
+    parts: dict[str, list[tuple[str, Any]]] = {"values": [(li.text.strip(), li.a["href"]) for li in values if li.a]}
+    for selector in SELECTORS:
+        parts[selector] = [
+            (str(tag.get("href")), tag.get_text() if tag.name == "h1" else "") for tag in page.select(selector)
+        ]
+    return parts
+
+
+# A redirect that leads nowhere is not part of the comparison.
+@pytest.mark.parametrize(
+    "title", sorted(WORLD.pages.keys() - {"Category:Lost"} | {"Category:Nowhere", "Category:A [b]"})
+)
+def test_pages_equal_those_of_the_replica(local_url: str, replica_url: str, title: str) -> None:
+    path = f"/commons/wiki/{title_path(title)}"
+    local, reference = (requests.get(base + path, headers=AGENT, timeout=10) for base in (local_url, replica_url))
+    assert local.status_code == reference.status_code
+    assert local.headers["Content-Type"].lower() == reference.headers["Content-Type"].lower()
+    if local.status_code != 400:  # the text about a bad title is arbitrary
+        assert page_parts(local.text) == page_parts(reference.text)
+    assert local.text.endswith("</html>\n")
+
+
+def test_links_of_a_page_lead_to_pages(local_url: str) -> None:
+    page = requests.get(f"{local_url}/commons/wiki/Category:%E5%A1%94", timeout=10)
+    link = BeautifulSoup(page.text, "lxml").select_one("#category-redirect a")
+    assert link is not None
+    assert requests.get(local_url + str(link["href"]), timeout=10).status_code == 200
+    assert requests.get(f"{local_url}/elsewhere", timeout=10).status_code == 404
+
+
+def test_connections_are_kept_alive_without_delay(local_url: str) -> None:
+    with requests.Session() as session:
+        seconds = [
+            session.get(f"{local_url}/commons/wiki/Category:Tower", timeout=10).elapsed.total_seconds()
+            for _ in range(20)
+        ]
+        assert session.get(f"{local_url}/commons/wiki/Category:Tower", timeout=10).raw.version == 11
+    assert sorted(seconds)[10] < 0.035  # less than the 40 ms of a delayed acknowledgement

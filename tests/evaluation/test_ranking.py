@@ -34,7 +34,7 @@ def stored(
 ) -> list[list[int]]:
     """The sorted levels of a single query."""
     pairs = ExcludedPairs(np.zeros(0, np.int64), (np.zeros(len(excluded), np.int64), np.array(excluded, np.int64)))
-    rows.put(0, slice(0, len(levels)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8), pairs)
+    rows.put(slice(0, len(levels)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8), pairs)
     ranked: list[list[int]] = rows.ranked(1).tolist()
     return ranked
 
@@ -132,7 +132,7 @@ def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: i
             nothing = np.zeros(0, np.int64)
             for gallery in (slice(0, 4), slice(4, 9)):
                 pairs = ExcludedPairs(nothing, (nothing, nothing))
-                rows.put(0, gallery, scores[:, gallery].clone(), levels[:, gallery], pairs)
+                rows.put(gallery, scores[:, gallery].clone(), levels[:, gallery], pairs)
         keys.append(rows._keys[:5, :9])
     assert torch.equal(*keys)
 

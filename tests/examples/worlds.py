@@ -31,8 +31,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.demo.sample import read_sample
-from hgld.demo.server import serve_sample
+from hgld.demo.sample import read_sample, serve_sample
 from tests.examples.changing_wikimedia import serve_changing_wikimedia
 
 _CHECKOUT = Path(__file__).parents[2]

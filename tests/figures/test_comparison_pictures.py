@@ -1,5 +1,7 @@
 """Figures of comparisons: elements drawn for given data."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from hgld.figures.comparisons import (
     draw_class_means,
     draw_panels,
     draw_scores,
+    tsne_2d,
 )
 
 Draw = Callable[[Path], None]
@@ -128,3 +131,10 @@ def test_make_axes_returns_one_axes_per_plot() -> None:
         spec = axes[0].get_gridspec()
         assert spec is not None
         assert (spec.nrows, spec.ncols) == (rows, columns)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 13])
+def test_positions_of_few_vectors_are_finite(n: int) -> None:
+    positions = tsne_2d(np.random.default_rng(0).normal(size=(n, 8)))
+    assert positions.shape == (n, 2)
+    assert np.isfinite(positions).all()

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from hgld.gldv2.photographs import PhotographsConfig, fetch_photographs
+from hgld.wikimedia.api_facts import request_file_facts
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.file_facts import request_file_facts
 from tests.gldv2.photograph_files import contents_of, listed, real_photographs, rows_of
 from tests.wikimedia.mediawiki import MediaWiki, is_installed
 

@@ -18,7 +18,7 @@ import pytest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.download import DownloadConfig, partial_path
 from hgld.gldv2.fetch import FetchConfig, FetchRecord, FetchSummary, fetch_gldv2
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from hgld.cli.images import format_index
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2 import image_index
-from hgld.gldv2.image_index import ShardIndex, index_images, index_shard
-from hgld.gldv2.tar_images import ImageReader
+from hgld.gldv2 import tar_images
+from hgld.gldv2.tar_images import ImageReader, ShardIndex, index_images, index_shard
 from hgld.tables import IMAGES, read_table
 from tests.commands import run_hgld
 
@@ -72,7 +71,7 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
         read.append(path.name)
         return index_shard(path)
 
-    monkeypatch.setattr(image_index, "index_shard", record_and_index)
+    monkeypatch.setattr(tar_images, "index_shard", record_and_index)
     summary = index_images(folder, out)
     assert summary is not None
     assert format_index(summary).startswith("3 photographs in 3 tar files, 3 of them read")

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from hgld.errors import InputError
-from hgld.gldv2.image_index import index_images
-from hgld.gldv2.tar_images import ImageReader, TarFiles, default_max_open
+from hgld.gldv2.tar_images import ImageReader, TarFiles, default_max_open, index_images
 from hgld.tables import IMAGES, read_table
 from tests.gldv2.test_image_index import write_tar
 

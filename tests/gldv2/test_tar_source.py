@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.download import DownloadConfig
-from hgld.gldv2.image_index import index_images
-from hgld.gldv2.photograph_list import PhotographList
+from hgld.gldv2.photograph_sources import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, PhotographsConfig, fetch_photographs, plan_photographs
+from hgld.gldv2.tar_images import index_images
 from tests.gldv2.file_server import Fault, FileServer
 from tests.gldv2.photograph_files import contents_of, real_photographs, rows_of
 

@@ -1,24 +1,44 @@
+"""Differences between two hierarchies, and their causes."""
+
 import csv
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from hgld import tables
 from hgld.cli import app
 from hgld.cli.hierarchy import format_comparison
+from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.build_inputs import BuildInputs
-from hgld.hierarchy.changes import explain_changes, write_changes
-from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement
+from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
+from hgld.hierarchy.compare import (
+    GroupFlow,
+    SplitChange,
+    compare,
+    compare_files,
+    explain_changes,
+    partition_agreement,
+    write_changes,
+)
+from hgld.labels.clean import clean_file
+from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
+from hgld.taxonomy.groups import Group, write_taxonomy
 from tests.commands import run_hgld
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, WHEN, WIDE
+from tests.labels.label_tables import PROVENANCE, scraped_row
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
 
@@ -193,3 +213,325 @@ def test_compare_released_labels_with_merged_groups(shared: Path) -> None:
     assert group.purity_before == pytest.approx(1)
     assert group.purity_after == pytest.approx(1 - 718 / 55529)
     assert group.homogeneity < 1
+
+
+Value = tuple[str, str]
+WATERFALL, CATHEDRAL = ("Q34038", "waterfall"), ("Q2977", "cathedral")
+#: By landmark: values, revision, and letter that stands for the category.
+Landmarks = Mapping[int, tuple[Sequence[Value], int, str]]
+
+FIRST: Landmarks = {
+    1: ([LAKE], 10, "a"),
+    2: ([LAKE], 10, "a"),
+    3: ([LAKE], 10, "a"),
+    4: ([], 10, "a"),
+    5: ([LAKE], 10, "a"),
+    7: ([LAKE], 10, "a"),
+    8: ([MOUNTAIN], 10, "a"),
+    9: ([WIDE], 10, "a"),
+    10: ([MOUNTAIN], 10, "a"),
+    11: ([MOUNTAIN], 10, "a"),
+    12: ([CHURCH], 10, "a"),
+    13: ([ATTRACTION, LAKE], 10, "a"),
+    14: ([BRIDGE], 10, "a"),
+    15: ([CHURCH], 10, "a"),
+}
+SECOND: Landmarks = {
+    1: ([LAKE], 11, "a"),
+    2: ([CHURCH], 11, "a"),
+    3: ([], 11, "a"),
+    4: ([BRIDGE], 11, "a"),
+    6: ([LAKE], 11, "a"),
+    7: ([CHURCH], 11, "b"),
+    8: ([MOUNTAIN], 10, "a"),
+    9: ([WIDE], 10, "a"),
+    10: ([WIDE], 11, "a"),
+    11: ([LAKE], 11, "a"),
+    12: ([WATERFALL], 11, "a"),
+    13: ([ATTRACTION, LAKE], 10, "a"),
+    14: ([BRIDGE], 10, "a"),
+    15: ([CATHEDRAL], 11, "a"),
+}
+
+
+def build_in(
+    folder: Path,
+    landmarks: Landmarks,
+    decided: Mapping[Value, str | None],
+    *,
+    irrelevant: str = "Q999999",
+    natural: Sequence[str] = ("lake", "mountain"),
+    names: Mapping[str, str] = {},
+) -> Path:
+    """Build a hierarchy with all tables before it in a folder, under names of this test's own."""
+    folder.mkdir()
+    rows = [
+        scraped_row(number, values, name=f"L{number}{letter}", item=f"Q{number}", route="direct", revision=revision)
+        for number, (values, revision, letter) in landmarks.items()
+    ]
+    table = pa.Table.from_pylist(rows, tables.SCRAPED.schema)
+    tables.write_table(folder / "from_the_web.parquet", tables.SCRAPED, table, PROVENANCE)
+    groups = ("lake", "mountain", "church", "bridge")
+    roots = {key: "natural" if key in natural else "human-made" for key in groups}
+    described = [Group(names.get(key, key), root, "Guideline.", (), key) for key, root in roots.items()]
+    write_taxonomy(folder / "taxonomy.csv", described)
+    decisions = [
+        Decision(item, label, "group" if group else "drop", group, "ada", WHEN)
+        for (item, label), group in decided.items()
+    ]
+    write_decisions(folder / "decided.csv", decisions)
+    (folder / "irrelevant.csv").write_text(f"item,label,reason\n{irrelevant},x,says nothing\n")
+    clean_file([folder / "from_the_web.parquet"], folder / "labels.parquet", irrelevant=folder / "irrelevant.csv")
+    build_file(
+        folder / "labels.parquet",
+        folder / "hierarchy.parquet",
+        BuildConfig(allow_undecided=True),
+        decisions=folder / "decided.csv",
+        taxonomy=folder / "taxonomy.csv",
+    )
+    return folder / "hierarchy.parquet"
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> tuple[Path, Path]:
+    """Two versions, between which everything changed that can."""
+    decided = {LAKE: "lake", MOUNTAIN: "mountain", CHURCH: "church", BRIDGE: "bridge", WIDE: None}
+    first = build_in(tmp_path / "first", FIRST, decided, irrelevant=ATTRACTION[0])
+    later = {**decided, MOUNTAIN: "lake", WIDE: "church", WATERFALL: "lake", CATHEDRAL: "church"}
+    return first, build_in(tmp_path / "second", SECOND, later, natural=["lake", "mountain", "bridge"])
+
+
+def changes_of(path: Path) -> dict[int, dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return {int(row["landmark_id"]): row for row in csv.DictReader(stream)}
+
+
+def test_every_cause(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    comparison = compare_files(*versions, changes=tmp_path / "changes.csv")
+    changes = changes_of(tmp_path / "changes.csv")
+    assert {number: (row["change"], row["cause"]) for number, row in changes.items()} == {
+        2: ("moved", "wikidata"),
+        3: ("lost", "wikidata"),
+        4: ("added", "wikidata"),
+        5: ("lost", "list"),
+        6: ("added", "list"),
+        7: ("moved", "list"),
+        8: ("moved", "decisions"),
+        9: ("added", "decisions"),
+        10: ("moved", "wikidata+decisions"),  # neither alone leads there
+        11: ("moved", "wikidata+decisions"),  # each alone does
+        12: ("moved", "wikidata"),
+        13: ("lost", "cleaning"),
+        14: ("root", "taxonomy"),
+    }
+    assert changes[2] == {
+        "split": "train",
+        "landmark_id": "2",
+        "change": "moved",
+        "before": "lake",
+        "after": "church",
+        "cause": "wikidata",
+        "label_before": "lake",
+        "label_after": "church building",
+        "item_before": "Q2",
+        "item_after": "Q2",
+        "revision_before": "10",
+        "revision_after": "11",
+    }
+    assert (changes[3]["label_after"], changes[13]["label_after"]) == ("(unlabelled)", "(multiple)")
+    assert (changes[14]["before"], changes[14]["after"]) == ("human-made", "natural")
+    explanation = comparison.explanation
+    assert explanation is not None
+    assert explanation.same_place == 1
+    assert not explanation.missing
+    assert [astuple(counts) for counts in explanation.causes] == [
+        ("wikidata", 2, 0, 1, 1),
+        ("list", 1, 0, 1, 1),
+        ("decisions", 1, 0, 1, 0),
+        ("wikidata+decisions", 2, 0, 0, 0),
+        ("cleaning", 0, 0, 0, 1),
+        ("taxonomy", 0, 1, 0, 0),
+    ]
+
+
+def test_renamed_group(tmp_path: Path) -> None:
+    decided = {LAKE: "lake", CHURCH: "church"}
+    first = build_in(tmp_path / "first", {1: ([LAKE], 1, "a"), 2: ([LAKE], 1, "a"), 3: ([CHURCH], 1, "a")}, decided)
+    landmarks: Landmarks = {1: ([LAKE], 1, "a"), 2: ([CHURCH], 2, "a"), 3: ([LAKE], 2, "a")}
+    second = build_in(tmp_path / "second", landmarks, decided, names={"lake": "still water"})
+    compare_files(first, second, changes=tmp_path / "changes.csv")
+    changes = changes_of(tmp_path / "changes.csv")
+    assert {number: (row["after"], row["cause"]) for number, row in changes.items()} == {
+        1: ("still water", "taxonomy"),
+        2: ("church", "wikidata"),
+        3: ("still water", "wikidata+taxonomy"),
+    }
+
+
+def test_groups_from_photographs_are_not_those_of_labels(tmp_path: Path) -> None:
+    decided = {LAKE: "lake", WIDE: None}
+    first = build_in(tmp_path / "first", {1: ([LAKE], 1, "a"), 2: ([LAKE], 1, "a"), 3: ([WIDE], 1, "a")}, decided)
+    before = load_hierarchy(first), find_build_inputs(first)
+    frame = before[0].to_pandas().iloc[:2].assign(label_source="instance_of")
+    frame.loc[1, ["landmark_id", "supercategory", "hierarchical_label"]] = (3, "church", "church")
+    frame.loc[1, ["natural_or_human_made", "label_source"]] = ("human-made", "photographs")
+    landmarks: Landmarks = {1: ([LAKE], 1, "a"), 2: ([WIDE], 2, "a"), 3: ([WIDE], 1, "a")}
+    second = build_in(tmp_path / "second", landmarks, decided)
+    after = Hierarchy.from_pandas(frame), find_build_inputs(second)
+    explained, _ = explain_changes(before, after)
+    assert explained[["landmark_id", "change", "cause"]].to_numpy().tolist() == [
+        [2, "lost", "wikidata"],
+        [3, "added", "settings"],
+    ]
+
+
+def test_changed_settings(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    first, _ = versions
+    other = first.with_name("several.parquet")
+    folder = first.parent
+    scraped = folder / "from_the_web.parquet"
+    (folder / "irrelevant.csv").write_text("item,label,reason\nQ999999,x,says nothing\n")
+    config = BuildConfig(multi=True, allow_undecided=True)
+    clean_file([scraped], folder / "labels.parquet", irrelevant=folder / "irrelevant.csv", force=True)
+    for out, settings in ((first, BuildConfig(allow_undecided=True)), (other, config)):
+        build_file(
+            folder / "labels.parquet",
+            out,
+            settings,
+            decisions=folder / "decided.csv",
+            taxonomy=folder / "taxonomy.csv",
+            scraped=[scraped] if settings.multi else None,
+            irrelevant=folder / "irrelevant.csv" if settings.multi else None,
+            force=True,
+        )
+    compare_files(first, other, changes=tmp_path / "changes.csv")
+    assert {number: row["cause"] for number, row in changes_of(tmp_path / "changes.csv").items()} == {13: "settings"}
+
+
+def test_missing_tables_are_named(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = versions
+    (first.parent / "from_the_web.parquet").unlink()
+    explanation = compare_files(first, second, changes=tmp_path / "changes.csv").explanation
+    changes = changes_of(tmp_path / "changes.csv")
+    assert explanation is not None
+    assert explanation.missing == (f"{first.parent} has no scraped table that {first} was made from",)
+    assert {number: row["cause"] for number, row in changes.items() if row["cause"] != "unknown"} == {
+        8: "decisions",
+        9: "decisions",
+        14: "taxonomy",
+    }
+    assert (changes[2]["item_before"], changes[2]["revision_after"]) == ("", "11")
+    (first.parent / "labels.parquet").unlink()
+    explanation = compare_files(first, second, changes=tmp_path / "changes.csv").explanation
+    assert changes_of(tmp_path / "changes.csv")[8]["cause"] == "decisions"
+    assert explanation is not None
+    assert explanation.same_place is None
+    assert "has no clean table" in explanation.missing[0]
+
+
+def test_tables_of_another_run_do_not_count(versions: tuple[Path, Path]) -> None:
+    first, second = versions
+    second.with_name("labels.parquet").write_bytes(first.with_name("labels.parquet").read_bytes())
+    explanation = compare_files(first, second).explanation
+    assert explanation is not None
+    assert explanation.missing == (f"{second.parent} has no clean table that {second} was made from",)
+
+
+def test_tables_elsewhere_can_be_named(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = versions
+    alone = tmp_path / "alone" / "hierarchy.parquet"
+    alone.parent.mkdir()
+    alone.write_bytes(first.read_bytes())
+    arguments = ["compare", str(alone), str(second), "--before-tables", str(first.parent)]
+    result = run_hgld(*arguments, "--json")
+    explanation = json.loads(result.output)["explanation"]
+    assert not explanation["missing"]
+    assert explanation["causes"][0] == {"cause": "wikidata", "moved": 2, "root": 0, "added": 1, "lost": 1}
+    text = CliRunner().invoke(app, arguments).output
+    assert "train 2 moved: lake → church; label lake → church building; Q2, revision 10 → 11" in text
+    assert "1 landmarks have another label in the same group" in text
+    with pytest.raises(InputError, match="no such folder"):
+        compare_files(alone, second, before_tables=tmp_path / "none")
+
+
+def test_official_files_tell_decisions_only(tmp_path: Path) -> None:
+    header = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
+    for name, group in (("a", "lake"), ("b", "river")):
+        rows = f"1,,lake,{group},natural\n2,,{group},{group},natural\n"
+        (tmp_path / f"train_{name}.csv").write_text(header + rows)
+    compare_files(tmp_path / "train_a.csv", tmp_path / "train_b.csv", changes=tmp_path / "changes.csv")
+    causes = {number: row["cause"] for number, row in changes_of(tmp_path / "changes.csv").items()}
+    assert causes == {1: "decisions", 2: "unknown"}
+    result = CliRunner().invoke(app, ["compare", str(tmp_path / "train_a.csv"), str(tmp_path / "train_b.csv")])
+    assert "not known:" in result.output
+    assert "train_a.csv does not say what it was built from" in result.output
+
+
+# -- against building again --------------------------------------------------------------------------------------
+
+NAMES = ("w", "x", "y", "z")
+GROUPS = ("lake", "sea", "")
+Labels = tuple[str | None, ...]
+Decided = Mapping[str, str]
+
+
+def hierarchy_of(labels: Labels, decided: Decided) -> tuple[Hierarchy, BuildInputs]:
+    """Build by the definition: the group of a landmark is the one decided for its label."""
+    kept = [(number, label) for number, label in enumerate(labels) if label is not None]
+    # One landmark more, which is in every hierarchy: there is none without landmarks.
+    rows = [(number, decided[label]) for number, label in kept if decided[label]] + [(99, "hill")]
+    frame = pd.DataFrame(rows, columns=["landmark_id", "hierarchical_label"])
+    tree = Hierarchy.from_pandas(frame.assign(split="train", natural_or_human_made="natural"))
+    clean = pa.table(
+        {
+            "split": ["train"] * len(kept),
+            "landmark_id": pa.array([number for number, _ in kept], pa.int64()),
+            "supercategory": pa.array([label for _, label in kept], pa.string()),
+            "class_item": pa.array([f"Q{ord(label)}" for _, label in kept], pa.string()),
+        }
+    )
+    scraped = pa.table(
+        {
+            "split": ["train"] * len(labels),
+            "landmark_id": pa.array(range(len(labels)), pa.int64()),
+            "title": [str(number) for number in range(len(labels))],
+            "item": [f"Q{number}" for number in range(len(labels))],
+            "revision": pa.array([1] * len(labels), pa.int64()),
+            "instance_of": [label or "" for label in labels],
+        }
+    )
+    decisions = DecisionIndex(
+        Decision(f"Q{ord(label)}", label, "group" if group else "drop", group or None, "ada", WHEN)
+        for label, group in decided.items()
+    )
+    return tree, BuildInputs({"decisions": str(sorted(decided.items()))}, clean, None, scraped, decisions)
+
+
+def slow_cause(number: int, labels: tuple[Labels, Labels], decided: tuple[Decided, Decided]) -> str:
+    """Build with either change alone."""
+
+    def place(labels: Labels, decided: Decided) -> str:
+        label = labels[number]
+        return decided[label] if label is not None else ""
+
+    goal = place(labels[1], decided[1])
+    by_label, by_decision = place(labels[1], decided[0]) == goal, place(labels[0], decided[1]) == goal
+    if by_label == by_decision:
+        return "wikidata+decisions"
+    return "wikidata" if by_label else "decisions"
+
+
+some_labels = st.tuples(*[st.sampled_from((None, *NAMES))] * 5)
+some_decisions = st.fixed_dictionaries({name: st.sampled_from(GROUPS) for name in NAMES})
+
+
+@given(labels=st.tuples(some_labels, some_labels), decided=st.tuples(some_decisions, some_decisions))
+def test_causes_are_those_of_building_with_either_change_alone(
+    labels: tuple[Labels, Labels], decided: tuple[Decided, Decided]
+) -> None:
+    first, second = (hierarchy_of(*side) for side in zip(labels, decided, strict=True))
+    changes, summary = explain_changes(first, second)
+    assert dict(zip(changes["landmark_id"], changes["cause"], strict=True)) == {
+        number: slow_cause(number, labels, decided) for number in changes["landmark_id"]
+    }
+    assert sum(row.moved + row.root + row.added + row.lost for row in summary.causes) == len(changes)

@@ -11,7 +11,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.stats import hierarchy_stats
-from hgld.hierarchy.why import find_trace_sources, trace_landmark
+from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE, run
@@ -155,10 +155,8 @@ def test_stats_count_completed_landmarks(clean: Path, completed: Path) -> None:
 
 def steps(clean: Path, landmark: int, split: str = "train") -> dict[str, str]:
     folder = clean.parent
-    sources = find_trace_sources(
-        folder / "hierarchy.parquet", decisions=folder / "decisions.csv", taxonomy=folder / "taxonomy.csv"
-    )
-    (trace,) = trace_landmark(sources, landmark, split)
+    annotations = {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
+    (trace,) = trace_landmark(folder / "hierarchy.parquet", landmark, split, **annotations)
     return dict(trace.steps)
 
 

@@ -14,7 +14,7 @@ import hgld
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, column_of, load_hierarchy, lowest_common_level, relevance
-from hgld.hierarchy.official import write_official
+from hgld.hierarchy.load import write_official
 from tests.child_processes import run_script
 
 PROVENANCE = tables.Provenance("test")
@@ -139,7 +139,7 @@ def test_relevance_of_levels_adds_up_to_their_weight() -> None:
     tree = Hierarchy.from_pandas(frame(*SOME, extra=True))
     assert tree.n_levels == 5
     query = tree.labels_of([5], "train")
-    levels, values = tree.lowest_common_level(query)[0], tree.relevance(query, alpha=2.0)[0]
+    levels, values = lowest_common_level(query, tree.labels)[0], tree.relevance(query, alpha=2.0)[0]
     # index 1 (hill), index 5, train 2 (pond), train 5 itself, train 9
     assert levels.tolist() == [2, 0, 4, 5, 0]
     np.testing.assert_allclose(values, [0.4**2, 0, 0.8**2, 1, 0])

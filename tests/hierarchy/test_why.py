@@ -9,9 +9,9 @@ from hgld import tables
 from hgld.cli import app
 from hgld.errors import InputError
 from hgld.hierarchy.build import BuildConfig
-from hgld.hierarchy.why import TraceSources, find_trace_sources, trace_landmark
+from hgld.hierarchy.build_inputs import find_annotations
+from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
-from hgld.resources import annotation_file
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, VOLCANO, WIDE, run
 from tests.labels.label_tables import PROVENANCE
 
@@ -41,14 +41,11 @@ def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
     return folder / "hierarchy.parquet"
 
 
-def sources_of(hierarchy: Path, annotations: Path) -> TraceSources:
-    """The files beside ``hierarchy``, with the decisions and the taxonomy in ``annotations``."""
-    decisions, taxonomy = annotations / "decisions.csv", annotations / "taxonomy.csv"
-    return find_trace_sources(hierarchy, decisions=decisions, taxonomy=taxonomy)
-
-
-def steps(hierarchy: Path, landmark: int, split: str = "train") -> dict[str, str]:
-    (trace,) = trace_landmark(sources_of(hierarchy, hierarchy.parent), landmark, split)
+def steps(hierarchy: Path, landmark: int, annotations: Path | None = None) -> dict[str, str]:
+    """The trace of a landmark of train, with the decisions and the taxonomy in ``annotations``."""
+    folder = annotations or hierarchy.parent
+    files = {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
+    (trace,) = trace_landmark(hierarchy, landmark, "train", **files)
     return dict(trace.steps)
 
 
@@ -110,21 +107,20 @@ def test_trace_notes_changed_decisions(built: Path) -> None:
 
 
 def test_files_of_the_build_are_found_by_their_content(built: Path) -> None:
-    decisions, taxonomy = built.with_name("decisions.csv"), built.with_name("taxonomy.csv")
     moved = built.with_name("decisions") / "ada.csv"
     moved.parent.mkdir()
-    decisions.rename(moved)
-    sources = find_trace_sources(built)
-    assert (sources.decisions, sources.taxonomy) == (moved, taxonomy)
+    built.with_name("decisions.csv").rename(moved)
+    (trace,) = trace_landmark(built, 1, "train")
+    assert dict(trace.steps)["decision"] == "group: lake, by ada, 2026-03-01T12:00:00Z"
+    assert "note" not in dict(trace.steps)
     moved.write_text(moved.read_text().replace("clear", "quite clear"))
-    assert find_trace_sources(built).decisions == annotation_file("decisions/final.csv")
+    assert find_annotations(built) == {"taxonomy": built.with_name("taxonomy.csv")}
 
 
 def test_trace_names_missing_tables(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     alone = tmp_path_factory.mktemp("alone") / "hierarchy.parquet"
     alone.write_bytes(built.read_bytes())
-    (trace,) = trace_landmark(sources_of(alone, built.parent), 1, "train")
-    result = dict(trace.steps)
+    result = steps(alone, 1, built.parent)
     assert result["page"] == result["item"] == result["statement"] == "unknown: no scraped*.parquet in the folder"
     assert result["cluster"] == "unknown: no clusters.parquet in the folder"
     assert result["group"] == "lake"
@@ -132,7 +128,7 @@ def test_trace_names_missing_tables(built: Path, tmp_path_factory: pytest.TempPa
     assert result["decision"].startswith("group: lake")
     alone.unlink()
     with pytest.raises(InputError, match="there are no tables in"):
-        trace_landmark(sources_of(alone, built.parent), 1)
+        steps(alone, 1, built.parent)
 
 
 def test_trace_without_hierarchy_uses_other_tables(built: Path) -> None:
@@ -155,5 +151,3 @@ def test_why_command_prints_both_splits(built: Path) -> None:
     result = runner.invoke(app, ["why", "99", "--split", "train", *map(str, options)])
     assert result.exit_code == 1
     assert "landmark 99 of train is in none of" in result.output
-    result = runner.invoke(app, ["why", "1", *map(str, options), "--clean", str(folder / "absent.parquet")])
-    assert "absent.parquet: no such file" in result.output

@@ -8,13 +8,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.datasets.image_sources import read_images
 from hgld.errors import InputError
-from hgld.gldv2.image_index import index_images
-from hgld.gldv2.tar_images import ImageReader
+from hgld.gldv2.tar_images import index_images
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.photos import (
     images_in_folder,
-    images_in_shards,
     images_of_manifest,
     landmark_names,
     manifest_photo,
@@ -42,10 +41,10 @@ def test_photographs_in_tar_files(tmp_path: Path) -> None:
     Image.new("RGB", (3, 1)).save(data, "JPEG")
     write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": data.getvalue(), "text.jpg": b"no picture"})
     index_images(tmp_path / "tars", tmp_path / "images.parquet")
-    find = images_in_shards(ImageReader(tmp_path / "images.parquet", tmp_path / "tars"))
+    find = images_of_manifest(read_images(tmp_path / "images.parquet"), tmp_path / "tars")
     assert [image and image.width for image in map(find, ["a", "text", "absent"])] == [3, None, None]
     write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": b"another"})
-    find = images_in_shards(ImageReader(tmp_path / "images.parquet", tmp_path / "tars"))
+    find = images_of_manifest(read_images(tmp_path / "images.parquet"), tmp_path / "tars")
     with pytest.raises(InputError, match="not the tar file that was indexed"):
         find("a")
 

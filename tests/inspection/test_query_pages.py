@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.datasets.image_sources import read_images
 from hgld.figures.style import level_styles
-from hgld.gldv2.image_index import index_images
-from hgld.gldv2.tar_images import ImageReader
-from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_in_shards
+from hgld.gldv2.tar_images import index_images
+from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_of_manifest
 from hgld.inspection.queries import MethodDifferences, WorstQueries
 from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
 from tests.axe import violations
@@ -193,12 +193,10 @@ def test_page_of_550_photographs_is_smaller_than_five_megabytes(shared: Path, tm
     for path in sorted((shared / "wa_gldv2" / "train").glob("*.tar")):
         shutil.copy(path, folder)
     index_images(folder, tmp_path / "images.parquet")
-    reader = ImageReader(tmp_path / "images.parquet", folder)
     ids = pd.read_parquet(tmp_path / "images.parquet")["id"][:60].tolist()
     out = tmp_path / "page" / "worst.html"
-    source = PhotoSource(
-        query=lambda i: Photo(ids[i]), gallery=lambda i: Photo(ids[i]), image=images_in_shards(reader)
-    )
+    find = images_of_manifest(read_images(tmp_path / "images.parquet"), folder)
+    source = PhotoSource(query=lambda i: Photo(ids[i]), gallery=lambda i: Photo(ids[i]), image=find)
     write_worst_queries_page(worst_queries([[0] * 10] * 50), out, source)
     assert out.read_text(encoding="utf-8").count("data:image/jpeg") == 550
     assert out.stat().st_size < 5e6

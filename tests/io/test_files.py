@@ -2,14 +2,31 @@
 
 import errno
 import hashlib
+import math
 import os
 import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hgld.errors import ConfigurationError
-from hgld.io.files import atomic_write, check_writable_folder, digest_of, sha256_of
+from hgld.errors import BusyError, ConfigurationError, ConflictError
+from hgld.io.files import (
+    atomic_write,
+    check_writable_folder,
+    digest_of,
+    exclusive_lock,
+    file_digests,
+    finish_replacing,
+    folder_draft,
+    is_locked,
+    replace_folder,
+    replace_together,
+    sha256_of,
+)
 from tests.child_processes import run_script
 
 
@@ -63,11 +80,17 @@ def test_runs_at_the_same_time_do_not_write_into_each_other(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+def break_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Let every attempt to lock a file fail with an error."""
 
-    monkeypatch.setattr("hgld.io.files.fcntl.flock", fail)
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+
+
+def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_locks(monkeypatch, errno.ENOLCK)
     with atomic_write(tmp_path / "a.csv") as draft:
         assert f"{socket.gethostname()}.{os.getpid()}" in draft.name
         draft.write_text("whole")
@@ -106,3 +129,235 @@ def test_file_system_without_files_is_not_called_full() -> None:
         ConfigurationError, match="^/proc is not on a disk, and holds no files; choose another place$"
     ):
         check_writable_folder(Path("/proc"))
+
+
+def test_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    with exclusive_lock(out):
+        assert (tmp_path / ".out.parquet.lock").exists()
+        with pytest.raises(BusyError, match="another run is writing .*out.parquet"), exclusive_lock(out):
+            pass
+        (tmp_path / "link").symlink_to(out)
+        with pytest.raises(BusyError, match="another run is writing .*link"), exclusive_lock(tmp_path / "link"):
+            pass
+    assert list(tmp_path.iterdir()) == [tmp_path / "link"]
+    with exclusive_lock(out):
+        pass
+
+
+def test_waiting_run_gets_the_lock(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def work() -> None:
+        with exclusive_lock(tmp_path / "out", wait_s=math.inf):
+            entered.set()
+
+    with exclusive_lock(tmp_path / "out"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert not entered.wait(0.2)
+    thread.join(timeout=10)
+    assert entered.is_set()
+
+
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.files import exclusive_lock, is_locked\n"
+        "with exclusive_lock(Path(sys.argv[1])):\n    print('locked', flush=True)\n    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(BusyError), exclusive_lock(tmp_path / "out"):
+            pass
+        process.kill()
+        process.wait()
+        with exclusive_lock(tmp_path / "out"):
+            pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_systems_without_locks_are_written_after_a_warning(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    break_locks(monkeypatch, code)
+    for _ in range(2):
+        with exclusive_lock(tmp_path / "out"):
+            assert not is_locked(tmp_path / "out")
+    assert [record.message.partition(",")[0] for record in caplog.records] == [
+        f"{tmp_path}: this file system has no locks ({os.strerror(code)})"
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_errors_of_locks_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_locks(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"), exclusive_lock(tmp_path / "out"):
+        pass
+
+
+def test_held_locks_are_seen(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path / "out")
+    with exclusive_lock(tmp_path / "out"):
+        assert is_locked(tmp_path / "out")
+    (tmp_path / ".out.lock").touch()  # of a process that was killed
+    assert not is_locked(tmp_path / "out")
+
+
+NAMES = ("a.csv", "a.xlsx", "b.csv")
+
+KILLED_FOLDERS = """
+import shutil, sys
+from pathlib import Path
+from hgld.io.files import folder_draft, replace_folder
+from tests.kill_points import kill_points
+
+home = Path(sys.argv[1])
+out = home / "release"
+
+def prepare():
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir()
+    if sys.argv[2] == "existing":
+        write("old")
+
+def write(text):
+    with folder_draft(out) as draft:
+        (draft / "data").mkdir()
+        for name in ("README.md", "data/a.csv"):
+            (draft / name).write_text(text)
+        replace_folder(draft, out)
+
+def content(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+def whole(text):
+    return {"README.md": text, "data/a.csv": text}
+
+seen = set()
+for number in kill_points(lambda: write("new"), home, prepare):
+    seen.add("".join(sorted(set(content(out).values()))) if out.exists() else "nothing")
+    assert not out.exists() or content(out) in (whole("old"), whole("new")), number
+    with folder_draft(out):
+        if sys.argv[2] == "existing":
+            assert content(out) in (whole("old"), whole("new")), "an interrupted replacement is undone"
+    write("newer")
+    assert content(out) == whole("newer")
+    assert [path.name for path in home.iterdir()] == ["release"], number
+print(number, *sorted(seen))
+"""
+
+KILLED_SETS = """
+import shutil, sys
+from pathlib import Path
+from hgld.io.files import file_digests, finish_replacing, replace_together
+from tests.io.test_files import NAMES, content
+from tests.kill_points import kill_points
+
+home = Path(sys.argv[1])
+out = home / "review"
+
+def prepare():
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir()
+    if sys.argv[2] == "existing":
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+        for name in NAMES[:2]:
+            (out / name).write_text("old")
+
+def write(text="new"):
+    finish_replacing(out)
+    with replace_together(out, file_digests(out, NAMES)) as staging:
+        for name in NAMES:
+            (staging / name).write_text(text)
+
+mine = {"notes.txt": "mine"} if sys.argv[2] == "existing" else {}
+old = {**mine, **dict.fromkeys(NAMES[:2], "old")} if mine else {}
+new = {**mine, **dict.fromkeys(NAMES, "new")}
+mixed = 0
+for number in kill_points(write, home, prepare):
+    mixed += content(out) not in (old, new)
+    finish_replacing(out)
+    assert content(out) in (old, new), number
+    write("newer")
+    assert content(out) == {**mine, **dict.fromkeys(NAMES, "newer")}
+    assert [path.name for path in home.iterdir()] == ["review"], number
+print(number, mixed)
+"""
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Return the text of each file that is not hidden."""
+    return {path.name: path.read_text() for path in folder.glob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("state", "seen"), [("new", "nothing"), ("existing", "new nothing old")])
+def test_killed_write_of_a_folder_leaves_it_whole(tmp_path: Path, state: str, seen: str) -> None:
+    number, _, contents = run_script(KILLED_FOLDERS, tmp_path / "home", state).strip().partition(" ")
+    assert int(number) >= 4
+    assert contents == seen
+
+
+@pytest.mark.parametrize(("state", "mixed"), [("new", "0"), ("existing", "2")])
+def test_killed_replacement_of_files_is_finished_or_undone(tmp_path: Path, state: str, mixed: str) -> None:
+    # In an existing folder, files are renamed one by one: kills between the three renames leave both versions.
+    number, kills_between = run_script(KILLED_SETS, tmp_path / "home", state).split()
+    assert int(number) >= 4
+    assert kills_between == mixed
+
+
+def test_failure_keeps_the_folder(tmp_path: Path) -> None:
+    out = tmp_path / "release"
+    with folder_draft(out) as draft:
+        (draft / "a").write_text("old")
+        replace_folder(draft, out)
+    with pytest.raises(UnicodeEncodeError), folder_draft(out) as draft:
+        (draft / "a").write_text("é", encoding="ascii")
+    assert content(out) == {"a": "old"}
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "review"
+    path.mkdir()
+    for name in NAMES:
+        (path / name).write_text("old")
+    return path
+
+
+def replace(folder: Path, then: Callable[[], object] = lambda: None) -> None:
+    """Replace the files by new ones, which are written before ``then`` is called."""
+    with replace_together(folder, file_digests(folder, NAMES)) as staging:
+        for name in NAMES:
+            (staging / name).write_text("new")
+        then()
+
+
+def test_files_saved_meanwhile_are_kept(folder: Path) -> None:
+    with pytest.raises(ConflictError, match=r"a\.xlsx: changed while"):
+        replace(folder, lambda: (folder / "a.xlsx").write_text("mine"))
+    assert content(folder) == {"a.csv": "old", "a.xlsx": "mine", "b.csv": "old"}
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
+
+
+def test_files_saved_after_a_kill_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("hgld.io.files.finish_replacing", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            replace(folder)
+    (folder / "a.xlsx").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ConflictError, match=r"a\.xlsx: changed after .*\.review\.part/a\.xlsx; copy what"):
+            finish_replacing(folder)
+    assert content(folder) == {"a.csv": "new", "a.xlsx": "mine", "b.csv": "old"}
+    (folder / ".review.part" / "a.xlsx").replace(folder / "a.xlsx")
+    finish_replacing(folder)
+    assert content(folder) == dict.fromkeys(NAMES, "new")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
+
+
+def interrupt(folder: Path) -> None:
+    raise KeyboardInterrupt

@@ -17,8 +17,7 @@ from hgld.errors import InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file, embed_labels
 from hgld.labels.encoders import TextEncoder, load_encoder
-from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
-from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
     RELIABILITY,

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from hgld.cli.labels import format_suggestion_quality
-from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.evidence import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.labels.suggestion_quality import Miss, Rung, ScoredLabels, cross_validate, measure_agreement, score_labels
 from hgld.taxonomy.groups import Group

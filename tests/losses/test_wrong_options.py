@@ -43,6 +43,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: of.HMLC(variant="exact"), '`variant` is "exact"; choose paper or code'),
     (lambda: of.HMLC(variant="code", positives="lca"), "choose the `variant` paper for lca"),
     (lambda: of.HMLC(n_views=0), "`n_views` is 0; expected at least 1"),
+    (lambda: of.MultiSupCon(threshold=0.0), "`threshold` is 0.0; expected more than 0 and at most 1"),
     (lambda: of.HMLC(tau=0.0), "`tau` is 0.0; expected at least"),
     (lambda: of.HyperbolicContrastive(curvature=-1.0), "`curvature` is -1.0; expected 0 or more"),
     (lambda: of.HyperbolicContrastive(clip=0.0), "`clip` is 0.0; expected more than 0"),

@@ -15,8 +15,8 @@ from hgld.cli import app
 from hgld.compute.part import Part
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2.image_index import index_images
-from hgld.io.locks import exclusive_lock
+from hgld.gldv2.tar_images import index_images
+from hgld.io.files import exclusive_lock
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import EmbedImagesSummary, embed_images, embed_part, merge_parts, part_file

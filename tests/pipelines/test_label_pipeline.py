@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hgld.demo import server
+from hgld.demo import sample
 from hgld.demo.sample import Sample, read_sample
 from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_yaml
@@ -36,7 +36,7 @@ SNAKEFILE = Path(__file__).parents[2] / "pipelines" / "label" / "Snakefile"
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    with server.serve_sample(read_sample()) as url:
+    with sample.serve_sample(read_sample()) as url:
         yield url
 
 
@@ -173,7 +173,7 @@ def test_lint_reports_only_missing_environments(pipeline: Pipeline) -> None:
 @pytest.mark.slow
 def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
-    real_wikidata, real_commons = server.wikidata_response, server.commons_response
+    real_wikidata, real_commons = sample.wikidata_response, sample.commons_response
 
     def recording_wikidata(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
         requests.append(params.get("titles") or params["ids"])
@@ -182,8 +182,8 @@ def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch:
     def failing_commons(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
         return {"error": {"code": "internal_api_error_DBQueryError", "info": "out of order"}}
 
-    monkeypatch.setattr(server, "wikidata_response", recording_wikidata)
-    monkeypatch.setattr(server, "commons_response", failing_commons)
+    monkeypatch.setattr(sample, "wikidata_response", recording_wikidata)
+    monkeypatch.setattr(sample, "commons_response", failing_commons)
     table = pipeline.out / "scraped_index.parquet"
     first = pipeline.run("out/scraped_index.parquet")
     assert first.returncode != 0
@@ -193,7 +193,7 @@ def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch:
     assert len(by_title) == 2
 
     requests.clear()
-    monkeypatch.setattr(server, "commons_response", real_commons)
+    monkeypatch.setattr(sample, "commons_response", real_commons)
     second = pipeline.run("out/scraped_index.parquet")
     assert second.returncode == 0, second.stderr
     assert table.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.demo import server
+from hgld.demo import sample
 from hgld.demo.sample import read_sample
 from tests.pipelines.test_label_pipeline import SNAKEFILE, Pipeline, needs_minilm, run_commands, started_rules
 from tests.preloaded import preloaded_hgld
@@ -31,7 +31,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     preloaded_folder = tmp_path / "preloaded"
     preloaded_folder.mkdir()
     folder = tmp_path / "work"
-    with server.serve_sample(read_sample()) as base_url, preloaded_hgld(preloaded_folder) as commands:
+    with sample.serve_sample(read_sample()) as base_url, preloaded_hgld(preloaded_folder) as commands:
         yield Pipeline(folder, base_url, commands)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from hgld.rejection import (
     DETECTORS,
     Detector,

@@ -20,12 +20,11 @@ from typer.testing import CliRunner
 from hgld import tables
 from hgld.benchmark.statistics import compare
 from hgld.cli import app
-from hgld.cli.release import format_release
+from hgld.cli.hierarchy import format_release
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
-from hgld.io.files import folder_draft, sha256_of
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock, folder_draft, sha256_of
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.labels.clean import CleanConfig, clean_file
 from hgld.release import croissant

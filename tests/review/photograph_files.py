@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import index_images
 from tests.gldv2.test_image_index import write_tar
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
-from hgld.io.csv_files import unify_line_breaks
+from hgld.io.columns import unify_line_breaks
 from hgld.review.decision_export import export_decisions, update_clusters
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import ReviewLabel, Suggestion

@@ -13,9 +13,8 @@ from typer.testing import CliRunner, Result
 
 from hgld.cli import app
 from hgld.hierarchy.label_sets import single_labels
-from hgld.search.answers import write_answer_page
 from hgld.search.query_model import load_query_model
-from hgld.search.searcher import Searcher
+from hgld.search.searcher import Searcher, write_answer_page
 from hgld.tables import read_provenance
 from tests.search.conftest import PATHS
 from tests.search.galleries import toy_gallery

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.io.files import sha256_of
-from hgld.pages.access import PageKeys
+from hgld.pages.server import PageKeys
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.rejection.detector_files import Calibration, Figure
 from hgld.rejection.risk_coverage import threshold_for_precision

@@ -12,8 +12,8 @@ from hgld.cli.search import format_answers
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.hierarchy import LabelSets
 from hgld.search import Gallery, Searcher, read_gallery
-from hgld.search.answers import answers_table, answers_to_json
 from hgld.search.gallery import export_gallery
+from hgld.search.searcher import answers_table, answers_to_json
 from hgld.tables import Provenance
 from tests.datasets.pictures import manifest_table
 

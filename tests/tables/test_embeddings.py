@@ -23,9 +23,9 @@ IDS = ["a", "b", "c"]
 _ids = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0\ufeff"), min_size=1, max_size=8)
 
 
-def read(path: Path, **arguments: Path) -> Embeddings:
+def read(path: Path) -> Embeddings:
     """Read what must be a valid file."""
-    embeddings = read_embeddings(path, **arguments)
+    embeddings = read_embeddings(path)
     assert embeddings.path == path
     return embeddings
 
@@ -148,8 +148,6 @@ def test_parts_that_are_not_alike_are_refused(tmp_path: Path) -> None:
     write_embeddings(tmp_path / "2.npy", VECTORS, ["d", "b", "f"])
     with pytest.raises(InputError, match="1 ids are repeated: b"):
         read_embeddings(tmp_path)
-    with pytest.raises(InputError, match=r"leave out .*names\.txt"):
-        read_embeddings(tmp_path, ids=tmp_path / "names.txt")
 
 
 # Memory
@@ -218,82 +216,20 @@ def test_ids_may_have_any_line_endings(bare: Path, text: str) -> None:
     assert read(bare).ids.tolist() == IDS  # type: ignore[union-attr]
 
 
-def test_ids_may_be_an_array(bare: Path) -> None:
-    np.save(bare.with_suffix(".ids.npy"), np.array(IDS))
-    assert read(bare).ids.tolist() == IDS  # type: ignore[union-attr]
-
-
-def test_two_files_of_ids_are_refused(bare: Path) -> None:
-    np.save(bare.with_suffix(".ids.npy"), np.array(IDS))
-    bare.with_suffix(".ids.txt").write_text("a\nb\nc\n")
-    with pytest.raises(InputError, match=r"q\.ids\.txt and q\.ids\.npy beside it; remove one"):
-        read_embeddings(bare)
-    assert read(bare, ids=bare.with_suffix(".ids.npy")).ids is not None
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_ids_and_landmark_ids_may_be_in_a_table(bare: Path, suffix: str) -> None:
-    table = pa.table({"id": ["0012", "0013", "00ff"], "url": ["u", "v", "w"], "landmark_id": [7, 7, 9]})
-    names = bare.with_name(f"names{suffix}")
-    if suffix == ".csv":
-        table.to_pandas().to_csv(names, index=False)
-    else:
-        pq.write_table(table, names)
-    embeddings = read(bare, ids=names)
-    assert embeddings.ids is not None
-    assert embeddings.landmark_ids is not None
-    # Not 12: ids that look like numbers are texts.
-    assert (embeddings.ids.tolist(), embeddings.landmark_ids.tolist()) == (["0012", "0013", "00ff"], [7, 7, 9])
-
-
-def test_ids_given_twice_are_refused(tmp_path: Path) -> None:
-    write_embeddings(tmp_path / "q.parquet", VECTORS, IDS)
-    (tmp_path / "names.txt").write_text("c\nb\na\n")
-    with pytest.raises(InputError, match=r"has the column id itself, and so has .*names\.txt; leave one out"):
-        read_embeddings(tmp_path / "q.parquet", ids=tmp_path / "names.txt")
-
-
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("content", "message"),
     [
-        ("ids.txt", b"a\nb\n", "2 values of id for 3 embeddings"),
-        ("ids.txt", b"", "0 values of id for 3 embeddings"),
-        ("ids.txt", b"a\n\nc\n", r"id is missing in 1 of 3 rows: rows 1 \(the first is row 0\)"),
-        ("ids.txt", b"a\nb\na\n", "1 ids are repeated: a"),
-        ("ids.txt", b"a\n\xff\nc\n", "not UTF-8 at byte 2"),
-        ("ids.csv", b"name\na\nb\nc\n", "no column id"),
-        ("ids.csv", b"id,landmark_id\na,1\nb,\nc,3\n", "landmark_id is missing in 1 of 3 rows: rows 1"),
-        ("ids.csv", b"id,landmark_id\na,1\nb,x\nc,3\n", "Row #3: CSV conversion error to int64"),
-        ("ids.csv", b"id,landmark_id\na,1\nb\nc,3\n", "Row #3: Expected 2 columns, got 1"),
-        ("ids.csv", b"", "Empty CSV file"),
-        ("ids.parquet", b"PAR1", "cannot be read as a table"),
-        ("ids.npy", b"\x93NUMPY", "not a whole .npy file"),
-        ("ids.json", b"{}", r'the suffix is "\.json"; ids are in \.txt, \.npy'),
+        (b"a\nb\n", "2 values of id for 3 embeddings"),
+        (b"", "0 values of id for 3 embeddings"),
+        (b"a\n\nc\n", r"id is missing in 1 of 3 rows: rows 1 \(the first is row 0\)"),
+        (b"a\nb\na\n", "1 ids are repeated: a"),
+        (b"a\n\xff\nc\n", "not UTF-8 at byte 2"),
     ],
 )
-def test_invalid_ids_are_refused(bare: Path, name: str, content: bytes, message: str) -> None:
-    bare.with_name(name).write_bytes(content)
-    with pytest.raises(InputError, match=message) as caught:
-        read_embeddings(bare, ids=bare.with_name(name))
-    assert name in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.arange(3), r"int64 of shape \(3,\); expected ids as an array of texts"),
-        (np.array(IDS, object), "not a whole .npy file of numbers or texts"),
-    ],
-)
-def test_arrays_that_are_not_ids_are_refused(bare: Path, array: np.ndarray, message: str) -> None:
-    np.save(bare.with_suffix(".ids.npy"), array)
-    with pytest.raises(InputError, match=message):
+def test_invalid_ids_are_refused(bare: Path, content: bytes, message: str) -> None:
+    bare.with_suffix(".ids.txt").write_bytes(content)
+    with pytest.raises(InputError, match=rf"(?s)q\.ids\.txt: .*{message}"):
         read_embeddings(bare)
-
-
-def test_missing_ids_are_refused(bare: Path) -> None:
-    with pytest.raises(InputError, match=r"names\.txt: no such file; expected the ids"):
-        read_embeddings(bare, ids=bare.with_name("names.txt"))
 
 
 # Files that hold no embeddings

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hgld.io.csv_files import read_rows
+from hgld.io.columns import read_rows
 from hgld.labels.wording import guideline_terms, normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import read_decisions

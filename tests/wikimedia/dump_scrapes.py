@@ -6,8 +6,8 @@ from typing import Any
 
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump
-from hgld.wikimedia.plausibility import UNLIKELY_SHARES
 from hgld.wikimedia.scraper import ScrapeConfig, ScrapeSummary, scrape_dump, scrape_file
+from hgld.wikimedia.source import UNLIKELY_SHARES
 from tests.scrapes import config_for
 
 Rows = dict[str, dict[str, Any]]

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
-from hgld.wikimedia.plausibility import UnlikelyStatusError
-from hgld.wikimedia.scrape_files import ListColumns, read_list
-from hgld.wikimedia.scraper import ScrapeConfig, SnapshotChanges, journal_path, scrape_dump, scrape_file
+from hgld.wikimedia.scrape_files import read_list
+from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_dump, scrape_file
+from hgld.wikimedia.source import UnlikelyStatusError
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id
 
 Replica = Callable[..., Any]
-ITEMS = ListColumns("id", item="item")
+ITEMS: dict[str, Any] = {"id": "id", "item": "item"}
 #: Paintings with genres, which have superclasses; a portrait is an image, and an icon is a portrait.
 PAINTINGS: Document = {
     "format": "wikimedia-replica-world",
@@ -101,7 +101,7 @@ def labels_of(row: dict[str, Any]) -> list[str]:
 )
 def test_ids_are_whole_numbers_or_texts_as_they_are(tmp_path: Path, ids: list[str], read: list[Any]) -> None:
     path = write_list(tmp_path / "list.csv", ["id", "item"], [(name, "Q1") for name in ids])
-    assert [row.landmark_id for row in read_list(path, ITEMS)] == read
+    assert [row.landmark_id for row in read_list(path, **ITEMS)] == read
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -118,7 +118,7 @@ def test_table_may_be_csv_or_parquet_and_repeats_count_once(
     path = tmp_path / f"list{suffix}"
     (pa_csv.write_csv if suffix == ".csv" else pq.write_table)(table, path)
     with caplog.at_level(logging.WARNING):
-        rows = read_list(path, ListColumns("number", category="page", split="part"))
+        rows = read_list(path, "number", category="page", split="part")
     assert [(row.split, row.landmark_id, row.title) for row in rows] == [
         ("x", 5, "Category:A b"),
         ("y", 6, "Category:C"),
@@ -136,18 +136,18 @@ def test_table_may_be_csv_or_parquet_and_repeats_count_once(
         ("id,item\n1,Q1\n1,Q2\n", ITEMS, 'line 3: the id "1" has the item Q2, but line 2 says Q1'),
         ("id,item\n1,Q1\n1,\n", ITEMS, r'line 3: the id "1" has the item \(none\), but line 2 says Q1'),
         ("id,item\n,Q1\n", ITEMS, "line 2: the id is empty"),
-        ("id,item,s\n1,Q1,\n", replace(ITEMS, split="s"), "line 2: the s is empty"),
+        ("id,item,s\n1,Q1,\n", ITEMS | {"split": "s"}, "line 2: the s is empty"),
         ("id,item\n1,Q1,Q2\n", ITEMS, "line 2: 3 values, expected 2"),
         ("id,thing\n1,Q1\n", ITEMS, "no column item; found id,thing"),
-        ("id,page\n1,Lake\n", ListColumns("id", category="page"), 'line 2: "Lake" is not a URL of Wikimedia Commons'),
+        ("id,page\n1,Lake\n", {"id": "id", "category": "page"}, 'line 2: "Lake" is not a URL of Wikimedia Commons'),
         ("id,item\n", ITEMS, "no rows"),
     ],
 )
-def test_invalid_rows_are_reported_by_line(tmp_path: Path, text: str, columns: ListColumns, message: str) -> None:
+def test_invalid_rows_are_reported_by_line(tmp_path: Path, text: str, columns: dict[str, Any], message: str) -> None:
     path = tmp_path / "list.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message) as caught:
-        read_list(path, columns)
+        read_list(path, **columns)
     assert str(path) in str(caught.value)
 
 
@@ -155,7 +155,7 @@ def test_invalid_rows_of_parquet_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "list.parquet"
     pq.write_table(pa.table({"id": ["a", "a", "b"], "item": ["Q1", "Q2", "q3"]}), path)
     with pytest.raises(InputError, match=r'(?s)2 bad rows.*row 2: .*but row 1 says Q1.*row 3: "q3" is no item'):
-        read_list(path, ITEMS)
+        read_list(path, **ITEMS)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_update_of_items_equals_a_full_scrape(shared: Path, replica: Replica, bi
         config = config_of(server, split_column="part", **TAXA)
         run_scrape(birds / "list.csv", whole, config)
         summary = run_scrape(birds / "list.csv", updated, config, update=old)
-    assert summary.changes == SnapshotChanges(unchanged=324, changed=4, new=0, gone=0)
+    assert summary.changes == {"unchanged": 324, "changed": 4, "new": 0, "gone": 0}
     for one, other in ((updated, whole), (classes_path(updated), classes_path(whole))):
         names = [name for name in pq.read_schema(one).names if name != "fetched_at"]
         assert pq.read_table(one, columns=names).equals(pq.read_table(other, columns=names))

@@ -20,6 +20,8 @@ from hgld.version import __version__
 from hgld.wikimedia.client import ClientConfig, HtmlResponse, TooManyValuesError, UnknownEntityError, WikimediaClient
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, start_server
 
+Serve = Callable[..., "ScriptedServer"]
+
 
 def whole(document: dict[str, Any]) -> dict[str, Any]:
     """Read a document as it is."""
@@ -94,7 +96,7 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
         server.http.server_close()
 
 
-def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) -> None:
+def test_headers_and_parameters_of_a_call(serve: Serve) -> None:
     server = serve(Reply())
     assert server.client().wikidata({"action": "x"}, whole) == {"ok": True}
     path, headers, body = server.requests[0]
@@ -118,14 +120,14 @@ def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) 
         api_error("internal_api_error_DBQueryError"),
     ],
 )
-def test_transient_failure_is_retried(serve: Callable[..., ScriptedServer], failure: Reply) -> None:
+def test_transient_failure_is_retried(serve: Serve, failure: Reply) -> None:
     server = serve(failure, failure, Reply())
     client = server.client()
     assert client.commons({}, whole) == {"ok": True}
     assert (client.requests, client.retries) == (3, 2)
 
 
-def test_retries_are_exhausted(serve: Callable[..., ScriptedServer]) -> None:
+def test_retries_are_exhausted(serve: Serve) -> None:
     server = serve(Reply(503))
     with pytest.raises(SourceError, match=r"given up after 4 attempts.*answered 503"):
         server.client(max_retries=3).commons({}, whole)
@@ -142,7 +144,7 @@ def test_server_that_has_never_answered_is_not_tried_again(host: str) -> None:
     assert client.requests == 1
 
 
-def test_server_that_has_answered_before_is_tried_again(serve: Callable[..., ScriptedServer]) -> None:
+def test_server_that_has_answered_before_is_tried_again(serve: Serve) -> None:
     server = serve(Reply(headers=(("Connection", "close"),)))
     client = server.client(max_retries=2)
     client.commons({}, whole)
@@ -152,9 +154,7 @@ def test_server_that_has_answered_before_is_tried_again(serve: Callable[..., Scr
         client.commons({}, whole)
 
 
-def test_retries_are_reported_before_ten_seconds_have_passed(
-    serve: Callable[..., ScriptedServer], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_retries_are_reported_before_ten_seconds_have_passed(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     client = serve(Reply(502)).client(backoff_s=20)
     thread = threading.Thread(target=refused_call, args=(client,))
     thread.start()
@@ -191,7 +191,7 @@ def test_close_ends_a_request_that_waits_for_the_server(begun: bytes) -> None:
         assert not thread.is_alive()
 
 
-def test_response_of_any_size_takes_little_memory(serve: Callable[..., ScriptedServer]) -> None:
+def test_response_of_any_size_takes_little_memory(serve: Serve) -> None:
     gzipped = Reply(body=gzip.compress(bytes(2**28), 1), headers=(("Content-Encoding", "gzip"),))
     for server in (serve(gzipped), serve(Reply(body=" " * 2**26))):
         client = server.client()
@@ -210,7 +210,7 @@ def test_response_of_any_size_takes_little_memory(serve: Callable[..., ScriptedS
         assert client.requests == len(requests)
 
 
-def test_403_is_not_retried(serve: Callable[..., ScriptedServer]) -> None:
+def test_403_is_not_retried(serve: Serve) -> None:
     server = serve(Reply(403, "Please  respect our\n robot policy"))
     with pytest.raises(ConfigurationError, match="403.*Please respect our robot policy"):
         server.client().commons({}, whole)
@@ -218,9 +218,7 @@ def test_403_is_not_retried(serve: Callable[..., ScriptedServer]) -> None:
 
 
 @pytest.mark.parametrize(("reply", "kind"), [(api_error("badvalue"), SourceError), (Reply(404), ConfigurationError)])
-def test_permanent_failure_is_not_retried(
-    serve: Callable[..., ScriptedServer], reply: Reply, kind: type[Exception]
-) -> None:
+def test_permanent_failure_is_not_retried(serve: Serve, reply: Reply, kind: type[Exception]) -> None:
     server = serve(reply)
     with pytest.raises(kind):
         server.client().commons({}, whole)
@@ -230,9 +228,7 @@ def test_permanent_failure_is_not_retried(
 @pytest.mark.parametrize(
     ("code", "kind"), [("toomanyvalues", TooManyValuesError), ("no-such-entity", UnknownEntityError)]
 )
-def test_errors_about_a_list_of_values_have_their_own_class(
-    serve: Callable[..., ScriptedServer], code: str, kind: type[SourceError]
-) -> None:
+def test_errors_about_a_list_of_values_have_their_own_class(serve: Serve, code: str, kind: type[SourceError]) -> None:
     with pytest.raises(kind):
         serve(api_error(code)).client().commons({}, whole)
 
@@ -240,7 +236,7 @@ def test_errors_about_a_list_of_values_have_their_own_class(
 @pytest.mark.parametrize(
     "body", ["[]", "null", '"error"', "7", '{"error": []}', '{"error": "x"}', '{"error": {"code": 1}}', "[" * 100_000]
 )
-def test_json_that_is_no_document_of_the_api_is_retried(serve: Callable[..., ScriptedServer], body: str) -> None:
+def test_json_that_is_no_document_of_the_api_is_retried(serve: Serve, body: str) -> None:
     assert serve(Reply(body=body), Reply()).client().commons({}, whole) == {"ok": True}
     with pytest.raises(
         SourceError, match=r"given up after 3 attempts: http://\S+/w/api.php sent something unexpected: ."
@@ -248,7 +244,7 @@ def test_json_that_is_no_document_of_the_api_is_retried(serve: Callable[..., Scr
         serve(Reply(body=body)).client(max_retries=2).commons({}, whole)
 
 
-def test_document_that_cannot_be_read_is_retried(serve: Callable[..., ScriptedServer]) -> None:
+def test_document_that_cannot_be_read_is_retried(serve: Serve) -> None:
     def read(document: dict[str, Any]) -> int:
         if "value" not in document:
             raise ValueError("no value")
@@ -260,7 +256,7 @@ def test_document_that_cannot_be_read_is_retried(serve: Callable[..., ScriptedSe
         serve(Reply()).client(max_retries=1).commons({}, read)
 
 
-def test_page_that_cannot_be_read_is_retried(serve: Callable[..., ScriptedServer]) -> None:
+def test_page_that_cannot_be_read_is_retried(serve: Serve) -> None:
     def read(response: HtmlResponse) -> str:
         if "é" not in response.html:
             raise ValueError("not the page")
@@ -275,7 +271,7 @@ def refused_call(client: WikimediaClient) -> None:
 
 
 @pytest.mark.parametrize("value", ["3601", "99999999999", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
-def test_pause_of_more_than_an_hour_ends_the_run(serve: Callable[..., ScriptedServer], value: str) -> None:
+def test_pause_of_more_than_an_hour_ends_the_run(serve: Serve, value: str) -> None:
     server = serve(Reply(429, headers=(("Retry-After", value),)))
     with pytest.raises(
         ConfigurationError, match=r"answered 429 and asks for a pause of \S+ s .* run the same command again"
@@ -285,7 +281,7 @@ def test_pause_of_more_than_an_hour_ends_the_run(serve: Callable[..., ScriptedSe
 
 
 @pytest.mark.parametrize("as_date", [False, True])
-def test_retry_after_pauses_all_threads(serve: Callable[..., ScriptedServer], as_date: bool) -> None:
+def test_retry_after_pauses_all_threads(serve: Serve, as_date: bool) -> None:
     # A date has whole seconds: two of them ahead are at least one.
     value = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=2), usegmt=True) if as_date else "1"
     server = serve(Reply(429, headers=(("Retry-After", value),)), Reply())
@@ -300,7 +296,7 @@ def test_retry_after_pauses_all_threads(serve: Callable[..., ScriptedServer], as
     assert min(server.times[1:]) - server.times[0] > 0.9
 
 
-def test_retry_after_of_an_incomplete_response_holds(serve: Callable[..., ScriptedServer]) -> None:
+def test_retry_after_of_an_incomplete_response_holds(serve: Serve) -> None:
     pause = (("Retry-After", "0.3"),)
     calls = serve(Reply(503, "cut in the middle", pause, cut=True), Reply(200, '{"error": {"co', pause), Reply())
     assert calls.client().commons({}, whole) == {"ok": True}
@@ -309,7 +305,7 @@ def test_retry_after_of_an_incomplete_response_holds(serve: Callable[..., Script
     assert min(np.diff(calls.times).tolist() + np.diff(pages.times).tolist()) > 0.25
 
 
-def test_close_wakes_waiting_threads(serve: Callable[..., ScriptedServer]) -> None:
+def test_close_wakes_waiting_threads(serve: Serve) -> None:
     server = serve(Reply(503, headers=(("Retry-After", "3600"),)))
     client = server.client()
     raised: list[BaseException] = []
@@ -332,7 +328,7 @@ def test_close_wakes_waiting_threads(serve: Callable[..., ScriptedServer]) -> No
 PAGE = "<!DOCTYPE html>\n<html><body>é</body></html>\n"
 
 
-def test_page_redirects_to_another_spelling_are_followed(serve: Callable[..., ScriptedServer]) -> None:
+def test_page_redirects_to_another_spelling_are_followed(serve: Serve) -> None:
     server = serve(Reply(301, "", (("Location", "/commons/wiki/Category:Where%3F"),)), Reply(body=PAGE))
     assert server.client().page("Category:where?", status_and_html) == (200, PAGE)
     assert [path for path, _, _ in server.requests] == [
@@ -342,13 +338,13 @@ def test_page_redirects_to_another_spelling_are_followed(serve: Callable[..., Sc
     assert not any("Promise-Non-Write-API-Action" in headers for _, headers, _ in server.requests)
 
 
-def test_truncated_page_is_retried_and_a_missing_page_returned(serve: Callable[..., ScriptedServer]) -> None:
+def test_truncated_page_is_retried_and_a_missing_page_returned(serve: Serve) -> None:
     server = serve(Reply(404, PAGE[:30]), Reply(404, PAGE))
     assert server.client().page("Category:X", status_and_html) == (404, PAGE)
     assert len(server.requests) == 2
 
 
-def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Callable[..., ScriptedServer]) -> None:
+def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Serve) -> None:
     with pytest.raises(SourceError, match="redirected to http://example.org/"):
         serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X", status_and_html)
     with pytest.raises(SourceError, match="redirects to an invalid URL"):

@@ -13,7 +13,7 @@ import pytest
 
 from hgld.compute.part import Part
 from hgld.errors import BusyError, InputError
-from hgld.io.locks import PartLocks, exclusive_lock
+from hgld.io.files import PartLocks, exclusive_lock
 from hgld.tables import classes_path
 from hgld.wikimedia import dump_extract
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError
-from hgld.wikimedia.plausibility import StatusCheck, UnlikelyStatusError
 from hgld.wikimedia.scraper import journal_path, scrape_file
+from hgld.wikimedia.source import StatusCheck, UnlikelyStatusError
 from tests.commands import run_hgld
 from tests.scrapes import command, config_for, first_landmarks, interrupt_scrape, run_scrape, untimed
 

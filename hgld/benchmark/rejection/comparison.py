@@ -37,8 +37,7 @@ from hgld.benchmark.result_files import write_text
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import atomic_write, exclusive_lock
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, write_results

@@ -14,7 +14,7 @@ from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitSc
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
 from hgld.benchmark.result_files import markdown_link
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
+from hgld.figures.coverage import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 from hgld.figures.style import level_styles
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo

@@ -23,7 +23,7 @@ from hgld.datasets.splits import check_test_share, first_labels, open_set_split
 from hgld.errors import InputError, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.io.csv_files import parse_whole_number, read_rows
+from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.restricted_pickle import as_array, read_pickle
 from hgld.io.text_array import TextArray
 from hgld.tables import IMAGES, read_table

@@ -25,8 +25,7 @@ from starlette.routing import Route
 from hgld.errors import ConflictError, HgldError, InputError
 from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
-from hgld.pages.access import PageKeys, page_app
-from hgld.pages.requests import FormFields, keep_theme, parse_number, read_form, theme_of
+from hgld.pages.server import FormFields, PageKeys, keep_theme, page_app, parse_number, read_form, theme_of
 from hgld.review.label_lists import LabelLists
 from hgld.review.page.forms import HANDLERS, Handler, find_position, next_position, position_of_step
 from hgld.review.page.render import PageRenderer, References

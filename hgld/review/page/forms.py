@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from hgld.pages.requests import FormFields, parse_number
+from hgld.pages.server import FormFields, parse_number
 from hgld.review.label_lists import LabelLists, View, parse_view
 from hgld.review.labels import ReviewLabel
 from hgld.review.session import InvalidActionError, LabelAction, ReviewSession, StaleError

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2.runtime import Macro
 from markupsafe import Markup
 
-from hgld.pages.requests import FormFields
+from hgld.pages.server import FormFields
 from hgld.pages.templates import page_templates
 from hgld.review.label_lists import LabelLists, Order, View
 from hgld.review.labels import FactBook

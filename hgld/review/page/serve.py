@@ -10,8 +10,7 @@ from pathlib import Path
 
 from hgld.errors import InputError, indented_list
 from hgld.io.files import require_other_file
-from hgld.pages.access import PageKeys
-from hgld.pages.server import ServerConfig, listen, serve_page
+from hgld.pages.server import PageKeys, ServerConfig, listen, serve_page
 from hgld.review.adjudication import (
     AdjudicateSummary,
     Adjudication,

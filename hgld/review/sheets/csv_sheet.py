@@ -2,7 +2,7 @@
 
 Spreadsheet programs take a value that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end for a formula,
 quoted or not. Such values are written after an apostrophe, which is removed on reading
-(:func:`hgld.io.csv_files.escape_formula`).
+(:func:`hgld.io.columns.escape_formula`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hgld.errors import InputError
-from hgld.io.csv_files import escape_formula, locate_invalid_byte, unescape_formula
+from hgld.io.columns import escape_formula, locate_invalid_byte, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link
 from hgld.review.sheets.entries import COLUMNS, Entries, Entry, SheetRow, check_header, read_bytes

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
-from hgld.io.files import file_digests, finish_replacing, replace_together
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock, file_digests, finish_replacing, replace_together
 from hgld.review.labels import find_inputs, review_labels
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries

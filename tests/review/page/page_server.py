@@ -15,8 +15,7 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 from starlette.testclient import TestClient
 
-from hgld.pages.access import PageKeys
-from hgld.pages.server import page_server
+from hgld.pages.server import PageKeys, page_server
 from hgld.resources import annotation_file
 from hgld.review.labels import FactBook, ReviewLabel, review_labels
 from hgld.review.page.app import review_app

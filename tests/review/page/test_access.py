@@ -3,7 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.pages.access import PageKeys
+from hgld.pages.server import PageKeys
 from hgld.review.page.app import review_app
 from hgld.review.session import ReviewSession
 from tests.review.page.page_server import HOME, REFERENCES, open_client

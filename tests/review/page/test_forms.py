@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from hgld.pages.requests import FormFields
+from hgld.pages.server import FormFields
 from hgld.review.page.forms import HANDLERS, label_action
 from hgld.review.session import LabelAction, ReviewSession
 from tests.review.page.page_server import open_client

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route
 
-from hgld.pages import requests
+from hgld.pages import server
 from hgld.pages.templates import template_folder
 from hgld.review.session import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE, ReviewSession
 from tests.review.page.page_server import ServedSession, open_client
@@ -128,7 +128,7 @@ def test_garbage_is_refused(page: ServedPage, data: bytes) -> None:
 
 def test_too_large_bodies_are_refused(page: ServedPage) -> None:
     """A chunked body has no length beforehand; the answer comes as soon as it is too long."""
-    chunks = (b"10000\r\n" + b"x" * 0x10000 + b"\r\n") * (requests.MAX_BODY_BYTES // 0x10000 + 1)
+    chunks = (b"10000\r\n" + b"x" * 0x10000 + b"\r\n") * (server.MAX_BODY_BYTES // 0x10000 + 1)
     for path in ("/decide", "/open"):
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
         cookie = f"Cookie: {page.cookie}\r\n" if path == "/decide" else ""
@@ -146,7 +146,7 @@ def test_all_labels_of_the_full_dataset_can_be_decided_at_once(tmp_path: Path) -
         )
         assert answer.status_code == 200
         assert len(session.decisions()) == 5_700
-        assert int(answer.request.headers["content-length"]) < requests.MAX_BODY_BYTES / 10
+        assert int(answer.request.headers["content-length"]) < server.MAX_BODY_BYTES / 10
         answer = client.post("/decide", data={"choose": "drop", "label": ["0:Q1"] * 50_000})
         assert answer.status_code == 400
         assert "too many fields" in answer.text

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.io.csv_files import escape_formula, unescape_formula
+from hgld.io.columns import escape_formula, unescape_formula
 from hgld.review.labels import review_labels
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import COLUMNS, Entries, Entry, collect_entries, read_entries

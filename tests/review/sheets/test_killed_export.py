@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import BusyError, ConflictError
-from hgld.io.locks import exclusive_lock
+from hgld.io.files import exclusive_lock
 from hgld.review.sheets.csv_sheet import read_csv_sheet
 from hgld.review.sheets.entries import read_entries
 from hgld.review.sheets.export import ExportConfig, export_sheets

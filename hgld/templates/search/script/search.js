@@ -5,32 +5,29 @@ document.documentElement.classList.add("js");
 const status = document.getElementById("status");
 let current = null;
 
-const show = (html, address, { isNew }) => {
+const show = (html) => {
   const page = new DOMParser().parseFromString(html, "text/html");
   document.querySelector("main").replaceWith(page.querySelector("main"));
   document.title = page.title;
-  if (isNew) history.pushState(null, "", address);
   status.textContent = "";
   document.getElementById("answer-title")?.focus();
 };
 
-const load = async (address, options, { isNew }) => {
+const search = async (file) => {
   current?.abort();
   const request = current = new AbortController();
   status.textContent = "Searching …";
   try {
-    const response = await fetch(address, { ...options, signal: request.signal });
+    const response = await fetch("/search", { method: "POST", body: file, signal: request.signal });
     const text = await response.text();
     if (!response.headers.get("content-type")?.startsWith("text/html")) throw new Error(text.trim());
-    show(text, response.redirected ? response.url : "/", { isNew });
+    show(text);
   } catch (error) {
     if (request.signal.aborted) return;
     const isOffline = error instanceof TypeError;
     status.textContent = isOffline ? "hgld does not answer; is it still running?" : error.message;
   }
 };
-
-const search = (file) => load("/search", { method: "POST", body: file }, { isNew: true });
 
 document.getElementById("upload").addEventListener("submit", (event) => {
   const file = document.getElementById("image").files[0];
@@ -56,4 +53,3 @@ addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   if (event.dataTransfer.files[0]) search(event.dataTransfer.files[0]);
 });
-addEventListener("popstate", () => load(location.href, {}, { isNew: false }));

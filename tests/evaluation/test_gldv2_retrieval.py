@@ -1,4 +1,7 @@
-"""Scores of predictions, against the published scorer's numbers, slow oracles, and the evaluation of embeddings."""
+"""GLDv2's retrieval protocol: embeddings, against lists ranked and counted one by one, and predictions.
+
+Scores of predictions agree with the published scorer, slow oracles, and the evaluation of embeddings.
+"""
 
 import json
 import math
@@ -10,9 +13,10 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.errors import ConfigurationError
-from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, labelled_result, official_results
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_tasks
+from hgld.evaluation.evaluation_files import EvaluationInputs
+from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION, labelled_result, official_results
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.ground_truth import (
     ImageLandmarks,
@@ -23,9 +27,12 @@ from hgld.gldv2.ground_truth import (
 )
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.queries import write_predictions
-from hgld.tables.embeddings import write_embeddings
+from hgld.rejection import build_detector
+from hgld.rejection.rejected_queries import RejectionConfig
+from hgld.tables.embeddings import Embeddings, write_embeddings
 from tests.commands import run_hgld
 from tests.evaluation import oracles
+from tests.rejection.helpers import rejected_results
 
 N_INDEX, N_LANDMARKS, N_LABELLED = 260, 20, 15
 QUERIES = [f"{number:016x}" for number in range(1, 25)]
@@ -77,11 +84,19 @@ def test_official_numbers_agree_with_the_published_scorer(shared: Path, tmp_path
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """Ground truth of test images, of which one is ignored, and index images.
+
+    Landmarks from 15 on have no hierarchical label. The positives listed for a query are not all images of its
+    landmark.
+    """
     rows = ["id,images,Usage"]
     for number, query in enumerate(QUERIES):
         own = [image for image in INDEX if LANDMARK_OF[image] == number % N_LANDMARKS]
-        listed = " ".join(own[: max(1, len(own) - 2)] * (1 + (number == 5)))  # one query lists its positives twice
-        rows.append(f"{query},{'None' if number == 23 else listed},{'Public' if number % 3 else 'Private'}")
+        listed = own[: max(1, len(own) - 2)] * (1 + (number == 5))  # one query lists its positives twice
+        if number == 3:  # and one images of two landmarks
+            listed.append(next(image for image in INDEX if LANDMARK_OF[image] == 4))
+        images = "None" if number == 23 else " ".join(listed)
+        rows.append(f"{query},{images},{'Public' if number % 3 else 'Private'}")
     (tmp_path / SOLUTION).write_text("\n".join(rows) + "\n")
     pd.DataFrame({"id": INDEX, "landmark_id": [LANDMARK_OF[image] for image in INDEX]}).to_csv(
         tmp_path / LANDMARKS, index=False
@@ -154,17 +169,28 @@ def test_empty_lists_and_lists_without_a_hit_score_0(folder: Path) -> None:
 
 
 @pytest.fixture
-def embedded(folder: Path) -> dict[str, Any]:
+def images(folder: Path) -> tuple[Embeddings, Embeddings]:
+    """Embeddings of the test images, and of the index images in another order than the ground truth."""
     rng = np.random.default_rng(3)
-    write_embeddings(folder / "q.npy", torch.from_numpy(rng.standard_normal((len(QUERIES), 8))), QUERIES)
-    write_embeddings(folder / "g.npy", torch.from_numpy(rng.standard_normal((N_INDEX, 8))), INDEX)
+    queries, gallery = (torch.from_numpy(rng.standard_normal((n, 8))) for n in (len(QUERIES), N_INDEX))
+    ids = rng.permutation(INDEX)
+    write_embeddings(folder / "q.npy", queries, QUERIES)
+    write_embeddings(folder / "g.npy", gallery, ids)
+    return (
+        Embeddings(queries, np.array(QUERIES), None, folder / "q.npy"),
+        Embeddings(gallery, ids, None, folder / "g.npy"),
+    )
+
+
+@pytest.fixture
+def embedded(folder: Path, images: tuple[Embeddings, Embeddings]) -> dict[str, Any]:
     (folder / "index_label_to_hierarchical.csv").write_text(
         "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
         + "".join(
             f"{n},c{n},s,group {n % 4},{'natural' if n % 4 == 0 else 'human-made'}\n" for n in range(N_LABELLED)
         )
     )
-    return {"query_embeddings": folder / "q.npy", "gallery_embeddings": folder / "g.npy", "ground_truth": folder}
+    return {"query_embeddings": images[0].path, "gallery_embeddings": images[1].path, "ground_truth": folder}
 
 
 def test_predictions_written_from_embeddings_have_their_official_scores(
@@ -211,3 +237,119 @@ def test_long_lists_have_the_labelled_scores_of_embeddings(folder: Path, embedde
 )
 def test_options_that_do_not_suit_predictions(arguments: list[str], message: str) -> None:
     assert message in run_hgld("evaluate", "--predictions=p.csv", *arguments, code=1).output
+
+
+def evaluate(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[RetrievalResult]:
+    files = EvaluationFiles(query_embeddings=queries.path, gallery_embeddings=gallery.path, ground_truth=folder)
+    return evaluate_tasks(GLDV2_RETRIEVAL.build_tasks(EvaluationInputs(files, queries, gallery, HIERARCHY)))
+
+
+def ap_at_100(ranked: list[str], positives: list[str]) -> float:
+    """The published AP, which divides by the length of a list, repeated images included."""
+    hits, total = 0, 0.0
+    for rank, image in enumerate(ranked[:100], start=1):
+        if image in positives:
+            hits += 1
+            total += hits / rank
+    return total / min(len(positives), 100)
+
+
+def ranking(query: np.ndarray, gallery: Embeddings) -> list[str]:
+    vectors = gallery.vectors.numpy()
+    scores = vectors @ query / np.linalg.norm(vectors, axis=1)
+    assert gallery.ids is not None
+    return [str(gallery.ids[row]) for row in np.argsort(-scores)]
+
+
+def test_official_uses_lists_and_labelled_uses_landmarks(folder: Path, images: tuple[Embeddings, Embeddings]) -> None:
+    queries, gallery = images
+    solution = pd.read_csv(folder / SOLUTION, keep_default_na=False).set_index("id")
+    landmark_of = pd.read_csv(folder / LANDMARKS).set_index("id")["landmark_id"]
+    official: dict[str, list[float]] = {"Public": [], "Private": []}
+    labelled = []
+    for query, vector in zip(QUERIES[:-1], queries.vectors.numpy(), strict=False):
+        listed = solution.loc[query, "images"].split(" ")
+        ranked = ranking(vector, gallery)
+        official[solution.loc[query, "Usage"]].append(ap_at_100(ranked, listed))
+        landmark = landmark_of[listed[0]]
+        if landmark < 15:
+            with_labels = [image for image in ranked if landmark_of[image] < 15]
+            labelled.append(ap_at_100(with_labels, landmark_of.index[landmark_of == landmark].tolist()))
+
+    results = evaluate(queries, gallery, folder)
+
+    assert [result.name for result in results] == ["labelled", "official public", "official private"]
+    assert results[0].means["map100_labelled"] == pytest.approx(np.mean(labelled))
+    assert results[1].metrics == results[2].metrics == ("map100_official",)
+    assert results[1].means == pytest.approx({"map100_official": np.mean(official["Public"])})
+    assert results[2].means == pytest.approx({"map100_official": np.mean(official["Private"])})
+    assert {"H-AP", "NDCG", "ASI", "AP_l1"} <= set(results[0].metrics)
+    assert "mAP@100" not in results[0].metrics
+    counts = results[0].counts
+    assert counts["queries"] == len(labelled)
+    assert counts["queries_without_labels"] == len(QUERIES) - 1 - len(labelled)
+    assert counts["gallery_without_labels"] == (landmark_of >= 15).sum()
+    assert counts["ignored_queries"] == 1
+    assert counts["queries_of_several_landmarks"] == 1
+    assert results[1].counts["queries"] + results[2].counts["queries"] == len(QUERIES) - 1
+
+
+@pytest.mark.parametrize("score", ["top1_cosine", "soft_vote", "class_means"])
+def test_queries_of_both_readings_can_be_rejected(
+    folder: Path, images: tuple[Embeddings, Embeddings], score: str
+) -> None:
+    queries, gallery = images
+    files = EvaluationFiles(query_embeddings=queries.path, gallery_embeddings=gallery.path, ground_truth=folder)
+    inputs, rejection = EvaluationInputs(files, queries, gallery, HIERARCHY), RejectionConfig(score)
+    labelled, *official = (
+        result for task in GLDV2_RETRIEVAL.build_tasks(inputs) for result in rejected_results(task, rejection)
+    )
+    landmark_of = pd.read_csv(folder / LANDMARKS).set_index("id")["landmark_id"]
+    assert gallery.ids is not None
+    landmarks = landmark_of[gallery.ids].to_numpy()
+    # The official reading ranks, and fits on, all index images; the other one those with hierarchical labels.
+    for results, rows in ((official, landmarks >= 0), ([labelled], landmarks < 15)):
+        fitted = build_detector(score).fit(gallery.vectors[torch.from_numpy(rows)], landmarks[rows])
+        expected = dict(zip(QUERIES, fitted.score(queries.vectors).tolist(), strict=True))
+        for result in results:
+            scores = result.per_query["rejection_score"]
+            assert scores.to_numpy() == pytest.approx([expected[query] for query in scores.index], abs=1e-5)
+    if score == "top1_cosine":
+        assert set(labelled.per_query["right_l1"]) == {True, False}
+        for result in official:
+            for query, right in result.per_query["right_l1"].items():
+                row = QUERIES.index(str(query))
+                first = ranking(queries.vectors[row].numpy(), gallery)[0]
+                solution = pd.read_csv(folder / SOLUTION, keep_default_na=False).set_index("id")
+                assert right == (first in solution.loc[query, "images"].split(" "))
+
+
+def test_without_a_hierarchy_only_the_official_part_is_evaluated(
+    embedded: dict[str, Any],
+) -> None:
+    files = EvaluationFiles(**embedded)
+    evaluation = evaluate_files(files, "gldv2-retrieval", EvaluationConfig())
+    assert [result.name for result in evaluation.results] == ["official public", "official private"]
+    assert [task.name for task in evaluation.tasks] == ["official"]
+    with pytest.raises(ConfigurationError, match="takes `metrics` only with `hierarchy`"):
+        evaluate_files(files, "gldv2-retrieval", EvaluationConfig(metrics=("H-AP",)))
+
+
+def test_missing_and_surplus_embeddings_are_refused(folder: Path, images: tuple[Embeddings, Embeddings]) -> None:
+    queries, gallery = images
+    assert queries.ids is not None
+    assert gallery.ids is not None
+    fewer = Embeddings(gallery.vectors[2:], gallery.ids[2:], None, gallery.path)
+    with pytest.raises(InputError, match=f"2 of the 260 index images in {LANDMARKS} are not embedded"):
+        evaluate(queries, fewer, folder)
+    more = Embeddings(
+        torch.cat([gallery.vectors, gallery.vectors[:1]]), np.append(gallery.ids, "f" * 16), None, gallery.path
+    )
+    with pytest.raises(InputError, match="1 embeddings are of images that"):
+        evaluate(queries, more, folder)
+    other = Embeddings(queries.vectors[:-2], queries.ids[:-2], None, queries.path)
+    with pytest.raises(InputError, match="1 of the 23 test images that are scored are not embedded"):
+        evaluate(other, gallery, folder)
+    nameless = Embeddings(gallery.vectors, None, None, gallery.path)
+    with pytest.raises(InputError, match=r"has no ids.*g\.ids\.txt"):
+        evaluate(queries, nameless, folder)

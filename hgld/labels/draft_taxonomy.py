@@ -1,17 +1,19 @@
-"""Propose a taxonomy for labels that have none, from their superclasses on Wikidata and the meaning of their names.
+"""Propose a taxonomy for labels that have none, and check one beyond what reading it does.
 
-Groups are labels merged step by step, those with the highest mean cosine first (average linkage). Roots are groups
-merged by their mean vectors (Ward's linkage, which makes parts of similar size). The vector of a label has two parts:
-the classes above it, each weighted by the information in it (the logarithm of how few labels are below it), and its
-text embedding or, without embeddings, its clusters. ``benchmarks/proposals.py`` compares drafts with trees.
+Proposals are made from the superclasses of labels on Wikidata and the meaning of their names. Groups are labels
+merged step by step, those with the highest mean cosine first (average linkage). Roots are groups merged by their mean
+vectors (Ward's linkage, which makes parts of similar size). The vector of a label has two parts: the classes above
+it, each weighted by the information in it (the logarithm of how few labels are below it), and its text embedding or,
+without embeddings, its clusters. ``benchmarks/proposals.py`` compares drafts with trees.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain, count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +22,12 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.compute.threads import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
-from hgld.labels.class_graph import ancestors, read_class_labels, read_superclasses
+from hgld.io.columns import preview
+from hgld.labels.class_graph import ClassTree, ancestors, nearest_classes, read_class_tree
 from hgld.labels.embed import embedding_matrix
-from hgld.taxonomy.groups import Group, write_taxonomy
+from hgld.taxonomy.decisions import read_surviving_decisions
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.label_identity import normalise_label
 
 #: Share of the classes in the similarity of labels that have classes.
 _CLASS_SHARE = 0.75
@@ -71,8 +76,7 @@ class Labels:
     counts: NDArray[np.int64]
     clusters: Sequence[tuple[int, int]]
     vectors: NDArray[np.float64]
-    superclasses: Mapping[str, Sequence[str]]
-    class_names: Mapping[str, str]
+    classes: ClassTree
 
 
 def propose_taxonomy(
@@ -143,8 +147,7 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
         counts=table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy(),
         clusters=pairs,
         vectors=vectors,
-        superclasses=read_superclasses(paths),
-        class_names=read_class_labels(paths),
+        classes=read_class_tree(paths),
     )
 
 
@@ -216,7 +219,7 @@ class _Senses:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        superclasses = labels.superclasses
+        superclasses = labels.classes.superclasses
         self._above = [
             {item, *ancestors(item, superclasses)} if item in superclasses else set() for item in labels.ids
         ]
@@ -248,15 +251,113 @@ class _Senses:
         agreement = {item: 2 * inside[item] / (len(rows) + self._totals[item]) for item in inside}
         # Of classes above the same labels, the most special one says most.
         item = max(agreement, key=lambda item: (agreement[item], self._depths[item], item), default=None)
-        if item is None or agreement[item] <= _MIN_AGREEMENT or item not in labels.class_names:
+        if item is None or agreement[item] <= _MIN_AGREEMENT or item not in labels.classes.labels:
             (cluster, shared), *_ = Counter(labels.clusters[row][0] for row in rows).most_common(1)
             name, detail, item = ", ".join(texts[:_LABELS_PER_NAME]), f"cluster {cluster}", None
             place = f"of cluster {cluster}"
         else:
-            name, detail, shared = labels.class_names[item], texts[0], inside[item]
+            name, detail, shared = labels.classes.labels[item], texts[0], inside[item]
             place = f"below {name} ({item})"
         n_labels = counted(len(rows), "label")
         share = n_labels if shared == len(rows) else f"{shared} of {n_labels}"
         entries = f"{labels.counts[rows].sum():,} {'entry' if labels.counts[rows].sum() == 1 else 'entries'}"
         reason = f"{share} {place}, {entries}: {', '.join(texts[:_LABELS_PER_GUIDELINE])}"
         return _Sense(name, detail, item, reason)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a taxonomy.
+
+    Args:
+        is_error: Whether the taxonomy should not be used like this.
+    """
+
+    problem: str
+    what: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class TaxonomyReport:
+    """Number of groups, and the findings, errors first."""
+
+    n_groups: int
+    findings: Sequence[Finding]
+
+
+def check_taxonomy(
+    taxonomy: Path, *, classes: Sequence[Path] = (), clusters: Path | None = None, decisions: Sequence[Path] = ()
+) -> TaxonomyReport:
+    """Check a taxonomy.
+
+    Args:
+        taxonomy: CSV file of groups and the levels above them.
+        classes: Table of classes from hgld scrape, to find classes below two groups; may be repeated.
+        clusters: Clusters from hgld suggest, to find groups without labels.
+        decisions: CSV file of decisions, to find groups without labels; may be repeated.
+
+    Raises:
+        InputError: A file is invalid.
+    """
+    groups = read_taxonomy(taxonomy)
+    findings = [*_cycles(groups), *_doubled_names(groups)]
+    used: set[str | None] = set()
+    for path in decisions:
+        used |= {row.group for row in read_surviving_decisions(path, groups)}
+    if clusters is not None:
+        used |= {*tables.read_table(clusters, tables.CLUSTERS)["suggested_group"].to_pylist()}
+    lists = {"no guideline": [group.name for group in groups if not group.guideline]}
+    if decisions or clusters is not None:
+        lists["empty"] = [group.name for group in groups if group.key not in used]
+    findings += [
+        Finding(problem, f"{counted(len(names), 'group')}: {preview(names)}")
+        for problem, names in lists.items()
+        if names
+    ]
+    if classes:
+        findings += _shared_classes(groups, read_class_tree(classes))
+    return TaxonomyReport(len(groups), findings)
+
+
+def _cycles(groups: Sequence[Group]) -> Iterator[Finding]:
+    """Find a name that is below itself, in one row or by several."""
+    above: defaultdict[str, list[str]] = defaultdict(list)
+    for group in groups:
+        for name, parent in pairwise(map(normalise_label, group.path)):
+            if name != parent:
+                above[name].append(parent)
+    try:
+        TopologicalSorter(above).prepare()
+    except CycleError as error:
+        yield Finding("cycle", " > ".join(f'"{name}"' for name in error.args[1]), is_error=True)
+
+
+def _doubled_names(groups: Sequence[Group]) -> Iterator[Finding]:
+    """Find names of a level that differ only in case, spaces or forms of characters."""
+    for column, level in enumerate(groups[0].levels):
+        spellings = defaultdict(set)
+        for group in groups:
+            spellings[normalise_label(group.path[column])].add(group.path[column])
+        for names in spellings.values():
+            if len(names) > 1:
+                listed = " and ".join(f'"{name}"' for name in sorted(names))
+                yield Finding("doubled", f"{level}: {listed} are one name", is_error=True)
+
+
+def _shared_classes(groups: Sequence[Group], tree: ClassTree) -> Iterator[Finding]:
+    """Find classes below items of several groups, none of which is below another; and groups without classes."""
+    group_of = {item: group.name for group in groups for item in group.items}
+    above = {item: ancestors(item, tree.superclasses) for item in group_of}
+    shared = defaultdict(list)
+    filled = set()
+    for item in tree.superclasses:
+        linked = ({item} | ancestors(item, tree.superclasses)) & group_of.keys()
+        filled |= {group_of[each] for each in linked}
+        nearest = {group_of[each] for each in nearest_classes(linked, above)}
+        if len(nearest) > 1:
+            shared[tuple(sorted(nearest))].append(f"{tree.labels[item]} ({item})")
+    for names, items in shared.items():
+        yield Finding("classes of several groups", f"{' and '.join(names)}: {preview(items, 5)}")
+    if empty := [group.name for group in groups if group.items and group.name not in filled]:
+        yield Finding("empty", f"{counted(len(empty), 'group')} without a class in the table: {preview(empty)}")

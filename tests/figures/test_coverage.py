@@ -1,4 +1,6 @@
-"""Pictures of rejection scores: written, with every name, value and interval that they are given."""
+"""Figures of coverage: written, with every name, value and interval that they are given."""
+
+from __future__ import annotations
 
 import math
 from pathlib import Path
@@ -9,20 +11,29 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from hgld.figures import rejection
-from hgld.figures.rejection import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
+from hgld.compute.resampling import wilson
+from hgld.figures import coverage
+from hgld.figures.coverage import (
+    Estimate,
+    MetricPanel,
+    RiskCoverageCurve,
+    SuggestionOutcomes,
+    draw_detection,
+    draw_reliability,
+    draw_risk_coverage,
+)
 
 
 def curve(title: str, risk_at_full: float = 0.5, *, n: int = 40) -> RiskCoverageCurve:
-    coverage = np.arange(1, n + 1) / n
-    return RiskCoverageCurve(title, coverage, risk_at_full * coverage, n, risk_at_full / 2, (0.1, math.nan))
+    shares = np.arange(1, n + 1) / n
+    return RiskCoverageCurve(title, shares, risk_at_full * shares, n, risk_at_full / 2, (0.1, math.nan))
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Figures as they are saved, in place of files."""
     figures: list[Figure] = []
-    monkeypatch.setattr(rejection, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(coverage, "save", lambda figure, path: figures.append(figure))
     return figures
 
 
@@ -77,3 +88,41 @@ def test_each_score_has_a_row_with_points_and_intervals(drawn: list[Figure]) -> 
     (intervals, *_) = (lines for lines in axes[1].collections if isinstance(lines, LineCollection))
     ends = [np.asarray(segment)[:, 0].tolist() for segment in intervals.get_segments()]
     assert ends == [[0.8, 0.95], [0.5, 0.5]]
+
+
+def judged(score: list[float], right: list[bool]) -> SuggestionOutcomes:
+    return SuggestionOutcomes("made up", np.array(score), np.array(right), dropped=np.zeros(len(score), bool))
+
+
+@pytest.mark.parametrize(
+    ("score", "right", "error"),
+    [
+        ([1.0, 0.0], [True, False], 0.0),
+        ([1.0, 1.0], [True, False], 0.5),
+        ([0.75, 0.75, 0.75, 0.75], [True, True, True, False], 0.0),
+        ([0.95, 0.25], [True, True], (0.05 + 0.75) / 2),
+    ],
+)
+def test_calibration_error_of_small_examples(score: list[float], right: list[bool], error: float) -> None:
+    assert judged(score, right).calibration_error() == pytest.approx(error)
+
+
+def test_interval_contains_the_share() -> None:
+    count = np.arange(1, 200)
+    for share in (np.zeros(199), np.ones(199), np.floor(count / 3) / count):
+        low, high = wilson(share, count)
+        assert (low <= share).all()
+        assert (share <= high).all()
+        assert (low >= -1e-12).all()
+        assert (high <= 1 + 1e-12).all()
+
+
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 500])
+def test_reliability_is_reproducible(tmp_path: Path, n: int) -> None:
+    rng = np.random.default_rng(0)
+    score = rng.random(n)
+    run = SuggestionOutcomes("a run", score, right=rng.random(n) < score, dropped=rng.random(n) < 0.1)
+    for name in ("a.png", "b.png"):
+        draw_reliability(tmp_path / name, [run, run])
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,534 @@
+"""Retrieval protocols, from the contents of input files to tasks; GLDv2's two have modules of their own.
+
+By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; texts, templates of faces,
+DyML, ROxford and RParis, ILIAS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.datasets.dyml_files import read_test_set
+from hgld.datasets.ilias_files import IliasIds, object_of, read_ids
+from hgld.datasets.image_labels import ImageLabels
+from hgld.datasets.revisited_ground_truth import SETTINGS, RevisitedGroundTruth, read_ground_truth
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
+from hgld.evaluation.metrics import Metric, MetricSpec
+from hgld.evaluation.ranking_statistics import RankingStatistics
+from hgld.evaluation.relevance import LabelJudgements, ListJudgements
+from hgld.evaluation.retrieval_task import (
+    RetrievalTask,
+    leave_one_out_task,
+    query_gallery_task,
+    with_distractors,
+)
+from hgld.io.columns import preview
+from hgld.ragged import Integers, RaggedIndices
+from hgld.tables.embeddings import Embeddings, rows_of
+
+log = logging.getLogger(__name__)
+
+
+def labelled_leave_one_out(images: Embeddings, labels: ImageLabels) -> RetrievalTask:
+    """Rank every labelled image against all others; images without labels are excluded on both sides."""
+    task = leave_one_out_task(images.vectors, labels.labelling, ids=images.ids, level_names=labels.level_names)
+    return replace(task, label_names=labels.names)
+
+
+def labelled_retrieval(
+    queries: Embeddings, query_labels: ImageLabels, gallery: Embeddings, gallery_labels: ImageLabels
+) -> RetrievalTask:
+    """Rank the labelled gallery images for the labelled queries.
+
+    Images without labels are excluded on both sides, and a gallery image with the id of the query from its ranking.
+    """
+    task = query_gallery_task(
+        queries.vectors,
+        query_labels.labelling,
+        gallery.vectors,
+        gallery_labels.labelling,
+        query_ids=queries.ids,
+        gallery_ids=gallery.ids,
+        level_names=gallery_labels.level_names,
+    )
+    label_names = zip(gallery_labels.names, query_labels.names, strict=False)
+    return replace(task, label_names=tuple({**names, **own} for names, own in label_names))
+
+
+def _retrieval_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
+    task = labelled_retrieval(inputs.queries, inputs.query_labels(), inputs.gallery, inputs.gallery_labels())
+    return [task if inputs.distractors is None else with_distractors(task, inputs.distractors)]
+
+
+LEAVE_ONE_OUT = EvaluationProtocol(
+    name="leave-one-out",
+    inputs=(InputSet(("embeddings",), ("labels", "label_separator", "hierarchy", "split")),),
+    build_tasks=lambda inputs: [labelled_leave_one_out(inputs.gallery, inputs.gallery_labels())],
+)
+RETRIEVAL = EvaluationProtocol(
+    name="retrieval",
+    inputs=(
+        InputSet(
+            ("query_embeddings", "gallery_embeddings"),
+            ("distractor_embeddings", "labels", "query_labels", "label_separator", "hierarchy", "split"),
+        ),
+    ),
+    build_tasks=_retrieval_tasks,
+)
+
+
+def text_tasks(texts: Embeddings, images: Embeddings, labels: ImageLabels) -> list[RetrievalTask]:
+    """Build the two tasks of each level whose labels all have a text; other levels are left out with a warning.
+
+    In the first, the text of each label ranks all labelled images, of which those with the label are relevant, and
+    less so those with its parents. In the second, each image ranks the texts of the level; R@1 is then the accuracy
+    of zero-shot classification (Radford et al., Learning Transferable Visual Models From Natural Language
+    Supervision, ICML 2021, Sec. 3.1).
+
+    Args:
+        texts: Embeddings whose ids are names of labels.
+        images: Embeddings of images, in the space of those of the texts.
+        labels: Their labels, one for each image, with names.
+
+    Raises:
+        ConfigurationError: Texts have no ids, or labels no names.
+        InputError: No level has a text for each of its labels, or images have several labels.
+    """
+    if texts.ids is None or not labels.names:
+        found = f"{texts.path} comes without ids" if texts.ids is None else "`labels` are numbers without names"
+        raise ConfigurationError(
+            f"{found}; expected texts whose ids are the names of labels, and a manifest of these"
+        )
+    row_of = {name: row for row, name in enumerate(texts.ids.tolist())}
+    labelled = labels.labels[labels.labelled]
+    tasks = []
+    for column, level in enumerate(labels.level_names):
+        values, first = np.unique(labelled[:, column], return_index=True)
+        names = [labels.names[column][value] for value in values.tolist()]
+        if missing := [name for name in names if name not in row_of]:
+            log.warning(
+                "%s: no text for %s of the %s labels of the level %s, which is left out: %s",
+                texts.path,
+                f"{len(missing):,}",
+                f"{len(names):,}",
+                level,
+                preview(missing, 3),
+            )
+            continue
+        levels = labels.level_names[column:]
+        image_labels = ImageLabels(labels.labels[:, column:], levels, labels.labelled, labels.names[column:])
+        text_labels = replace(
+            image_labels, labelling=labelled[first, column:], labelled=np.ones(len(names), np.bool_)
+        )
+        vectors = texts.vectors[torch.tensor([row_of[name] for name in names])]
+        # An image whose id is the name of a label is not the same item, and is ranked for it.
+        level_texts = replace(texts, vectors=vectors, ids=np.array([f"text: {name}" for name in names]))
+        find_images = labelled_retrieval(level_texts, text_labels, images, image_labels)
+        find_texts = labelled_retrieval(images, image_labels, level_texts, text_labels)
+        tasks += [
+            replace(find_images, name=f"{level} to images"),
+            replace(find_texts, name=f"images to {level}", metrics=("R@1",)),
+        ]
+    if not tasks:
+        raise InputError(
+            f"{texts.path}: no level has a text for each of its labels, and its ids look like "
+            f"{preview(texts.ids.tolist(), 3)}"
+        )
+    return tasks
+
+
+TEXTS = EvaluationProtocol(
+    name="texts",
+    inputs=(InputSet(("query_embeddings", "gallery_embeddings", "labels"), ("label_separator", "split")),),
+    build_tasks=lambda inputs: text_tasks(inputs.queries, inputs.gallery, inputs.gallery_labels()),
+    descriptions={"query_embeddings": "the texts, see hgld embed-texts"},
+)
+
+
+#: Embeddings read at once: 64 MB as float64 where vectors have 2,048 numbers.
+_BLOCK = 4096
+
+
+def sum_directions(vectors: torch.Tensor, groups: npt.NDArray[np.int64], n_groups: int) -> npt.NDArray[np.float64]:
+    """Return the sum of the L2-normalised vectors of each group; vectors are read in blocks.
+
+    Args:
+        vectors: float, shape (n, d); may be memory-mapped.
+        groups: int64, shape (n,); position of the group of each vector, -1 for vectors of none, which are not read.
+        n_groups: Number of groups.
+
+    Returns:
+        float64, shape (n_groups, d).
+
+    >>> sum_directions(torch.tensor([[2.0, 0.0], [0.0, 3.0], [9.0, 9.0]]), np.array([0, 0, -1]), 1)
+    array([[1., 1.]])
+    """
+    sums = np.zeros((n_groups, vectors.shape[1]))
+    selected = np.flatnonzero(groups >= 0)
+    for start in range(0, len(selected), _BLOCK):
+        rows = selected[start : start + _BLOCK]
+        np.add.at(sums, groups[rows], normalised(vectors[torch.from_numpy(rows)].double().numpy()))
+    return sums
+
+
+def normalised(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return vectors divided by their length."""
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def average_labels(images: Embeddings, labels: ImageLabels) -> tuple[Embeddings, ImageLabels]:
+    """Average embeddings by the labels of all levels but the coarsest, level by level, as for faces.
+
+    All levels but the coarsest say what is averaged: embeddings of the same medium, then of the same template. The
+    coarsest, the subject, says what is relevant. Every embedding and every average is L2-normalised before it is
+    averaged further, as in the published evaluation of templates (``standard_evaluation/ijb_evaluation.py`` of
+    github.com/ox-vgg/vgg_face2). With the levels medium and subject, each medium is ranked against all others: the
+    protocol of Smooth-AP for IJB-C (Brown et al., ECCV 2020, Sec. 5.1), in which the frames of a video are one
+    instance.
+
+    Args:
+        images: Embeddings; those without labels are left out.
+        labels: Labels of at least two levels.
+
+    Returns:
+        The averages, of length 1, and their labels at the coarsest level. Their ids are the names of their labels at
+        the level below.
+
+    Raises:
+        ConfigurationError: There is only one level.
+    """
+    if len(labels.level_names) < 2:
+        raise ConfigurationError(
+            f"the labels have the level {labels.level_names[0]} alone; expected at least two, such as medium and "
+            "subject, or choose another `protocol`"
+        )
+    rows = np.flatnonzero(labels.labelled)
+    vectors, matrix = images.vectors, labels.labels
+    names: list[str] = []
+    for column in range(len(labels.level_names) - 1):
+        classes, first, groups = np.unique(matrix[rows, column], return_index=True, return_inverse=True)
+        positions = np.full(len(matrix), -1)
+        positions[rows] = groups
+        vectors = torch.from_numpy(normalised(sum_directions(vectors, positions, len(classes))).astype(np.float32))
+        matrix = matrix[rows[first]]
+        rows = np.arange(len(classes))
+        known: Mapping[int, str] = labels.names[column] if labels.names else {}
+        names = [known.get(label, str(label)) for label in classes.tolist()]
+    averages = Embeddings(vectors, np.array(names, np.str_), None, images.path)
+    coarsest = ImageLabels(matrix[:, -1:], labels.level_names[-1:], np.ones(len(matrix), np.bool_), labels.names[-1:])
+    return averages, coarsest
+
+
+def _template_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
+    gallery, gallery_labels = average_labels(inputs.gallery, inputs.gallery_labels())
+    if inputs.queries is inputs.gallery:
+        task = labelled_leave_one_out(gallery, gallery_labels)
+    else:
+        queries, query_labels = average_labels(inputs.queries, inputs.query_labels())
+        task = labelled_retrieval(queries, query_labels, gallery, gallery_labels)
+    counts = {**task.counts, "images": len(inputs.gallery)}
+    return [replace(task, name="templates", metrics=("AP", "R@1"), counts=counts)]
+
+
+TEMPLATES = EvaluationProtocol(
+    name="templates",
+    inputs=(
+        InputSet(("embeddings", "labels")),
+        InputSet(("query_embeddings", "gallery_embeddings", "labels"), ("query_labels",)),
+    ),
+    build_tasks=_template_tasks,
+    descriptions={"labels": "medium and subject, or medium, template and subject, such as a manifest"},
+)
+
+
+#: Metrics of DyML's protocol: leave-one-out at each level apart (Sun et al., Dynamic Metric Learning, CVPR 2021).
+DYML_METRICS = ("AP", "ASI", "R@1")
+
+
+def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[RetrievalTask]:
+    """Build a task from DyML's test set of each level, which has binary labels of its own.
+
+    Args:
+        queries: Embeddings with ids such as ``bmk_fine/query/0.jpg``, relative to the folder.
+        gallery: Embeddings with ids such as ``bmk_fine/gallery/0.jpg``; may be the same object.
+        folder: Folder of the ground truth, see :func:`~hgld.datasets.dyml_files.read_test_set`.
+
+    Raises:
+        InputError: See :func:`~hgld.datasets.dyml_files.read_test_set`, or images are not embedded.
+    """
+    tasks = []
+    for name, level in read_test_set(folder).items():
+        rows = np.flatnonzero(level.self_positions >= 0)
+        if not len(rows):
+            log.warning(
+                "%s, %s: no query has the name of a gallery image; if the gallery does hold the queries, they are "
+                "ranked first for themselves, and the numbers are too high",
+                folder,
+                name,
+            )
+        itself = RaggedIndices.from_pairs(rows, level.self_positions[rows], len(level.query_ids))
+        tasks.append(
+            RetrievalTask(
+                name=name,
+                queries=queries.vectors[rows_of(queries, level.query_ids, f"queries of {folder}")],
+                gallery=gallery.vectors[rows_of(gallery, level.gallery_ids, f"gallery images of {folder}")],
+                judgements=LabelJudgements(level.query_labels[:, None], level.gallery_labels[:, None]),
+                query_ids=np.array(level.query_ids),
+                gallery_ids=np.array(level.gallery_ids),
+                index_labels=level.gallery_labels[:, None],
+                excluded=itself,
+                itself=itself,
+                metrics=DYML_METRICS,
+            )
+        )
+    return tasks
+
+
+def tasks_by_level(images: Embeddings, labels: ImageLabels) -> list[RetrievalTask]:
+    """Build a leave-one-out task for each level of images that have labels of all levels."""
+    return [
+        replace(
+            labelled_leave_one_out(images, replace(labels, labelling=labels.labels[:, [column]])),
+            name=name,
+            level_names=(name,),
+            metrics=DYML_METRICS,
+        )
+        for column, name in enumerate(labels.level_names)
+    ]
+
+
+def _dyml_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
+    if inputs.files.ground_truth is None:
+        return tasks_by_level(inputs.gallery, inputs.gallery_labels())
+    return benchmark_tasks(inputs.queries, inputs.gallery, inputs.ground_truth)
+
+
+DYML = EvaluationProtocol(
+    name="dyml",
+    inputs=(
+        InputSet(("embeddings", "ground_truth")),
+        InputSet(("query_embeddings", "gallery_embeddings", "ground_truth")),
+        InputSet(("embeddings",), ("labels", "label_separator", "hierarchy", "split")),
+    ),
+    build_tasks=_dyml_tasks,
+    descriptions={"ground_truth": "the folder of its test sets"},
+    reports_mean=True,
+)
+
+
+def revisited_tasks(
+    queries: Embeddings, gallery: Embeddings, truth: RevisitedGroundTruth, distractors: Embeddings | None = None
+) -> list[RetrievalTask]:
+    """Build the tasks "easy", "medium" and "hard" of ROxford5k or RParis6k (Radenovic et al., CVPR 2018).
+
+    Args:
+        queries: Embeddings with the names of the queries as ids; folders and suffixes of ids do not matter.
+        gallery: The same for the gallery; images that the ground truth does not name, such as those of the queries,
+            are left out.
+        truth: Ground truth.
+        distractors: Further images of the gallery, all of which are negatives, such as the million of R1M.
+
+    Returns:
+        A task per setting, with the metrics of the protocol: mAP and mP@1, 5, 10. A query without positives in a
+        setting has no value there.
+
+    Raises:
+        InputError: Images are not embedded, two ids mean the same image, or distractors have another number of
+            dimensions.
+    """
+    named_queries, named_gallery = (
+        _with_short_ids(
+            images,
+            lambda image: PurePosixPath(image).stem,
+            "folder and suffix alone; the ground truth names images without them",
+        )
+        for images in (queries, gallery)
+    )
+    query_rows = rows_of(named_queries, truth.query_names, "queries of the ground truth")
+    gallery_rows = rows_of(named_gallery, truth.gallery_names, "gallery images of the ground truth")
+    vectors = queries.vectors[torch.from_numpy(query_rows)]
+    gallery_vectors = gallery.vectors[torch.from_numpy(gallery_rows)]
+    tasks = [
+        RetrievalTask(
+            name=setting,
+            queries=vectors,
+            gallery=gallery_vectors,
+            judgements=ListJudgements(truth.positives(setting), len(gallery_vectors)),
+            query_ids=np.array(truth.query_names),
+            gallery_ids=np.array(truth.gallery_names),
+            excluded=truth.ignored(setting),
+            metrics=_METRICS,
+            fixed_metrics=True,
+            settings={"AP": "by trapezoids (Oxford)"},
+        )
+        for setting in SETTINGS
+    ]
+    return tasks if distractors is None else [with_distractors(task, distractors) for task in tasks]
+
+
+def revisited_average_precision(ranks: Integers, n_positive: int) -> float:
+    """Average precision of one query under the Oxford protocol, by trapezoids.
+
+    The j-th positive (from 0) at rank r (from 0) stands for a step 1 / n_positive of recall, over which precision is
+    the mean of that just before it, j / r (1 if r is 0), and that with it, (j + 1) / (r + 1). Eq. 9 of the paper on
+    rank losses, and all other APs of hgld, take the second alone, which is never lower: of two positives at ranks 0
+    and 3 it makes 0.75, as below, and the trapezoids 0.71.
+
+    Args:
+        ranks: Ranks of the retrieved positives, ascending, from 0, shape (n_retrieved,); ignored images do not count.
+        n_positive: Number of positives of the query, retrieved or not.
+
+    Returns:
+        Value from 0 to 1; NaN for a query without positives.
+
+    >>> revisited_average_precision(np.array([0, 3]), 2)
+    0.7083333333333333
+    """
+    if not n_positive:
+        return float("nan")
+    before = np.arange(len(ranks))
+    precision_before = np.where(ranks == 0, 1.0, before / np.maximum(ranks, 1))
+    precision_with = (before + 1) / (ranks + 1)
+    return float((precision_before + precision_with).sum() / 2 / n_positive)
+
+
+def revisited_precision_at(ranks: Integers, k: int) -> float:
+    """Precision among the first k of one query (mP@k), or up to the last positive where that comes earlier.
+
+    Args:
+        ranks: Ranks of all positives, ascending, from 0, shape (n_positive,); ignored images do not count.
+        k: Cutoff.
+
+    Returns:
+        Value from 0 to 1; NaN for a query without positives.
+
+    >>> revisited_precision_at(np.array([0, 3]), 10)
+    0.5
+    """
+    if not len(ranks):
+        return float("nan")
+    cutoff = min(int(ranks[-1]) + 1, k)
+    return float((ranks < cutoff).sum() / cutoff)
+
+
+def _per_query(
+    value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics
+) -> torch.Tensor:
+    """Return a function of the positives' ranks for each query: float64, shape (n,)."""
+    return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
+
+
+def _metric(name: str, value: Callable[[Integers], float]) -> Metric:
+    return Metric(name, MetricSpec(partial(_per_query, value), positive_ranks=True))
+
+
+_METRICS = (
+    _metric("mAP", lambda ranks: revisited_average_precision(ranks, len(ranks))),
+    *(_metric(f"mP@{k}", partial(revisited_precision_at, k=k)) for k in (1, 5, 10)),
+)
+
+
+def _with_short_ids(images: Embeddings, shorten: Callable[[str], str], difference: str) -> Embeddings:
+    """Return embeddings with shorter ids, which have to differ in more than what is cut off."""
+    if images.ids is None:
+        return images
+    ids = np.array([shorten(image) for image in images.ids.tolist()])
+    if n_repeated := len(ids) - len(np.unique(ids)):
+        raise InputError(f"{images.path}: {n_repeated:,} ids differ from others in {difference}")
+    return replace(images, ids=ids)
+
+
+_WITH_DISTRACTORS = (
+    InputSet(("query_embeddings", "gallery_embeddings", "ground_truth"), ("distractor_embeddings",)),
+)
+ROXFORD, RPARIS = (
+    EvaluationProtocol(
+        name,
+        _WITH_DISTRACTORS,
+        lambda inputs: revisited_tasks(
+            inputs.queries, inputs.gallery, read_ground_truth(inputs.ground_truth), inputs.distractors
+        ),
+        {"ground_truth": file},
+    )
+    for name, file in (("roxford", "gnd_roxford5k.pkl"), ("rparis", "gnd_rparis6k.pkl"))
+)
+
+
+def ilias_tasks(
+    queries: Embeddings, gallery: Embeddings, ids: IliasIds, distractors: Embeddings | None = None
+) -> list[RetrievalTask]:
+    """Build ILIAS's tasks "image queries" and "text queries", or the one whose queries are embedded (CVPR 2025).
+
+    mAP@1k as in the published evaluation (``evaluation/src/dataset.py`` of github.com/ilias-vrg/ilias, commit
+    e81029e): the sum of the precisions at the positives among the first 1,000 items, divided by min(R, 1,000), where
+    R positives show the query's object; the mean is over all queries. ``TR@1000`` is what the best re-ranking of
+    these items would reach, there called oracle (for R up to 1,000, as in ILIAS). The published code counts items of
+    equal scores as one step of the precision; here, ``ties`` orders them.
+
+    Args:
+        queries: Embeddings of the queries; suffixes of ids and folders above ``ilias_core`` do not matter.
+        gallery: The same for the positives; those of queries among them are left out.
+        ids: Ids of queries and positives.
+        distractors: Further images of the gallery, all of which are negatives: those of YFCC100M, or of mini-ILIAS.
+
+    Raises:
+        InputError: Images are not embedded, two ids mean the same image, the gallery has unknown images, or
+            distractors have another number of dimensions.
+    """
+    queries, gallery = (
+        _with_short_ids(images, _short_id, "suffix or outer folders alone") for images in (queries, gallery)
+    )
+    image_queries, text_queries, positives = (
+        [_short_id(image) for image in some] for some in (ids.image_queries, ids.text_queries, ids.positives)
+    )
+    rows = rows_of(gallery, positives, "positives of ILIAS")
+    known = {*positives, *image_queries, *text_queries}
+    assert gallery.ids is not None
+    if others := [image for image in gallery.ids.tolist() if image not in known]:
+        raise InputError(
+            f"{gallery.path}: {len(others):,} embeddings are of other images than the positives; give distractors as "
+            f"`distractor_embeddings`:\n{indented_list(others)}"
+        )
+    embedded = set() if queries.ids is None else {*queries.ids.tolist()}
+    kinds = {"image queries": image_queries, "text queries": text_queries}
+    chosen = {name: each for name, each in kinds.items() if embedded & {*each}}
+    positions: dict[str, list[int]] = {}
+    for position, image in enumerate(positives):
+        positions.setdefault(object_of(image), []).append(position)
+    tasks = [
+        RetrievalTask(
+            name=name,
+            queries=queries.vectors[torch.from_numpy(rows_of(queries, each, f"{name} of ILIAS"))],
+            gallery=gallery.vectors[torch.from_numpy(rows)],
+            judgements=ListJudgements(
+                RaggedIndices.from_lists([positions.get(object_of(query), []) for query in each]), len(positives)
+            ),
+            query_ids=np.array(each),
+            gallery_ids=np.array(positives),
+            metrics=("mAP@1000", "TR@1000"),
+        )
+        for name, each in (chosen or {"image queries": image_queries}).items()
+    ]
+    return tasks if distractors is None else [with_distractors(task, distractors) for task in tasks]
+
+
+def _short_id(image: str) -> str:
+    """Return an id as object, folder and name without its suffix, as the tar files on Hugging Face have it."""
+    return "/".join(PurePosixPath(image).with_suffix("").parts[-3:])
+
+
+ILIAS = EvaluationProtocol(
+    "ilias",
+    _WITH_DISTRACTORS,
+    lambda inputs: ilias_tasks(inputs.queries, inputs.gallery, read_ids(inputs.ground_truth), inputs.distractors),
+    {"ground_truth": "the folder image_ids"},
+)
