@@ -191,7 +191,7 @@ def train(
         config: Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).
         out: Folder for checkpoints and the history.
         overrides: Override a setting, e.g. loss.lambda=0.3; repeatable.
-        loggers: Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable. Default: tensorboard.
+        loggers: Where to log besides history.jsonl: tensorboard or wandb; repeatable. Default: tensorboard.
         resume: Resume the run in the folder, if there is one.
         force: Delete an existing run in the folder, and start again.
         device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.

@@ -194,6 +194,11 @@ class LocalExecutor:
 
     slots: Sequence[Slot]
 
+    @property
+    def n_processes(self) -> int:
+        """Number of processes that work on a task together."""
+        return len(self.slots[0].devices)
+
     def run(self, tasks: Sequence[Task], folder: Path, *, progress: Progress | None = None) -> list[Failure]:
         """See :meth:`Executor.run`."""
         progress = progress or NoProgress()

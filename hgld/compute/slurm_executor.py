@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hgld.compute.executors import Failure, Task, error_lines
+from hgld.compute.executors import DEVICE, Failure, Task, error_lines
 from hgld.compute.slurm import TaskState, submit_array, task_states
 from hgld.compute.stop_signals import StopRequest, catch_stop_signals
 from hgld.errors import ConfigurationError, SourceError, require_at_least
@@ -72,6 +72,7 @@ class SlurmExecutor:
         options: Options of ``sbatch`` for the job of one task, such as ``--partition=gpu --gpus=1 --time=8:00:00``.
         n_processes: Number of processes that work on a task together, which ``srun`` starts on one or several nodes.
         max_running: Largest number of tasks at the same time; None for as many as SLURM starts.
+        device: Device of each process: ``cuda``, which is the GPU of its local rank, or ``cpu``.
 
     Raises:
         ConfigurationError: An option is invalid.
@@ -80,8 +81,13 @@ class SlurmExecutor:
     options: str = ""
     n_processes: int = 1
     max_running: int | None = None
+    device: str = "cuda"
 
     def __post_init__(self) -> None:
+        if self.device not in ("cuda", "cpu"):
+            raise ConfigurationError(
+                f'`devices` are "{self.device}"; expected cuda or cpu, as SLURM chooses the devices of a job'
+            )
         require_at_least(1, per_run=self.n_processes, max_running=self.max_running)
         try:
             options = shlex.split(self.options)
@@ -93,7 +99,8 @@ class SlurmExecutor:
 
     def script(self, tasks: Sequence[Task]) -> str:
         """Return the batch script of an array that works on tasks in order."""
-        commands = (shlex.join([sys.executable, "-m", *task.arguments]) for task in tasks)
+        given = ([self.device if argument == DEVICE else argument for argument in task.arguments] for task in tasks)
+        commands = (shlex.join([sys.executable, "-m", *arguments]) for arguments in given)
         return _SCRIPT.format(
             commands="\n".join(map(shlex.quote, commands)),
             logs="\n".join(shlex.quote(str(task.log.absolute())) for task in tasks),

@@ -40,7 +40,7 @@ from hgld.rejection import (
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, Calibration, Figure, check_replaceable_folder
 from hgld.rejection.open_set import rank_answers
-from hgld.rejection.thresholds import threshold_for_precision
+from hgld.rejection.risk_coverage import threshold_for_precision
 from hgld.search.gallery import gallery_labels
 from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
 from hgld.tables import Provenance, input_digests, write_results

@@ -18,7 +18,7 @@ from hgld.io.files import sha256_of
 from hgld.pages.server import PageKeys
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.rejection.detector_files import Calibration, Figure
-from hgld.rejection.thresholds import threshold_for_precision
+from hgld.rejection.risk_coverage import threshold_for_precision
 from hgld.search.detectors import recorded_model
 from hgld.search.gallery import read_gallery
 from hgld.search.query_model import load_query_model

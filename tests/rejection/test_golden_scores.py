@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hgld.rejection import Detector, build_detector
-from hgld.rejection.linear_classifier import LinearClassifier, save_classifier
+from hgld.rejection.classifiers import LinearClassifier, save_classifier
 
 #: Name of the golden score: ours and its options.
 SCORES: dict[str, tuple[str, dict[str, Any]]] = {

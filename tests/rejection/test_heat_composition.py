@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from hgld.rejection.scores.heat import Standardisation, compose
+from hgld.rejection.heat import Standardisation, compose
 
 ENERGIES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=4), elements=st.floats(-1e4, 1e4))
 BETAS = st.floats(-1e3, 1e3).filter(lambda beta: abs(beta) > 1e-3)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from hgld.errors import ConfigurationError
+from hgld.rejection.classifiers import LinearClassifier
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments
-from hgld.rejection.heat import (
+from hgld.rejection.residual_energy import (
     PRESETS,
     GaussianPrior,
     LangevinSettings,
@@ -23,7 +24,6 @@ from hgld.rejection.heat import (
     normal_sampler,
     train_residual_energy,
 )
-from hgld.rejection.linear_classifier import LinearClassifier
 
 TINY = ResidualSettings(hidden_dim=8, epochs=2, batch_size=16, langevin=LangevinSettings(steps=2))
 

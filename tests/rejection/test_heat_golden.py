@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from hgld.rejection.gaussians import gaussians_from_moments
-from hgld.rejection.heat import (
+from hgld.rejection.heat import Standardisation, compose
+from hgld.rejection.residual_energy import (
     GaussianPrior,
     LangevinSettings,
     ResidualEnergy,
@@ -22,7 +23,6 @@ from hgld.rejection.heat import (
     langevin_steps,
     sample_negatives,
 )
-from hgld.rejection.scores.heat import Standardisation, compose
 
 Array = npt.NDArray[Any]
 

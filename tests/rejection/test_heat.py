@@ -9,7 +9,7 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import build_detector
 from hgld.rejection.detector import Detector
-from hgld.rejection.scores.heat import Heat
+from hgld.rejection.heat import Heat
 from tests.rejection.test_detectors import DIM, index_images, queries
 from tests.rejection.test_detectors import FAST as FAST_OPTIONS
 

@@ -8,9 +8,8 @@ from typing import ClassVar, Literal
 import torch
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, row_blocks
 from hgld.rejection.detector import choice, fitted
-from hgld.rejection.linear_classifier import LinearClassifier, row_blocks
-from hgld.rejection.scores.classifiers import ClassifierDetector
 
 #: Squared singular values of the weights below this share of the largest count as 0: weights that sum to 0 over the
 #: classes have such ones, of nothing but rounding.

@@ -15,9 +15,8 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_matrix import vote
 from hgld.ragged import RaggedIndices
-from hgld.rejection import Detector, NeighbourDetector, build_detector
-from hgld.rejection.scores import neighbours
-from hgld.rejection.scores.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote
+from hgld.rejection import Detector, NeighbourDetector, build_detector, neighbours
+from hgld.rejection.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote
 
 Floats = npt.NDArray[Any]
 SEEDS = st.integers(0, 10_000)

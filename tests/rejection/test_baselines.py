@@ -11,10 +11,9 @@ from pytorch_ood import detector as pytorch_ood
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import DETECTORS, Detector, build_detector
-from hgld.rejection.linear_classifier import LinearClassifier, save_classifier
-from hgld.rejection.scores.classifiers import Ash, ClassifierDetector, LogitDetector
-from hgld.rejection.scores.gaussians import GaussianDetector, Gmm
-from hgld.rejection.scores.subspaces import Vim
+from hgld.rejection.classifiers import Ash, ClassifierDetector, LinearClassifier, LogitDetector, save_classifier
+from hgld.rejection.gaussians import GaussianDetector, Gmm
+from hgld.rejection.subspaces import Vim
 from tests.rejection.test_detectors import DIM, N_CLASSES, index_images, queries
 
 LOGIT_SCORES = [name for name, kind in DETECTORS.items() if issubclass(kind, LogitDetector)]
@@ -154,7 +153,7 @@ def test_a_classifier_needs_labels_or_a_file_of_the_same_dimension(name: str, he
 
 def test_softmax_regression_that_takes_hours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_images()
-    monkeypatch.setattr("hgld.rejection.scores.classifiers._MAX_PRODUCTS", 3599)
+    monkeypatch.setattr("hgld.rejection.classifiers._MAX_PRODUCTS", 3599)
     with pytest.raises(InputError, match="of 120 images and 5 classes takes hours; set the option `classifier`"):
         build_detector("vim").fit(index["embeddings"], index["labels"])
     build_detector("vim", {"classifier": "lda"}).fit(index["embeddings"], index["labels"])
