@@ -22,7 +22,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import Metric
 from hgld.gldv2.files import N_SHARDS, SHARD_BYTES
 from hgld.hierarchy.label_sets import Labelling
-from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.registry import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.training.optimisation import freeze_parameters, require_trainable
 from hgld.training.run import empty_model, is_finished, training_loss

@@ -35,7 +35,7 @@ class CrossBatchMemory(Loss):
     one place per image instead, which holds its newest embedding, and each call needs ``indices``, as in ROADMAP's
     code. Stored embeddings are copies without gradient, in float32 or, with half the memory, in 16 bits. Losses
     multiply and add these in float32, so the only error is that of storing them: a score changes by at most 2^-11 in
-    float16 and 2^-8 in bfloat16 (:func:`~hgld.losses.kernels.autograd.inner_products`).
+    float16 and 2^-8 in bfloat16 (:func:`~hgld.losses.kernels.batches.inner_products`).
 
     Each call in training mode is a step. The first ``start_step`` steps only fill the memory, because embeddings
     change too fast at the beginning. In evaluation mode the memory does not change. Run the backward pass of a step

@@ -9,7 +9,7 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
-from hgld.losses.kernels.autograd import inner_products
+from hgld.losses.kernels.batches import inner_products
 from hgld.losses.kernels.steps import check_temperature
 
 #: The losses of the paper: HiMulCon with weights of levels, HiConE with the constraint, HiMulConE with both.

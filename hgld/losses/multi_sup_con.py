@@ -8,7 +8,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
-from hgld.losses.kernels.autograd import inner_products
+from hgld.losses.kernels.batches import inner_products
 from hgld.losses.kernels.steps import check_temperature
 
 

@@ -1,7 +1,7 @@
 """Gradients of a loss over the whole batch, although no process embeds all of it, or not all at once.
 
 Ranking losses are not sums over images: each image is ranked against all others. So the embeddings of all processes
-are gathered (:mod:`hgld.losses.gathering`), and each process computes the loss of the whole batch.
+are gathered (:mod:`hgld.losses.kernels.batches`), and each process computes the loss of the whole batch.
 
 Where the activations of a process's images do not fit into memory, the images are embedded twice (Patel et al.,
 Recall@k Surrogate Loss, Sec. 3.3): first without a graph, for the loss and its gradient with respect to the

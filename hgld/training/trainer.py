@@ -27,8 +27,7 @@ from hgld.evaluation.results import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.gathering import gather_embeddings
-from hgld.losses.kernels.batches import EmbeddingsError
+from hgld.losses.kernels.batches import EmbeddingsError, gather_embeddings
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_files import save_checkpoint
 from hgld.progress import NoProgress, Progress

@@ -23,7 +23,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.io.remote import folder_of
-from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.registry import LabelSpace
 from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings
 
 

@@ -16,7 +16,7 @@ from hgld.compute import scoring
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Distance, ScoringConfig
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses.kernels.poincare import PoincareBall
+from hgld.losses.hyperbolic import PoincareBall
 from hgld.ragged import RaggedIndices
 
 Points = npt.NDArray[np.float64]

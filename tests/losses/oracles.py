@@ -28,7 +28,7 @@ def h_minus(t: float, tau: float = 0.01, rho: float = 100.0, delta: float = 0.05
 
 
 def step_sum(scores: Sequence[float], levels: Sequence[int], k: int, weights: torch.Tensor, step: Step) -> float:
-    """Return S_k of :mod:`hgld.losses.kernels.step_sums`."""
+    """Return S_k of :mod:`hgld.losses.kernels.rank_loss`."""
     if levels[k] < 1:
         return 0.0
     total = 0.0

@@ -19,7 +19,7 @@ from hgld.losses import (
     ProxyNCA,
     SelectivelyContrastiveTriplet,
 )
-from hgld.losses.margin import sampling_weights
+from hgld.losses.pair_losses import sampling_weights
 from tests.losses.batches import LABELS, REFERENCE_LABELS, class_vectors, unit_vectors
 
 X = class_vectors(LABELS)

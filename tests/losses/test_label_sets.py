@@ -34,8 +34,8 @@ from hgld.losses import (
     roadmap,
 )
 from hgld.losses.base import pair_levels, shared_classes
-from hgld.losses.gathering import gather_embeddings
-from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.kernels.batches import gather_embeddings
+from hgld.losses.registry import LabelSpace
 from tests.evaluation.oracles import best_level
 from tests.losses.batches import unit_vectors
 

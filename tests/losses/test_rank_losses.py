@@ -24,8 +24,8 @@ from hgld.losses import (
     suprank_step,
 )
 from hgld.losses.kernels import rank_loss
+from hgld.losses.kernels.rank_loss import rank
 from hgld.losses.kernels.ranking import Ranking
-from hgld.losses.kernels.step_sums import rank
 from tests.losses import oracles
 from tests.losses.batches import hierarchical_batch, unit_vectors
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hgld.losses import TripletLoss
-from hgld.losses.triplet import Mining
+from hgld.losses.pair_losses import Mining
 from tests.losses.batches import class_vectors
 
 LABELS = torch.tensor([[0], [0], [1], [1], [1], [2], [0], [3]])

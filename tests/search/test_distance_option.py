@@ -16,7 +16,7 @@ from hgld.compute.scoring import Distance
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.losses import HIER, ContrastiveLoss, HyperbolicContrastive
-from hgld.losses.kernels.poincare import PoincareBall
+from hgld.losses.hyperbolic import PoincareBall
 from hgld.models.embedding_files import recorded_distance
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder

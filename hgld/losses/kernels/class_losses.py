@@ -9,7 +9,7 @@ from torch import nn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss, shared_classes, warn_without_positives
-from hgld.losses.kernels.autograd import inner_products
+from hgld.losses.kernels.batches import inner_products
 
 
 class ClassLoss(Loss):
@@ -44,7 +44,7 @@ class ClassLoss(Loss):
             embeddings: float32 or float64 tensor of shape (B, d).
             classes: int64 tensor of shape (B,); or (B, K), -1 as padding, if the loss takes label sets.
             reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
-                gradient; see :func:`~hgld.losses.kernels.autograd.inner_products`.
+                gradient; see :func:`~hgld.losses.kernels.batches.inner_products`.
             reference_classes: int64 tensor of shape (N,) or (N, K').
 
         Returns:

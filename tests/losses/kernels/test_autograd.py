@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from hgld.losses.kernels import autograd
-from hgld.losses.kernels.autograd import combined_references, inner_products
+from hgld.losses.kernels import batches
+from hgld.losses.kernels.batches import combined_references, inner_products
 
 HALVES = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
@@ -42,7 +42,7 @@ def test_error_of_scores_is_that_of_storing_references(
 def test_products_and_gradients_are_those_of_converted_references(
     width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(autograd._WIDTH, "cpu", width)
+    monkeypatch.setitem(batches._WIDTH, "cpu", width)
     queries, references = unit_vectors(4, 6, 0).requires_grad_(), unit_vectors(7, 6, 1).to(dtype)
     scores, expected = inner_products(queries, references), queries @ references.float().T
     torch.testing.assert_close(scores, expected)

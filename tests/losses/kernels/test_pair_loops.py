@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH, is_compiled
-from hgld.losses.kernels import pair_loops
-from hgld.losses.kernels.pair_loops import has_loop
-from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels import pair_sums as loops
+from hgld.losses.kernels.pair_sums import has_loop, pair_sums
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 
@@ -88,7 +87,7 @@ def test_number_of_items_at_once_does_not_change_the_sums(
 ) -> None:
     case = random_case(4, 6, 20, 3, 0.1, torch.float64)
     _, whole = both_ways(*case, step)
-    monkeypatch.setattr(pair_loops, "ITEMS_AT_ONCE", items_at_once)
+    monkeypatch.setattr(loops, "ITEMS_AT_ONCE", items_at_once)
     _, parts = both_ways(*case, step)
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
 
