@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels import pair_sums, step_sums
+from hgld.losses.kernels import pair_sums, rank_loss
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 from tests.losses import oracles
@@ -31,7 +31,7 @@ def random_queries(
 
 
 def sums_of(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
-    return step_sums.step_sums(Ranking(scores, levels, weights.shape[1] - 1), (weights, step))
+    return rank_loss.step_sums(Ranking(scores, levels, weights.shape[1] - 1), (weights, step))
 
 
 def loop_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
@@ -115,11 +115,11 @@ def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch,
     scores, levels, _ = random_queries(2, 3, 100, 3)
     weights = torch.ones(1, 4, 4, dtype=torch.float64).tril(-1)
     by_pairs = sums_of(scores, levels, weights, step)
-    monkeypatch.setattr(step_sums, "pair_sums", fail)
+    monkeypatch.setattr(rank_loss, "pair_sums", fail)
     with pytest.raises(AssertionError, match="the other way was taken"):
         sums_of(scores, levels, weights, step)
-    monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 1)
-    monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 1)
+    monkeypatch.setattr(rank_loss, "PAIRS_PER_ITEM", 1)
+    monkeypatch.setattr(rank_loss, "PAIRS_PER_POINT", 1)
     torch.testing.assert_close(sums_of(scores, levels, weights, step), by_pairs, rtol=1e-5, atol=1e-5)
     with pytest.raises(AssertionError, match="the other way was taken"):
         sums_of(scores, levels.clamp(max=0), weights, step)  # no pairs at all
@@ -127,7 +127,7 @@ def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("tau", [1e-4, 1e-5])
 def test_pairs_are_summed_where_a_grid_would_have_many_points(monkeypatch: pytest.MonkeyPatch, tau: float) -> None:
-    monkeypatch.setattr(step_sums, "interpolated_sums", fail)
+    monkeypatch.setattr(rank_loss, "interpolated_sums", fail)
     scores = torch.linspace(-1, 1, 1000).view(1, -1)[:, torch.randperm(1000, generator=torch.manual_seed(0))]
     levels = (torch.arange(1000) % 2).view(1, -1)
     sums = sums_of(scores, levels, torch.ones(1, 2, 2).tril(-1), Sigmoid(tau))
@@ -139,9 +139,9 @@ def test_pairs_are_summed_where_a_grid_would_have_many_points(monkeypatch: pytes
 def test_second_derivatives_are_an_error(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setenv(SWITCH, "0" if way == "pairs" else "1")
     if way == "interpolation":
-        monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 0)
-        monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 0)
-        monkeypatch.setattr(step_sums, "pair_sums", fail)
+        monkeypatch.setattr(rank_loss, "PAIRS_PER_ITEM", 0)
+        monkeypatch.setattr(rank_loss, "PAIRS_PER_POINT", 0)
+        monkeypatch.setattr(rank_loss, "pair_sums", fail)
     scores, levels, weights = random_queries(0, 3, 20, 3)
     sums = sums_of(scores.requires_grad_(), levels, weights, Sigmoid())
     with pytest.raises(ConfigurationError, match="no second derivatives"):
