@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hgld.errors import ConfigurationError
+from hgld.errors import require
 from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.class_losses import PairLoss, mean_over_queries
 
@@ -37,8 +37,7 @@ class SoftBinAP(PairLoss):
 
     def __init__(self, n_bins: int = 20, include_query: bool = True) -> None:
         super().__init__(include_query)
-        if n_bins < 2:
-            raise ConfigurationError(f"`n_bins` is {n_bins}; expected at least 2")
+        require(n_bins >= 2, "at least 2", n_bins=n_bins)
         self.n_bins = n_bins
 
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
@@ -83,8 +82,7 @@ class FastAP(SoftBinAP):
     """
 
     def __init__(self, n_bins: int = 10) -> None:
-        if n_bins < 1:
-            raise ConfigurationError(f"`n_bins` is {n_bins}; expected at least 1")
+        require(n_bins >= 1, "at least 1", n_bins=n_bins)
         super().__init__(n_bins + 1, include_query=False)
 
 
@@ -112,8 +110,7 @@ class BlackBoxAP(PairLoss):
 
     def __init__(self, lambda_: float = 4.0, margin: float = 0.02) -> None:
         super().__init__()
-        if not (lambda_ > 0 and margin >= 0):
-            raise ConfigurationError(f"`lambda_` is {lambda_} and `margin` {margin}; expected above 0, and 0 or more")
+        require(lambda_ > 0 and margin >= 0, "above 0, and 0 or more", lambda_=lambda_, margin=margin)
         self.lambda_ = lambda_
         self.margin = margin
 

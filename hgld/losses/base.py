@@ -50,6 +50,8 @@ class Loss(nn.Module):
     takes_label_sets: ClassVar[bool] = False
     #: Whether embeddings may have another length than 1; a loss that consists of others takes it if all of these do.
     takes_any_length: ClassVar[bool] = False
+    #: Whether the value depends on references, rather than on learnt proxies or the batch alone.
+    uses_references: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,6 +95,7 @@ class Loss(nn.Module):
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
+        /,
     ) -> torch.Tensor:
         """Return the loss of checked input, without autocast.
 
@@ -122,11 +125,14 @@ class Loss(nn.Module):
 
     def reference_part(self) -> Loss | None:
         """Return the part of the loss that depends on references, or None for a loss of proxies only."""
-        return self
+        return self._part(uses_references=True)
 
     def proxy_part(self) -> Loss | None:
         """Return the rest of the loss, which ignores references, or None if there is none."""
-        return self if self.reference_part() is None else None
+        return self._part(uses_references=False)
+
+    def _part(self, uses_references: bool) -> Loss | None:
+        return self if self.uses_references == uses_references else None
 
 
 def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
@@ -281,29 +287,18 @@ class WeightedSum(Loss):
         self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
 
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         values = {
-            name: cast(Loss, loss).forward_batch(embeddings, labels, reference_embeddings, reference_labels)
+            name: cast(Loss, loss).forward_batch(embeddings, labels, *references)
             for name, loss in self.losses.items()
         }
         self.parts = {name: value.detach() for name, value in values.items()}
         return torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
 
-    def reference_part(self) -> Loss | None:
-        """See :meth:`hgld.losses.Loss.reference_part`."""
-        return self._sum_of({name: cast(Loss, loss).reference_part() for name, loss in self.losses.items()})
-
-    def proxy_part(self) -> Loss | None:
-        """See :meth:`hgld.losses.Loss.proxy_part`."""
-        return self._sum_of({name: cast(Loss, loss).proxy_part() for name, loss in self.losses.items()})
-
-    def _sum_of(self, parts: Mapping[str, Loss | None]) -> WeightedSum | None:
+    def _part(self, uses_references: bool) -> Loss | None:
+        parts = {name: cast(Loss, loss)._part(uses_references) for name, loss in self.losses.items()}
         kept = {name: (self.weights[name], part) for name, part in parts.items() if part is not None}
         return WeightedSum(kept) if kept else None
 
@@ -349,30 +344,20 @@ class AtLevel(Loss):
         self.column = column
 
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if self.column >= labels.shape[-1]:
             raise InputError(f"`labels` have {labels.shape[-1]} levels and no column {self.column}")
         column = slice(self.column, self.column + 1)
-        reference_column = None if reference_labels is None else reference_labels[..., column]
-        value = self.loss.forward_batch(embeddings, labels[..., column], reference_embeddings, reference_column)
+        if references and references[1] is not None:
+            references = references[0], references[1][..., column]
+        value = self.loss.forward_batch(embeddings, labels[..., column], *references)
         self.parts = self.loss.parts
         return value
 
-    def reference_part(self) -> Loss | None:
-        """See :meth:`hgld.losses.Loss.reference_part`."""
-        return self._of(self.loss.reference_part())
-
-    def proxy_part(self) -> Loss | None:
-        """See :meth:`hgld.losses.Loss.proxy_part`."""
-        return self._of(self.loss.proxy_part())
-
-    def _of(self, part: Loss | None) -> Loss | None:
+    def _part(self, uses_references: bool) -> Loss | None:
+        part = self.loss._part(uses_references)
         return None if part is None else AtLevel(part, self.column)
 
 
@@ -405,15 +390,11 @@ class SumOverLevels(WeightedSum):
         super().__init__({name: (weight, loss) for name, loss in levels.items()})
 
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if labels.shape[-1] != len(self.losses):
             raise InputError(
                 f"`labels` have {labels.shape[-1]} levels, but the loss is a sum over {len(self.losses)}"
             )
-        return super().forward_batch(embeddings, labels, reference_embeddings, reference_labels)
+        return super().forward_batch(embeddings, labels, *references)

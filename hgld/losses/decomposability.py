@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError
+from hgld.errors import require, require_choice
 from hgld.losses.kernels.class_losses import PairLoss, ProxyBasedLoss, uniform_proxies
 from hgld.losses.kernels.steps import check_temperature
 
@@ -54,10 +54,8 @@ class DecomposabilityLoss(PairLoss):
         include_query: bool = True,
     ) -> None:
         super().__init__(include_query and reduction != "violating")
-        if not (-1 <= alpha <= 1 and -1 <= beta <= 1):
-            raise ConfigurationError(f"`alpha` is {alpha} and `beta` {beta}; expected cosines, -1 to 1")
-        if reduction not in ("query_mean", "violating"):
-            raise ConfigurationError(f'`reduction` is "{reduction}"; choose query_mean or violating')
+        require(-1 <= alpha <= 1 and -1 <= beta <= 1, "cosines, -1 to 1", alpha=alpha, beta=beta)
+        require_choice(PairReduction, reduction=reduction)
         self.alpha = alpha
         self.beta = beta
         self.reduction = reduction

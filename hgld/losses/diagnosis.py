@@ -23,7 +23,7 @@ import torch
 from torch.nn.functional import normalize
 
 from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require, require_at_least
 from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap, calibrated_gap_bound, gap_bound
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.results import to_json_values
@@ -152,8 +152,7 @@ def operating_intervals(step: Step, threshold: float = NEGLIGIBLE_SLOPE) -> list
     >>> [(round(low, 3), round(high, 3)) for low, high in operating_intervals(SupRankStep())]
     [(-0.099, 0.05), (0.05, inf)]
     """
-    if not threshold > 0:
-        raise ConfigurationError(f"`threshold` is {threshold}; expected more than 0")
+    require(threshold > 0, "more than 0", threshold=threshold)
     if not isinstance(step, Sigmoid | SupRankStep):
         raise ConfigurationError(f"{step} has no operating region; expected a sigmoid or H^-")
     # sigma'(t / tau) / tau > threshold for |t| < t*, where sigma (1 - sigma) = threshold tau
@@ -223,10 +222,9 @@ class DiagnosisConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_batches is not None and self.max_batches < 1:
-            raise ConfigurationError(f"`max_batches` is {self.max_batches}; expected at least 1")
-        if not (-1 <= self.alpha <= 1 and -1 <= self.beta <= 1):
-            raise ConfigurationError(f"`alpha` is {self.alpha} and `beta` {self.beta}; expected cosines, -1 to 1")
+        require_at_least(1, max_batches=self.max_batches)
+        are_cosines = -1 <= self.alpha <= 1 and -1 <= self.beta <= 1
+        require(are_cosines, "cosines, -1 to 1", alpha=self.alpha, beta=self.beta)
         for tau in self.temperatures:
             check_temperature("temperatures", tau)
 

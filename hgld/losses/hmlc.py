@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require, require_choice
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
 from hgld.losses.kernels.batches import inner_products
 from hgld.losses.kernels.steps import check_temperature
@@ -79,16 +79,15 @@ class HMLC(Loss):
     ) -> None:
         super().__init__()
         check_temperature("tau", tau)
-        choices = {"mode": (mode, Mode), "penalty": (penalty, Penalty), "positives": (positives, LevelPositives)}
-        for name, (value, known) in {**choices, "variant": (variant, HMLCVariant)}.items():
-            if value not in get_args(known):
-                raise ConfigurationError(f'`{name}` is "{value}"; choose {" or ".join(get_args(known))}')
+        require_choice(Mode, mode=mode)
+        require_choice(Penalty, penalty=penalty)
+        require_choice(LevelPositives, positives=positives)
+        require_choice(HMLCVariant, variant=variant)
         if variant == "code" and positives != "equal":
             raise ConfigurationError(
                 "`positives` of the `variant` code are equal; choose the `variant` paper for lca"
             )
-        if n_views < 1:
-            raise ConfigurationError(f"`n_views` is {n_views}; expected at least 1")
+        require(n_views >= 1, "at least 1", n_views=n_views)
         self.tau, self.n_views = tau, n_views
         self.has_weights, self.is_constrained = mode != "hce", mode != "hmc"
         self.base = math.e if penalty == "exp" else 2.0

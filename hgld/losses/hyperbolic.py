@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, require_at_least
+from hgld.errors import require, require_at_least, require_choice
 from hgld.losses.base import Loss, WeightedSum, shared_classes
 from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.class_losses import PairLoss, check_proxies
@@ -127,6 +127,7 @@ class HIER(Loss):
     """
 
     takes_any_length = takes_label_sets = True
+    uses_references = False
 
     def __init__(
         self,
@@ -142,30 +143,16 @@ class HIER(Loss):
     ) -> None:
         super().__init__()
         check_temperature("tau", tau)
-        numbers = {"dim": dim, "n_proxies": n_proxies, "n_neighbours": n_neighbours, "n_triplets": n_triplets}
-        for name, number in numbers.items():
-            if number < 1:
-                raise ConfigurationError(f"`{name}` is {number}; expected at least 1")
-        if not (margin >= 0 and curvature > 0):
-            raise ConfigurationError(
-                f"`margin` is {margin} and `curvature` {curvature}; expected 0 or more, and above 0"
-            )
+        require_at_least(1, dim=dim, n_proxies=n_proxies, n_neighbours=n_neighbours, n_triplets=n_triplets)
+        require(margin >= 0 and curvature > 0, "0 or more, and above 0", margin=margin, curvature=curvature)
         self.tau, self.margin = tau, margin
         self.n_neighbours, self.n_triplets = n_neighbours, n_triplets
         self.ball = PoincareBall(curvature, clip, variant)
         length = 0.9 * (2.3 if clip is None else clip)  # as in the authors' code
         self.proxies = torch.nn.Parameter(length * torch.randn(n_proxies, dim) / dim**0.5)
 
-    def reference_part(self) -> Loss | None:
-        """Return None: proxies do not depend on references."""
-        return None
-
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         check_proxies(embeddings, labels.new_zeros(1), 1, self.proxies.shape[1])
@@ -335,12 +322,9 @@ class PoincareBall:
     variant: HyperbolicVariant = "exact"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.curvature < math.inf:
-            raise ConfigurationError(f"`curvature` is {self.curvature}; expected 0 or more")
-        if self.clip is not None and not self.clip > 0:
-            raise ConfigurationError(f"`clip` is {self.clip}; expected more than 0")
-        if self.variant not in ("exact", "code"):
-            raise ConfigurationError(f'`variant` is "{self.variant}"; choose exact or code')
+        require(0 <= self.curvature < math.inf, "0 or more", curvature=self.curvature)
+        require(self.clip is None or self.clip > 0, "more than 0", clip=self.clip)
+        require_choice(HyperbolicVariant, variant=self.variant)
 
     @property
     def c(self) -> float:

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, require_at_least
+from hgld.errors import ConfigurationError, require, require_at_least, require_choice
 from hgld.losses.base import Loss, WeightedSum
 from hgld.losses.kernels.batches import inner_products
 from hgld.losses.kernels.class_losses import (
     ClassLoss,
+    Items,
     MetricLearningLoss,
     PairLoss,
     check_classes,
@@ -52,11 +53,8 @@ class ContrastiveLoss(MetricLearningLoss):
     def __init__(self, positive_margin: float = 1.0, negative_margin: float = 0.5) -> None:
         from pytorch_metric_learning import distances, losses
 
-        if not (-1 <= positive_margin <= 1 and -1 <= negative_margin <= 1):
-            raise ConfigurationError(
-                f"`positive_margin` is {positive_margin} and `negative_margin` {negative_margin}; expected cosines, "
-                "-1 to 1"
-            )
+        margins = {"positive_margin": positive_margin, "negative_margin": negative_margin}
+        require(all(-1 <= margin <= 1 for margin in margins.values()), "cosines, -1 to 1", **margins)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         super().__init__(losses.ContrastiveLoss(positive_margin, negative_margin, distance=cosine))
 
@@ -84,8 +82,7 @@ class XBMContrastive(PairLoss):
 
     def __init__(self, margin: float = 0.5) -> None:
         super().__init__(include_query=False)
-        if not -1 <= margin <= 1:
-            raise ConfigurationError(f"`margin` is {margin}; expected a cosine, -1 to 1")
+        require(-1 <= margin <= 1, "a cosine, -1 to 1", margin=margin)
         self.margin = margin
 
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
@@ -161,8 +158,7 @@ class MultiSimilarityLoss(MetricLearningLoss):
     def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1) -> None:
         from pytorch_metric_learning import distances, losses, miners
 
-        if not (alpha > 0 and beta > 0):
-            raise ConfigurationError(f"`alpha` is {alpha} and `beta` {beta}; expected more than 0")
+        require(alpha > 0 and beta > 0, "more than 0", alpha=alpha, beta=beta)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         super().__init__(
             losses.MultiSimilarityLoss(alpha, beta, base, distance=cosine),
@@ -182,13 +178,10 @@ class KoLeo(Loss):
     """
 
     takes_label_sets = True
+    uses_references = False
 
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if len(embeddings) < 2:
@@ -197,10 +190,6 @@ class KoLeo(Loss):
             nearest = (embeddings @ embeddings.T).fill_diagonal_(-torch.inf).argmax(1)
         squares = (embeddings - embeddings[nearest]).square().sum(1)
         return -squares.clamp(min=1e-16).log().mean() / 2
-
-    def reference_part(self) -> Loss | None:
-        """Return None: the entropy is that of the batch."""
-        return None
 
 
 def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
@@ -251,17 +240,15 @@ class TripletLoss(MetricLearningLoss):
     def __init__(self, margin: float = 0.05, mining: Mining = "semihard", *, include_query: bool = False) -> None:
         from pytorch_metric_learning import distances, losses, miners
 
-        if not margin > 0:
-            raise ConfigurationError(f"`margin` is {margin}; expected more than 0")
+        require(margin > 0, "more than 0", margin=margin)
+        require_choice(Mining, mining=mining)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         if mining == "semihard":
             miner = miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=cosine)
         elif mining == "easy_positive":
             miner = miners.BatchEasyHardMiner(distance=cosine)
-        elif mining == "all":
-            miner = None
         else:
-            raise ConfigurationError(f'`mining` is "{mining}"; choose semihard, easy_positive or all')
+            miner = None
         loss = losses.TripletMarginLoss(margin=margin, distance=cosine)
         super().__init__(loss, miner, include_query=include_query)
 
@@ -334,37 +321,25 @@ class MarginLoss(ClassLoss):
 
     def __init__(self, n_classes: int, margin: float = 0.2, beta: float = 1.2) -> None:
         super().__init__()
-        if n_classes < 1:
-            raise ConfigurationError(f"`n_classes` is {n_classes}; expected at least 1")
-        if not (margin > 0 and 0 <= beta <= 2):
-            raise ConfigurationError(f"`margin` is {margin} and `beta` {beta}; expected above 0, and 0 to 2")
+        require(n_classes >= 1, "at least 1", n_classes=n_classes)
+        require(margin > 0 and 0 <= beta <= 2, "above 0, and 0 to 2", margin=margin, beta=beta)
         self.n_classes = n_classes
         self.margin = margin
         self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
 
-    def forward_classes(
-        self,
-        embeddings: torch.Tensor,
-        classes: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_classes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ClassLoss.forward_classes`."""
+        (embeddings, classes), others = queries, references or queries
         check_classes(classes, self.n_classes)
-        references = embeddings if reference_embeddings is None else reference_embeddings
-        same = classes[:, None] == (classes if reference_classes is None else reference_classes)
+        same = classes[:, None] == others.classes
         negatives = ~same
-        if reference_embeddings is None:
+        if references is None:
             same.fill_diagonal_(False)
-        distances = euclidean_distances(inner_products(embeddings, references))
-        queries, positives, sampled = self._triplets(distances.detach(), same, negatives, embeddings.shape[1])
-        beta = self.boundaries.to(embeddings.dtype)[classes[queries]]
-        terms = torch.stack(
-            [
-                functional.relu(distances[queries, positives] - beta + self.margin),
-                functional.relu(beta - distances[queries, sampled] + self.margin),
-            ]
-        )
+        distances = euclidean_distances(inner_products(embeddings, others.embeddings))
+        rows, positives, sampled = self._triplets(distances.detach(), same, negatives, embeddings.shape[1])
+        beta = self.boundaries.to(embeddings.dtype)[classes[rows]]
+        gaps = torch.stack([distances[rows, positives] - beta, beta - distances[rows, sampled]])
+        terms = functional.relu(gaps + self.margin)
         return terms.sum() / (terms > 0).sum().clamp(min=1)
 
     def _triplets(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require
 from hgld.losses.base import Loss
 from hgld.losses.kernels.class_losses import ProxyBasedLoss, check_proxies, uniform_proxies
 
@@ -46,8 +46,7 @@ class CrossEntropy(ProxyBasedLoss):
 
     def __init__(self, n_classes: int, dim: int, label_smoothing: float = 0.1) -> None:
         super().__init__(n_classes, dim)
-        if not 0 <= label_smoothing < 1:
-            raise ConfigurationError(f"`label_smoothing` is {label_smoothing}; expected 0 to below 1")
+        require(0 <= label_smoothing < 1, "0 to below 1", label_smoothing=label_smoothing)
         self.label_smoothing = label_smoothing
         self.classifier = torch.nn.Linear(dim, n_classes)
 
@@ -84,10 +83,8 @@ class ArcFace(ProxyBasedLoss):
         from pytorch_metric_learning import losses
 
         super().__init__(n_classes, dim)
-        if not (scale > 0 and 0 <= margin <= math.pi / 2):
-            raise ConfigurationError(
-                f"`scale` is {scale} and `margin` {margin}; expected above 0, and 0 to pi / 2 radians"
-            )
+        is_valid = scale > 0 and 0 <= margin <= math.pi / 2
+        require(is_valid, "above 0, and 0 to pi / 2 radians", scale=scale, margin=margin)
         initialise = partial(nn.init.uniform_, a=-(dim**-0.5), b=dim**-0.5)
         self._loss = losses.ArcFaceLoss(
             n_classes, dim, margin=math.degrees(margin), scale=scale, weight_init_func=initialise
@@ -126,8 +123,7 @@ class ProxyNCA(ProxyBasedLoss):
 
     def __init__(self, n_classes: int, dim: int, scale: float = 3.0) -> None:
         super().__init__(n_classes, dim)
-        if not scale > 0:
-            raise ConfigurationError(f"`scale` is {scale}; expected more than 0")
+        require(scale > 0, "more than 0", scale=scale)
         self.scale = scale
         self.proxies = torch.nn.Parameter(torch.randn(n_classes, dim) / 8)
 
@@ -197,11 +193,9 @@ class ProxyGML(ProxyBasedLoss):
         self, n_classes: int, dim: int, proxies_per_class: int = 12, share: float = 0.05, proxy_weight: float = 0.3
     ) -> None:
         super().__init__(n_classes, dim)
-        if not (proxies_per_class >= 1 and 0 < share <= 1 and proxy_weight >= 0):
-            raise ConfigurationError(
-                f"`proxies_per_class` is {proxies_per_class}, `share` {share} and `proxy_weight` {proxy_weight}; "
-                "expected at least 1, above 0 to 1, and 0 or more"
-            )
+        numbers = {"proxies_per_class": proxies_per_class, "share": share, "proxy_weight": proxy_weight}
+        is_valid = proxies_per_class >= 1 and 0 < share <= 1 and proxy_weight >= 0
+        require(is_valid, "at least 1, above 0 to 1, and 0 or more", **numbers)
         self.proxies_per_class = proxies_per_class
         self.proxy_weight = proxy_weight
         n_proxies = n_classes * proxies_per_class
@@ -256,6 +250,8 @@ class CSL(Loss):
     ['level_2', 'level_1']
     """
 
+    uses_references = False
+
     def __init__(
         self, classes: torch.Tensor, dim: int, margins: tuple[float, ...] | None = None, scale: float = 32.0
     ) -> None:
@@ -272,24 +268,15 @@ class CSL(Loss):
                 f"CSL needs a margin for each of {n_levels} levels, finest first, and has "
                 f"{'none by default' if level_margins is None else len(level_margins)}; give `margins`"
             )
-        if not scale > 0:
-            raise ConfigurationError(f"`scale` is {scale}; expected more than 0")
+        require(scale > 0, "more than 0", scale=scale)
         self.margins = level_margins
         self.scale = scale
         self.proxies = uniform_proxies(len(classes), dim)
         self.classes: torch.Tensor
         self.register_buffer("classes", classes)
 
-    def reference_part(self) -> Loss | None:
-        """Return None: proxies do not depend on references."""
-        return None
-
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         if labels.shape[1] != len(self.margins):

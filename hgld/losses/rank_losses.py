@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from hgld.errors import ConfigurationError, require_at_least
+from hgld.errors import ConfigurationError, require, require_at_least, require_choice
 from hgld.evaluation.relevance import (
     Relevance,
     checked_relevance,
@@ -168,8 +168,8 @@ class SupHAP(RankLoss):
         include_query: bool = True,
     ) -> None:
         super().__init__(step=step, plus=plus, include_query=include_query)
-        if isinstance(finer, str) and finer not in _FINER_STEPS:
-            raise ConfigurationError(f'`finer` is "{finer}"; choose heaviside or leaky')
+        if isinstance(finer, str):
+            require_choice(FinerStep, finer=finer)
         self.finer = _FINER_STEPS[finer] if isinstance(finer, str) else finer
         self.relevance = _chosen_relevance(relevance, alpha, level_weights)
         self.sums_labels = relevance == "algorithm1"
@@ -266,8 +266,7 @@ def _chosen_relevance(
         return _level_shares
     if callable(relevance):
         return checked_relevance(relevance)
-    if relevance != "hierarchical":
-        raise ConfigurationError(f'`relevance` is "{relevance}"; choose hierarchical, weighted_ap or algorithm1')
+    require_choice(RelevanceName, relevance=relevance)
     return partial(hierarchical_relevance, alpha=alpha)
 
 
@@ -409,8 +408,7 @@ class SupRecall(SingleLevelLoss):
         include_query: bool = True,
     ) -> None:
         super().__init__(step=step, plus=plus, level=level, mixup=mixup, include_query=include_query)
-        if not ks or not all(k >= 1 for k in ks):
-            raise ConfigurationError(f"`ks` is {list(ks)}; expected at least one k, each 1 or more")
+        require(len(ks) > 0 and min(ks) >= 1, "at least one k, each 1 or more", ks=list(ks))
         check_temperature("tau_star", tau_star)
         self.ks = tuple(ks)
         self.tau_star = tau_star

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from pydantic import Field, create_model
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_choice
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.settings import Settings
 from hgld.losses.ap_surrogates import BlackBoxAP, FastAP, SoftBinAP
@@ -218,9 +218,8 @@ class LossSpec:
             raise ConfigurationError(f"the loss has no option {', '.join(sorted(unknown))}")
         values = {name: options.get(name, option.default) for name, option in self.options.items()}
         for name, value in values.items():
-            choices = get_args(self.options[name].annotation)
-            if get_origin(self.options[name].annotation) is Literal and value not in choices:
-                raise ConfigurationError(f'`{name}` is "{value}"; choose {", ".join(choices[:-1])} or {choices[-1]}')
+            if get_origin(self.options[name].annotation) is Literal:
+                require_choice(self.options[name].annotation, **{name: value})
         loss = self._build(space, values)
         return SiMix(loss) if values.get("simix") else loss
 
