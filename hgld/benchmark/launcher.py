@@ -4,7 +4,7 @@
 
     OUT/runs/METHOD/seed0.json    task of the process, see hgld.benchmark.worker
     OUT/runs/METHOD/seed0.log     its output, from the last time that it ran
-    OUT/slurm                     see hgld.compute.slurm_executor
+    OUT/slurm                     see hgld.compute.slurm
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from hgld.benchmark.runs import Run
 from hgld.benchmark.worker import WorkerTask, is_done
 from hgld.compute.executors import DEVICE, Executor, LocalExecutor, Slot, Task, parse_slots
-from hgld.compute.slurm_executor import SlurmExecutor
+from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError
 from hgld.progress import Progress
 from hgld.training.run_folder import RunFolder

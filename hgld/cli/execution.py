@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hgld.cli.base import command_line, log
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, ProcessError, indented_list, require_at_least
 from hgld.io.files import exclusive_lock
 from hgld.progress import TerminalProgress
@@ -52,7 +52,7 @@ class ExecutionConfig:
     def engine(self, device: str) -> Executor:
         """Return the executor."""
         from hgld.compute.executors import LocalExecutor, RayExecutor, parse_slots
-        from hgld.compute.slurm_executor import SlurmExecutor
+        from hgld.compute.slurm import SlurmExecutor
 
         if self.executor == "slurm":
             return SlurmExecutor(self.sbatch, max_running=self.max_running)

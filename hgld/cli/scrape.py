@@ -13,7 +13,7 @@ from hgld.cli.base import PART, app, out_file, print_summary, try_again, writabl
 from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import TerminalProgress
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.datasets.batch import SkippedImage
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest

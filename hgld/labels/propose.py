@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.compute.threads import one_thread
+from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.labels.class_graph import ancestors, read_class_labels, read_superclasses
 from hgld.labels.embed import embedding_matrix

@@ -29,7 +29,7 @@ from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.kernels.batches import EmbeddingsError, gather_embeddings
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import save_checkpoint
+from hgld.models.model_loading import save_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate
 from hgld.training.optimisation import Optimisers, TrainingLength, freeze_parameters, require_trainable

@@ -13,7 +13,7 @@ from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.benchmark import format_cost
 from hgld.errors import ConfigurationError, InputError
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from hgld.training.run_folder import RunFolder
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from hgld.compute import threads
-from hgld.compute.threads import one_thread, parallel_map, thread_count
+from hgld.compute import machine
+from hgld.compute.machine import one_thread, parallel_map, thread_count
 from hgld.evaluation import evaluate_retrieval
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def test_other_threads_keep_their_number_meanwhile(n_threads: int) -> None:
 
     def work(_: int) -> tuple[int, int]:
         # The lock: while another thread of the pool begins, the number of the process is 1 for a moment.
-        with threads._TORCH_LOCK, ThreadPoolExecutor(1) as other:
+        with machine._TORCH_LOCK, ThreadPoolExecutor(1) as other:
             return torch.get_num_threads(), other.submit(torch.get_num_threads).result()
 
     assert set(parallel_map(work, range(9), CPU)) == {(1, n_threads)}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hgld.datasets.image_sources import read_image_index
+from hgld.datasets.image_dataset import read_image_index
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.datasets import pictures
-from hgld.datasets.pictures import open_picture
+from hgld.datasets import transforms
 from hgld.datasets.resizing import Pixels
+from hgld.datasets.transforms import open_picture
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from tests.datasets.test_resizing import noise
 from tests.figures.test_thumbnails import encoded
@@ -84,13 +84,13 @@ def test_without_a_decoder_of_torchvision_pillow_decodes(monkeypatch: pytest.Mon
     def absent(data: bytes) -> Pixels:
         raise AttributeError("decode_jpeg")
 
-    monkeypatch.setattr(pictures, "decode_by_torchvision", absent)
-    pictures.torchvision_decodes_alike.cache_clear()
+    monkeypatch.setattr(transforms, "decode_by_torchvision", absent)
+    transforms.torchvision_decodes_alike.cache_clear()
     try:
-        assert not pictures.torchvision_decodes_alike()
+        assert not transforms.torchvision_decodes_alike()
         np.testing.assert_array_equal(open_picture(FILES["4:2:0"]).decode(), by_pillow(FILES["4:2:0"]))
     finally:
-        pictures.torchvision_decodes_alike.cache_clear()
+        transforms.torchvision_decodes_alike.cache_clear()
 
 
 @pytest.mark.parametrize(("reduction", "shape"), [(1, (23, 37)), (2, (12, 19)), (4, (6, 10)), (8, (3, 5))])

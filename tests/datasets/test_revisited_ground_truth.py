@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgld.datasets.revisited_ground_truth import SETTINGS, read_ground_truth
+from hgld.datasets.readers.landmarks import SETTINGS, read_ground_truth
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.restricted_pickle import read_pickle
 from tests.io.test_restricted_pickle import called

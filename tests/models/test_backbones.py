@@ -16,8 +16,7 @@ from timm.data import create_transform, resolve_data_config, resolve_model_data_
 
 import hgld
 from hgld.datasets import transforms
-from hgld.datasets.pictures import Picture
-from hgld.datasets.transforms import ImageSettings
+from hgld.datasets.transforms import ImageSettings, Picture
 from hgld.errors import ConfigurationError
 from hgld.models import backbones
 from hgld.models.backbones import image_settings_for
