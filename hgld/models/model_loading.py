@@ -264,14 +264,7 @@ def load_model(
             f"`model` is a {type(model).__name__}; expected the name or the place of a model (embeddings of a "
             "network of your own are input of hgld.evaluate_retrieval)"
         )
-    given = {
-        "size": size,
-        "resize": resize,
-        "fit": fit,
-        "interpolation": interpolation,
-        "mean": mean,
-        "std": std,
-    }
+    given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation, "mean": mean, "std": std}
     changes = {name: value for name, value in given.items() if value is not None}
     if _is_name(model):
         untrained = load_untrained_model(str(model), pretrained, valid_image_settings(changes))
