@@ -1,16 +1,17 @@
-"""Sums of steps, by sorting and by blocks of pairs, against plain loops."""
+"""Rankings, and sums of steps over them, by sorting, by blocks of pairs and compiled, against plain loops."""
 
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH
 from hgld.errors import ConfigurationError
 from hgld.losses.kernels import pair_sums, rank_loss
-from hgld.losses.kernels.ranking import Ranking
+from hgld.losses.kernels import ranking as module
+from hgld.losses.kernels.ranking import Ranking, heaviside_sums
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 from tests.losses import oracles
 
@@ -146,3 +147,30 @@ def test_second_derivatives_are_an_error(monkeypatch: pytest.MonkeyPatch, way: s
     sums = sums_of(scores.requires_grad_(), levels, weights, Sigmoid())
     with pytest.raises(ConfigurationError, match="no second derivatives"):
         torch.autograd.grad(sums.sum(), scores, create_graph=True)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n_query=st.integers(0, 4),
+    n_items=st.integers(1, 30),
+    n_levels=st.integers(1, 4),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+@example(seed=0, n_query=1, n_items=1, n_levels=1, dtype=torch.float32)
+def test_compiled_counts_are_those_of_torch(
+    seed: int, n_query: int, n_items: int, n_levels: int, dtype: torch.dtype
+) -> None:
+    scores, levels, weights = random_queries(seed, max(n_query, 1), n_items, n_levels, dtype)
+    scores, levels = scores[:n_query], levels[:n_query]
+    ranking = Ranking(scores, levels, n_levels)
+    assert torch.equal(ranking.ascending, scores.sort(1).values)
+    assert torch.equal(ranking.order.sort(1).values, torch.arange(n_items).expand(n_query, -1))
+    assert torch.equal(ranking.counts, torch.stack([(levels == level).sum(1) for level in range(n_levels + 1)], 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "is_compiled", lambda device: False)
+        expected = heaviside_sums(ranking, weights)
+        counts = heaviside_sums(ranking, weights.sign())
+    sums = heaviside_sums(ranking, weights)
+    assert sums.dtype == expected.dtype
+    torch.testing.assert_close(sums, expected)
+    assert torch.equal(heaviside_sums(ranking, weights.sign()), counts)  # whole numbers are exact
