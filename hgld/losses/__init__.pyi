@@ -9,7 +9,6 @@ from .base import pair_levels as pair_levels
 from .cross_batch_memory import CrossBatchMemory as CrossBatchMemory
 from .decomposability import DecomposabilityLoss as DecomposabilityLoss
 from .decomposability import ProxyLoss as ProxyLoss
-from .hmlc import HMLC as HMLC
 from .hyperbolic import HIER as HIER
 from .hyperbolic import HyperbolicContrastive as HyperbolicContrastive
 from .hyperbolic import hyperbolic_hier as hyperbolic_hier
@@ -21,7 +20,6 @@ from .kernels.steps import Sigmoid as Sigmoid
 from .kernels.steps import Step as Step
 from .kernels.steps import SupRankStep as SupRankStep
 from .kernels.steps import suprank_step as suprank_step
-from .multi_sup_con import MultiSupCon as MultiSupCon
 from .pair_losses import ContrastiveLoss as ContrastiveLoss
 from .pair_losses import KoLeo as KoLeo
 from .pair_losses import LiftedStructureLoss as LiftedStructureLoss
@@ -54,3 +52,5 @@ from .registry import LabelSpace as LabelSpace
 from .registry import build_loss as build_loss
 from .simix import MixedPositives as MixedPositives
 from .simix import SiMix as SiMix
+from .supervised_contrastive import HMLC as HMLC
+from .supervised_contrastive import MultiSupCon as MultiSupCon

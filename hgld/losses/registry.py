@@ -33,11 +33,9 @@ from hgld.io.settings import Settings
 from hgld.losses.ap_surrogates import BlackBoxAP, FastAP, SoftBinAP
 from hgld.losses.base import Loss, SumOverLevels
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
-from hgld.losses.hmlc import HMLC
 from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
 from hgld.losses.kernels.class_losses import ClassLoss
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
-from hgld.losses.multi_sup_con import MultiSupCon
 from hgld.losses.pair_losses import (
     ContrastiveLoss,
     LiftedStructureLoss,
@@ -66,6 +64,7 @@ from hgld.losses.rank_losses import (
     rod_recall,
 )
 from hgld.losses.simix import SiMix
+from hgld.losses.supervised_contrastive import HMLC, MultiSupCon
 
 #: Which levels a loss of classes sees: the finest, or the sum or the mean over all.
 Levels = Literal["finest", "all", "mean"]
