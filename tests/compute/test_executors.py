@@ -20,7 +20,7 @@ from hgld.compute.executors import LocalExecutor, Part, Slot, Task
 from hgld.errors import ConfigurationError
 from hgld.tables.embeddings import read_embeddings
 from tests.compute.engine_world import World
-from tests.compute.test_slurm import TASK
+from tests.compute.test_processes import TASK
 from tests.slurm_cluster import SlurmCluster
 
 
