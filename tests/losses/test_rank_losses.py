@@ -38,7 +38,7 @@ from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.registry import build_loss, loss_settings
 from tests.losses import oracles
 from tests.losses.batches import hierarchical_batch, unit_vectors
-from tests.losses.test_label_sets import h_minus, heaviside, lists, padded, random_images
+from tests.losses.test_label_sets import lists, padded, random_images
 
 Make = Callable[..., RankLoss]
 RANK_LOSSES: list[Make] = [SupHAP, SmoothHAP, SupNDCG, SmoothNDCG, SupAP, SmoothAP, SupRecall, SmoothRecall]
@@ -57,23 +57,23 @@ def rankings(draw: st.DrawFn) -> tuple[list[float], list[int]]:
 @settings(max_examples=40)
 @given(rankings())
 def test_losses_agree_with_loops_and_bound_the_metrics(ranking: tuple[list[float], list[int]]) -> None:
-    scores, levels = ranking
-    tensors = torch.tensor([scores], dtype=torch.float64), torch.tensor([levels])
+    scores, levels = torch.tensor(ranking[0], dtype=torch.float64), ranking[1]
+    tensors = scores[None], torch.tensor([levels])
     counts = torch.tensor([[levels.count(level) for level in range(4)]], dtype=torch.float64)
     relevance = hierarchical_relevance(counts)[0].tolist()
     binary = [-1 if level < 0 else int(level == 3) for level in levels]
     h = oracles.h_minus
-    cases: list[tuple[RankLoss, float, float]] = [
+    cases: list[tuple[RankLoss, torch.Tensor, torch.Tensor | float]] = [
         (SupHAP(), oracles.h_ap(scores, levels, relevance, h), oracles.h_ap(scores, levels, relevance)),
         (SupAP(), oracles.h_ap(scores, binary, [0, 1], h), oracles.average_precision(scores, levels, 3)),
         (SupNDCG(), oracles.ndcg(scores, levels, h), oracles.ndcg(scores, levels)),
     ]
     for loss, surrogate, metric in cases:
         value = loss.query_losses(*tensors, 3).item()
-        assert value == pytest.approx(1 - surrogate, abs=1e-9)
-        assert value >= 1 - metric - 1e-12
+        assert value == pytest.approx(1 - float(surrogate), abs=1e-9)
+        assert value >= 1 - float(metric) - 1e-12
     recalls = [oracles.recall(scores, binary, k, 1.0, h) for k in (1, 4)]
-    assert SupRecall((1, 4)).query_losses(*tensors, 3).item() == pytest.approx(1 - sum(recalls) / 2, abs=1e-9)
+    assert SupRecall((1, 4)).query_losses(*tensors, 3).item() == pytest.approx(1 - float(sum(recalls)) / 2, abs=1e-9)
 
 
 @settings(max_examples=40)
@@ -82,7 +82,9 @@ def test_surrogate_of_the_rank_bounds_the_rank(ranking: tuple[list[float], list[
     scores, levels = torch.tensor([ranking[0]], dtype=torch.float64), torch.tensor([ranking[1]])
     items = Ranking(scores, levels, 3)
     true = rank(items, plus=Heaviside(), minus=Heaviside())
-    expected = [oracles.rank(*ranking, k) if level > 0 else 1.0 for k, level in enumerate(ranking[1])]
+    expected = [
+        float(oracles.rank(scores[0], ranking[1], k)) if level > 0 else 1 for k, level in enumerate(ranking[1])
+    ]
     assert true[0].tolist() == expected
     assert (rank(items, plus=Heaviside(), minus=step) >= true - 1e-12).all()
 
@@ -193,15 +195,16 @@ def test_clipped_recall_is_not_negative() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_as_many_levels_as_metrics_take_are_exact(dtype: torch.dtype) -> None:
-    scores, levels = [0.9, 0.42, 0.5, 0.3, 0.46, 0.44], [254, 1, 200, 127, 128, 0]
+    scores = torch.tensor([0.9, 0.42, 0.5, 0.3, 0.46, 0.44], dtype=torch.float64)
+    levels = [254, 1, 200, 127, 128, 0]
     relevance = hierarchical_relevance(torch.tensor([[levels.count(level) for level in range(255)]]))[0].tolist()
     expected = {
         SupHAP(): oracles.h_ap(scores, levels, relevance, oracles.h_minus),
         SupNDCG(): oracles.ndcg(scores, levels, oracles.h_minus),
     }
     for loss, surrogate in expected.items():
-        value = loss.query_losses(torch.tensor([scores], dtype=dtype), torch.tensor([levels]), 254)
-        assert value.item() == pytest.approx(1 - surrogate, abs=1e-5)
+        value = loss.query_losses(scores[None].to(dtype), torch.tensor([levels]), 254)
+        assert value.item() == pytest.approx(1 - surrogate.item(), abs=1e-5)
         embeddings, labels = unit_vectors(4).to(dtype).requires_grad_(), torch.zeros(4, 254, dtype=torch.int64)
         loss(embeddings, labels).backward()
         assert embeddings.grad is not None
@@ -230,11 +233,9 @@ def test_the_query_is_ranked_ahead_of_the_others_where_the_published_code_has_it
     scores, ks, total = x @ x.T, (1, 2, 4), 0.0
     for q in range(16):
         positives = [p for p in range(16) if labels[p, 0] == labels[q, 0] and p != q]
-        ranks = [
-            1 + sum(oracles.sigmoid(float(scores[q, z] - scores[q, p])) for z in range(16) if z != p)
-            for p in positives
-        ]
-        hits = [sum(oracles.sigmoid(k - rank, 1.0) for rank in ranks) for k in ks]
+        others = scores[q][:, None] - scores[q, positives]
+        ranks = 0.5 + oracles.sigmoid(others).sum(0)  # the item itself counts 1/2
+        hits = [oracles.sigmoid(k - ranks, 1.0).sum().item() for k in ks]
         hits = [min(hit, k) if clip else hit for hit, k in zip(hits, ks, strict=True)]
         total += 1 - sum(hit / min(k, 3) for hit, k in zip(hits, ks, strict=True)) / 3
     loss = SmoothRecall(ks, clip=clip, include_query=False, rank_query=True)
@@ -296,18 +297,9 @@ def test_settings_choose_the_relevance(name: str) -> None:
 
 def slow_sup_h_ap(scores: torch.Tensor, relevance: list[float]) -> torch.Tensor:
     """Return the surrogate of 1 - H-AP of one query, with sets of items compared by their relevance."""
-    total = torch.zeros((), dtype=torch.float64)
-    for k, own in enumerate(relevance):
-        if own == 0:
-            continue
-        h_rank, rank = torch.tensor(own, dtype=torch.float64), torch.ones((), dtype=torch.float64)
-        for j, other in enumerate(relevance):
-            if j != k:
-                t = scores[j] - scores[k]
-                h_rank = h_rank + min(own, other) * heaviside(t)
-                rank = rank + (heaviside(t) if other >= own else h_minus(t))
-        total = total + h_rank / rank
-    return 1 - total / sum(relevance)
+    distinct = sorted({0.0, *relevance})
+    levels = [distinct.index(each) for each in relevance]
+    return 1 - oracles.h_ap(scores, levels, distinct, oracles.h_minus)
 
 
 def algorithm1(query: list[list[int]], item: list[list[int]]) -> float:

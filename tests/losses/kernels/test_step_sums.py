@@ -36,7 +36,7 @@ def sums_of(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, s
 
 
 def loop_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
-    queries = zip(scores.tolist(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
+    queries = zip(scores.double(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
     sums = [[oracles.step_sum(s, lv, k, w, step) for k in range(len(s))] for s, lv, w in queries]
     return torch.tensor(sums, dtype=torch.float64)
 
