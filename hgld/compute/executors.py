@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from hgld.compute.stop_signals import catch_stop_signals
+from hgld.compute.machine import catch_stop_signals
 from hgld.errors import ConfigurationError, require_at_least
 from hgld.progress import NoProgress, Progress
 
@@ -249,7 +249,7 @@ class LocalExecutor:
     """Runs tasks as child processes, one at a time per slot.
 
     When this process is stopped or dies, its children save their last step and end, if they watch their stdin by
-    :func:`~hgld.compute.stop_signals.stop_with_parent`.
+    :func:`~hgld.compute.machine.stop_with_parent`.
 
     Args:
         slots: Devices, each slot of which takes one task at a time.

@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hgld.compute.executors import Failure, Task, error_lines
-from hgld.compute.stop_signals import StopRequest, catch_stop_signals
+from hgld.compute.machine import StopRequest, catch_stop_signals
 from hgld.errors import ConfigurationError, SourceError, require_at_least
 from hgld.io.files import atomic_write
 from hgld.progress import NoProgress, Progress

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
-from hgld.datasets.batch import Example, Normalisation, SkippedImage
 from hgld.datasets.image_folders import FoundImages, find_images, format_suffixes, image_id, is_tar
+from hgld.datasets.loading import Example, SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.transforms import Picture, Transform, open_picture
+from hgld.datasets.transforms import Normalisation, Picture, Transform, open_picture
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.columns import column_names

@@ -7,8 +7,6 @@ from .base import SumOverLevels as SumOverLevels
 from .base import WeightedSum as WeightedSum
 from .base import pair_levels as pair_levels
 from .cross_batch_memory import CrossBatchMemory as CrossBatchMemory
-from .decomposability import DecomposabilityLoss as DecomposabilityLoss
-from .decomposability import ProxyLoss as ProxyLoss
 from .hyperbolic import HIER as HIER
 from .hyperbolic import HyperbolicContrastive as HyperbolicContrastive
 from .hyperbolic import hyperbolic_hier as hyperbolic_hier
@@ -35,6 +33,8 @@ from .proxy_losses import CrossEntropy as CrossEntropy
 from .proxy_losses import ProxyGML as ProxyGML
 from .proxy_losses import ProxyNCA as ProxyNCA
 from .proxy_losses import ProxyNCAPP as ProxyNCAPP
+from .rank_losses import DecomposabilityLoss as DecomposabilityLoss
+from .rank_losses import ProxyLoss as ProxyLoss
 from .rank_losses import SmoothAP as SmoothAP
 from .rank_losses import SmoothHAP as SmoothHAP
 from .rank_losses import SmoothNDCG as SmoothNDCG

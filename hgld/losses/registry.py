@@ -32,7 +32,6 @@ from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.settings import Settings
 from hgld.losses.ap_surrogates import BlackBoxAP, FastAP, SoftBinAP
 from hgld.losses.base import Loss, SumOverLevels
-from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
 from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
 from hgld.losses.kernels.class_losses import ClassLoss
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
@@ -48,7 +47,9 @@ from hgld.losses.pair_losses import (
 )
 from hgld.losses.proxy_losses import CSL, ArcFace, CrossEntropy, ProxyGML, ProxyNCA, ProxyNCAPP
 from hgld.losses.rank_losses import (
+    DecomposabilityLoss,
     FinerStep,
+    ProxyLoss,
     RelevanceName,
     SmoothAP,
     SmoothHAP,

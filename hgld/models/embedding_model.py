@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from hgld.compute.scoring import at_least_float32
-from hgld.datasets.batch import Images, map_images
+from hgld.datasets.loading import Images, map_images
 from hgld.errors import ConfigurationError
 from hgld.models.backbones import create_backbone
 from hgld.models.model_settings import ModelSettings

@@ -17,9 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from hgld.datasets.batch import Batch, Images, SkippedImage, map_images
 from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture, open_images
-from hgld.datasets.loading import evaluation_batches
+from hgld.datasets.loading import Batch, Images, SkippedImage, evaluation_batches, map_images
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import Box

@@ -30,9 +30,8 @@ from safetensors.torch import save_file
 
 from hgld.compute.executors import Part, format_numbers
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import SkippedImage
 from hgld.datasets.image_dataset import ImageDataset, open_images
-from hgld.datasets.loading import BatchReader
+from hgld.datasets.loading import BatchReader, SkippedImage
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import OPENING_WAIT_S, PartLocks, are_running, atomic_write, exclusive_lock

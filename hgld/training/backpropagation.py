@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import Images
+from hgld.datasets.loading import Images
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) -> None:

@@ -17,10 +17,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hgld.compute.machine import StopRequest, catch_stop_signals
 from hgld.compute.processes import Processes
-from hgld.compute.stop_signals import StopRequest, catch_stop_signals
-from hgld.datasets.batch import Batch, ExampleDataset, SkippedImage
-from hgld.datasets.loading import BatchReader
+from hgld.datasets.loading import Batch, BatchReader, ExampleDataset, SkippedImage
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness, shown_value

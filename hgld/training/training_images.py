@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.image_dataset import FeatureDataset, ImageDataset
+from hgld.datasets.loading import ExampleDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.samplers import (
     BatchSampler,

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import ExampleDataset, SkippedImage
-from hgld.datasets.loading import evaluation_batches
+from hgld.datasets.loading import ExampleDataset, SkippedImage, evaluation_batches
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig

@@ -16,9 +16,15 @@ from torchvision import transforms as published
 
 from hgld.compute.compiled import is_compiled
 from hgld.datasets import resizing, transforms
-from hgld.datasets.batch import Batch, Example, Normalisation, collate
+from hgld.datasets.loading import Batch, Example, collate
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
-from hgld.datasets.transforms import ImageSettings, evaluation_transform, open_picture, training_transform
+from hgld.datasets.transforms import (
+    ImageSettings,
+    Normalisation,
+    evaluation_transform,
+    open_picture,
+    training_transform,
+)
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from tests.figures.test_thumbnails import encoded
 

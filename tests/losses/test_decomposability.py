@@ -25,7 +25,7 @@ from hgld.losses import (
     rod_recall,
     suprank_step,
 )
-from hgld.losses.decomposability import PairReduction
+from hgld.losses.rank_losses import PairReduction
 from tests.losses.batches import LABELS as CLASSES
 from tests.losses.batches import unit_vectors
 from tests.losses.golden import expect_close, read_golden, tensor

@@ -18,7 +18,7 @@ import torch
 
 from hgld.cli.models import format_images, format_plan, format_training
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import collate
+from hgld.datasets.loading import collate
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
