@@ -18,7 +18,7 @@ from hgld.cli.options import options_of
 from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
-from tests.compute.test_slurm import TASK
+from tests.compute.test_processes import TASK
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 

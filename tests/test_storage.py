@@ -261,7 +261,7 @@ import os
 from pathlib import Path
 import torch
 from hgld.models import load_model, save_checkpoint
-from hgld.models.model_files import write_model
+from hgld.models.model_loading import write_model
 from hgld.tables.embeddings import write_embeddings
 folder = Path({str(disk)!r})
 for name, write in {{

@@ -28,7 +28,7 @@ from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchma
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
 from hgld.compute.executors import DEVICE, LocalExecutor, Task, parse_slots
-from hgld.compute.slurm_executor import SlurmExecutor
+from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy

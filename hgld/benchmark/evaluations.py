@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PositiveFloat
 
 from hgld.compute.processes import Processes
-from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
-from hgld.datasets.image_sources import read_images
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
+from hgld.datasets.readers.fine_grained import DymlLevel, label_files, read_test_set
 from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION

@@ -27,7 +27,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from hgld.cli.options import deferred_options, with_options
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, ProcessError, SourceError, indented_list, require_at_least
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
@@ -195,7 +195,7 @@ def out_file(*suffixes: str) -> Any:
 #: The option ``--out`` for a folder, and for an image file.
 OUT_FOLDER = typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder)
 OUT_FIGURE = typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure)
-#: The option ``--part`` for a :class:`~hgld.compute.part.Part` of the work.
+#: The option ``--part`` for a :class:`~hgld.compute.executors.Part` of the work.
 PART = typer.Option(parser=Part.parse, metavar="N/COUNT")
 
 
@@ -267,7 +267,7 @@ class ExecutionConfig:
     def engine(self, device: str) -> Executor:
         """Return the executor."""
         from hgld.compute.executors import LocalExecutor, RayExecutor, parse_slots
-        from hgld.compute.slurm_executor import SlurmExecutor
+        from hgld.compute.slurm import SlurmExecutor
 
         if self.executor == "slurm":
             return SlurmExecutor(self.sbatch, max_running=self.max_running)

@@ -25,7 +25,7 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
 

@@ -24,7 +24,7 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress, byte_size

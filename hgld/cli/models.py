@@ -27,7 +27,7 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.progress import NoProgress, TerminalProgress, byte_size

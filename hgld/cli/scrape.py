@@ -11,7 +11,7 @@ import typer
 from hgld.cli.base import PART, ExecutionConfig, app, out_file, print_summary, try_again, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import TerminalProgress
 

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.compute.part import Part
-from hgld.datasets.batch import SkippedImage
+from hgld.compute.executors import Part
 from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.loading import SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
 from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord

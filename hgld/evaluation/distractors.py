@@ -23,10 +23,10 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.compiled import compiled
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
+from hgld.compute.machine import parallel_map
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Scorer, float32_matmul
-from hgld.compute.threads import parallel_map
 from hgld.errors import InputError
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, RankingConfig, count_positives, ranked_items
 from hgld.evaluation.ranking_statistics import COMPILED_WIDTH, RankingStatistics, RankTables, ranking_statistics

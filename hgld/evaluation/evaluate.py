@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from hgld.compute.compiled import is_compiled
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.compute.processes import Processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError

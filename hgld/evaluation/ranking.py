@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from hgld.compute.compiled import compiled, is_compiled
+from hgld.compute.machine import parallel_map, thread_count
 from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
-from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance import RelevanceJudgements

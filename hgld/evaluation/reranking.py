@@ -28,9 +28,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hgld.compute.machine import parallel_map
 from hgld.compute.nearest_neighbours import Floats, Integers, nearest_neighbours, search_block
 from hgld.compute.scoring import Scorer, ScoringConfig
-from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
 from hgld.ragged import RaggedIndices

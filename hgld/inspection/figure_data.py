@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.machine import parallel_map
 from hgld.compute.scoring import Scorer, float32_matmul
-from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.protocols import normalised, sum_directions

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
+from hgld.datasets.image_dataset import manifest_of_images, read_images
 from hgld.datasets.image_folders import find_in_tars
-from hgld.datasets.image_sources import manifest_of_images, read_images
 from hgld.datasets.manifest import Manifest
 from hgld.figures.photographs import data_url, upright_copy
 from hgld.gldv2.tar_images import TarFiles

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
-from hgld.datasets.image_sources import read_images
 from hgld.datasets.label_columns import label_columns
 from hgld.errors import ConfigurationError, HgldError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy

@@ -35,8 +35,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hgld.compute.executors import Part
 from hgld.compute.machine import usable_cores
-from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, InputError, SourceError, require_at_least
 from hgld.io.files import OPENING_WAIT_S, PartLocks, atomic_write, exclusive_lock
 from hgld.progress import NoProgress, Progress

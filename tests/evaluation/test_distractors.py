@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.compute import scoring
 from hgld.compute.compiled import is_compiled
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Distance
 from hgld.evaluation.distractors import DistractorCounts

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.processes import Processes
-from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
-from hgld.datasets.revisited_ground_truth import RevisitedGroundTruth
+from hgld.datasets.readers.fine_grained import LEVELS
+from hgld.datasets.readers.landmarks import RevisitedGroundTruth
 from hgld.errors import ConfigurationError, HgldError, InputError
 from hgld.evaluation import (
     EvaluationConfig,

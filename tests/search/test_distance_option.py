@@ -12,12 +12,11 @@ from hgld.compute.scoring import Distance
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.losses import HIER, ContrastiveLoss, HyperbolicContrastive
-from hgld.losses.kernels.poincare import PoincareBall
+from hgld.losses.hyperbolic import PoincareBall
 from hgld.models.embedding_files import recorded_distance
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.model_files import write_model
-from hgld.models.model_loading import load_model
+from hgld.models.model_loading import load_model, write_model
 from hgld.models.model_settings import ModelSettings
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher

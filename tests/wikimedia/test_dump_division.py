@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
 from hgld.wikimedia.dump_part import RangeLines, divide, find_dump_files
 from tests.wikimedia import wikidata_mix

@@ -1,5 +1,6 @@
-"""Parallel work in threads."""
+"""Threads, and the memory allocator."""
 
+import platform
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -10,9 +11,10 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from hgld.compute import threads
-from hgld.compute.threads import one_thread, parallel_map, thread_count
+from hgld.compute import machine
+from hgld.compute.machine import one_thread, parallel_map, thread_count
 from hgld.evaluation import evaluate_retrieval
+from tests.child_processes import run_script
 
 CPU = torch.device("cpu")
 
@@ -40,7 +42,7 @@ def test_other_threads_keep_their_number_meanwhile(n_threads: int) -> None:
 
     def work(_: int) -> tuple[int, int]:
         # The lock: while another thread of the pool begins, the number of the process is 1 for a moment.
-        with threads._TORCH_LOCK, ThreadPoolExecutor(1) as other:
+        with machine._TORCH_LOCK, ThreadPoolExecutor(1) as other:
             return torch.get_num_threads(), other.submit(torch.get_num_threads).result()
 
     assert set(parallel_map(work, range(9), CPU)) == {(1, n_threads)}
@@ -95,3 +97,26 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         torch.set_num_threads(before)
     for other in results[1:]:
         pd.testing.assert_frame_equal(results[0], other, check_exact=True)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_freed_memory_is_reused() -> None:
+    """Count page faults, in a separate process because the setting applies to a whole process."""
+    script = """
+import resource
+import numpy as np
+from hgld.compute.machine import disable_trimming
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        np.ones(5_000_000)  # 40 MB, more than glibc ever keeps by itself
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+default = faults()
+disable_trimming()
+faults()
+print(default, faults())
+"""
+    default, without_trimming = map(int, run_script(script).split())
+    assert without_trimming < default / 10

@@ -1,13 +1,16 @@
-"""Products with references of 16 bits: those of the same numbers in float32, within the error of storing them."""
+"""Products with references of 16 bits, and the batch of several processes."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from hgld.losses.kernels import autograd
-from hgld.losses.kernels.autograd import combined_references, inner_products
+from hgld.errors import InputError
+from hgld.losses import gather_embeddings
+from hgld.losses.kernels import batches
+from hgld.losses.kernels.batches import combined_references, inner_products
 
 HALVES = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
@@ -42,7 +45,7 @@ def test_error_of_scores_is_that_of_storing_references(
 def test_products_and_gradients_are_those_of_converted_references(
     width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(autograd._WIDTH, "cpu", width)
+    monkeypatch.setitem(batches._WIDTH, "cpu", width)
     queries, references = unit_vectors(4, 6, 0).requires_grad_(), unit_vectors(7, 6, 1).to(dtype)
     scores, expected = inner_products(queries, references), queries @ references.float().T
     torch.testing.assert_close(scores, expected)
@@ -57,3 +60,22 @@ def test_second_derivatives_of_products_are_exact() -> None:
     """A loss that squares them is differentiated twice, through references of 16 bits."""
     queries, references = unit_vectors(3, 4, 0).double().requires_grad_(), unit_vectors(5, 4, 1).half()
     assert torch.autograd.gradgradcheck(lambda x: inner_products(x, references) ** 3, queries)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_single_process_gets_its_own_batch(dtype: torch.dtype) -> None:
+    """Several processes are tested in ``tests/training/test_distributed.py``."""
+    x = torch.eye(3, dtype=dtype).requires_grad_()
+    embeddings, labels = gather_embeddings(x, np.array([4, 4, 7], dtype=np.int32))
+    assert embeddings.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert torch.equal(embeddings, x.to(embeddings.dtype))
+    assert torch.equal(labels, torch.tensor([[4], [4], [7]]))
+    (gradient,) = torch.autograd.grad(embeddings.sum(), x)
+    assert torch.equal(gradient, torch.ones_like(x))
+
+
+def test_embeddings_and_labels_of_different_numbers_are_errors() -> None:
+    with pytest.raises(InputError, match="there are 3 `embeddings` and 2 `labels`; expected as many"):
+        gather_embeddings(torch.eye(3), torch.tensor([0, 1]))
+    with pytest.raises(InputError, match=r"`labels` are of torch\.float32; expected integers"):
+        gather_embeddings(torch.eye(3), torch.zeros(3))
