@@ -4,7 +4,7 @@
 
     OUT/runs/                                 training runs, see hgld.benchmark.runs
     OUT/runs/METHOD/seed0.json, .log          task of the process of a run, and its output the last time that it ran
-    OUT/slurm                                 see hgld.compute.slurm_executor
+    OUT/slurm                                 see hgld.compute.slurm
     OUT/results.parquet, .md, .tex            the table, see hgld.benchmark.result_files
     OUT/figures/, OUT/strips.html, .png       figures of the table
     OUT/sweeps/                               tables and figures of sweeps
