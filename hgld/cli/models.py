@@ -389,7 +389,7 @@ def embed_images(
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
+@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
 def embed_texts(
     *,
     texts: Path,
