@@ -201,8 +201,7 @@ def _field_parameter(field: inspect.Parameter, hint: Any, text: str, changes: Ma
 def _described(info: ParameterInfo, name: str, text: str) -> ParameterInfo:
     """Return an option or argument with its name, and the help and the default that its entry in ``Args:`` shows."""
     info = copy(info)
-    help_text, _, shown = _REFERENCE.sub("", text).partition(" Default: ")
-    info.help = info.help or help_text
+    info.help, _, shown = _REFERENCE.sub("", info.help or text).partition(" Default: ")
     if shown and info.show_default is True:
         info.show_default = shown.rstrip(".")
     if isinstance(info, OptionInfo) and info.default is ...:  # in Annotated, the first name of an option is there
