@@ -449,11 +449,10 @@ def rank(
     device = torch.device(config.device)
     judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    arrays, scorer = (task.queries, task.gallery, config), None
-    if config.reranking.rerank is not None:
-        of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
-        scorer = RerankedScorer(*arrays, config.reranking, task.itself, task.gallery_mask, of_pairs)
-    scorer = scorer or Scorer(*arrays)
+    arrays, reranking = (task.queries, task.gallery, config), config.reranking
+    of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
+    further = reranking, task.itself, task.gallery_mask, of_pairs
+    scorer = Scorer(*arrays) if reranking.rerank is None else RerankedScorer(*arrays, *further)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]

@@ -94,7 +94,6 @@ def leave_one_out_task(
     *,
     ids: Ids | None = None,
     ignored: RaggedIndices | None = None,
-    name: str = "leave-one-out",
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
     """Rank every labelled image against all other labelled images.
@@ -105,7 +104,6 @@ def leave_one_out_task(
         ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings. Positions
             by default.
         ignored: Further images to exclude from the ranking of each of the n images.
-        name: Name of the result.
         level_names: Names of the L levels, finest first.
 
     Raises:
@@ -122,7 +120,7 @@ def leave_one_out_task(
         columns = positions[junk.columns]
         excluded |= RaggedIndices.from_pairs(junk.rows()[columns >= 0], columns[columns >= 0], len(rows))
     return RetrievalTask(
-        name=name,
+        name="leave-one-out",
         queries=embeddings,
         gallery=embeddings,
         **label_judgements(labels, labels),
@@ -146,7 +144,6 @@ def query_gallery_task(
     query_ids: Ids | None = None,
     gallery_ids: Ids | None = None,
     ignored: RaggedIndices | None = None,
-    name: str = "retrieval",
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
     """Rank the labelled images of a gallery for the labelled queries.
@@ -160,7 +157,6 @@ def query_gallery_task(
         gallery_ids: Ids of the gallery items, shape (n_gallery,); those with the id of a query are excluded from its
             ranking.
         ignored: Further gallery items to exclude from the ranking of each of the n_query images.
-        name: Name of the result.
         level_names: Names of the L levels, finest first.
 
     Raises:
@@ -178,7 +174,7 @@ def query_gallery_task(
         excluded = shared if excluded is None else shared | excluded
     labelled = labelled_images(gallery_labels)
     return RetrievalTask(
-        name=name,
+        name="retrieval",
         queries=queries,
         gallery=gallery,
         **label_judgements(query_labels, gallery_labels),
@@ -227,7 +223,6 @@ def split_task(
     is_query: npt.NDArray[np.bool_] | None,
     *,
     ids: Ids | None = None,
-    name: str | None = None,
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
     """Rank the images that are not queries for those that are; without a choice of queries, leave one out.
@@ -238,14 +233,13 @@ def split_task(
         is_query: bool, shape (n,); True for queries, False for the gallery. None to rank every image against all
             others.
         ids: Ids of the images, shape (n,).
-        name: Name of the result; ``leave-one-out`` or ``retrieval`` by default.
         level_names: Names of the L levels, finest first.
 
     Raises:
         InputError: The labels are not nested.
     """
     if is_query is None:
-        return leave_one_out_task(embeddings, labels, ids=ids, name=name or "leave-one-out", level_names=level_names)
+        return leave_one_out_task(embeddings, labels, ids=ids, level_names=level_names)
     queries, gallery = np.flatnonzero(is_query), np.flatnonzero(~is_query)
     return query_gallery_task(
         embeddings[torch.from_numpy(queries)],
@@ -254,7 +248,6 @@ def split_task(
         take_images(labels, gallery),
         query_ids=None if ids is None else ids[queries],
         gallery_ids=None if ids is None else ids[gallery],
-        name=name or "retrieval",
         level_names=level_names,
     )
 
