@@ -449,10 +449,14 @@ def rank(
     device = torch.device(config.device)
     judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    arrays, reranking = (task.queries, task.gallery, config), config.reranking
-    of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
-    further = reranking, task.itself, task.gallery_mask, of_pairs
-    scorer = Scorer(*arrays) if reranking.rerank is None else RerankedScorer(*arrays, *further)
+    scorer: Scorer
+    if config.reranking.rerank is None:
+        scorer = Scorer(task.queries, task.gallery, config)
+    else:
+        pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
+        scorer = RerankedScorer(
+            task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask, pairs
+        )
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
@@ -467,17 +471,17 @@ def rank(
         rows = KeyRows(step, n_gallery, key_format, device)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        n_rows, pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
+        n_rows, left_out = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
         nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
         positives, n_first = None, None
         if needed is not None:
-            positives = count_positives(judgements, queries, pairs)
+            positives = count_positives(judgements, queries, left_out)
             n_first = needed.count(positives)
             if n_first * _LEAST_SHARE > n_gallery:
                 positives, n_first = None, None
         scorer.prepare(queries)
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
+            parallel_map(partial(_fill, rows, scorer, judgements, queries, left_out, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
         ends = rows.group_ends(n_rows) if config.ties == "heaviside" else None
