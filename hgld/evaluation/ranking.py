@@ -33,10 +33,10 @@ from hgld.compute.machine import parallel_map, thread_count
 from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.metrics import NeededRanks
 from hgld.evaluation.ranking_statistics import count_levels
-from hgld.evaluation.relevance import RelevanceJudgements
 from hgld.evaluation.reranking import PairScorer, RerankedScorer, pair_scores
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
@@ -259,23 +259,6 @@ def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: np
 
 #: Gallery items of which positives are counted at once.
 _WIDTH = 2**14
-
-
-@dataclass(frozen=True)
-class NeededRanks:
-    """Ranks on which metrics depend.
-
-    Args:
-        first: Number of ranks that all rankings need.
-        levels: Levels l for which the first R_l ranks are needed, R_l being the number of items of level l or finer.
-    """
-
-    first: int
-    levels: tuple[int, ...] = ()
-
-    def count(self, positives: Tensor) -> int:
-        """Return the number of ranks needed, 1 or more, for the number of positives, int64, shape (n_query, L)."""
-        return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
 
 
 def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> Tensor:

@@ -12,9 +12,15 @@ from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics
-from hgld.evaluation.metrics import METRICS, Metric, default_metrics
+from hgld.evaluation.metrics import (
+    METRICS,
+    Metric,
+    by_level,
+    default_metrics,
+    hierarchical_relevance,
+    weighted_ap_relevance,
+)
 from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
-from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from hgld.evaluation.results import is_distance
 from tests.evaluation import oracles
 from tests.evaluation.helpers import metric_values
