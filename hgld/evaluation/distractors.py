@@ -30,8 +30,7 @@ from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.errors import InputError
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, RankingConfig, count_positives, ranked_items
 from hgld.evaluation.ranking_statistics import COMPILED_WIDTH, RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.relevance import WithDistractors
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import RetrievalTask, WithDistractors
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
@@ -94,7 +93,7 @@ class PositiveRanking:
     These blocks hold all judged items, and perhaps the first distractors; the others are counted in parts.
 
     Args:
-        task: Task whose judgements are :class:`~hgld.evaluation.relevance.WithDistractors`.
+        task: Task whose judgements are :class:`~hgld.evaluation.retrieval_task.WithDistractors`.
         config: Settings of ranking: on a CPU, not by inner products, and not in float64.
 
     Attributes:
