@@ -15,7 +15,7 @@ from sphinx.pycode import ModuleAnalyzer
 from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.runs import BenchmarkSettings
 from hgld.losses.registry import LossSettings
-from hgld.release.settings import ReleaseSettings
+from hgld.release.facts import ReleaseSettings
 from hgld.training.training_settings import TrainingSettings
 
 _PAGES: Mapping[str, tuple[str, str, type[BaseModel]]] = {

@@ -4,7 +4,7 @@
 
     OUT/runs/                                 training runs, see hgld.benchmark.runs
     OUT/runs/METHOD/seed0.json, .log          task of the process of a run, and its output the last time that it ran
-    OUT/slurm                                 see hgld.compute.slurm_executor
+    OUT/slurm                                 see hgld.compute.slurm
     OUT/results.parquet, .md, .tex            the table, see hgld.benchmark.result_files
     OUT/figures/, OUT/strips.html, .png       figures of the table
     OUT/sweeps/                               tables and figures of sweeps
@@ -28,7 +28,7 @@ from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchma
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
 from hgld.compute.executors import DEVICE, LocalExecutor, Task, parse_slots
-from hgld.compute.slurm_executor import SlurmExecutor
+from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy

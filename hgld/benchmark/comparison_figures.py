@@ -54,7 +54,7 @@ from hgld.figures.comparisons import (
 )
 from hgld.figures.style import FAINT, LINES
 from hgld.hierarchy import LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_sets import main_labels
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
 from hgld.inspection.photos import (
     Photo,
@@ -208,14 +208,7 @@ def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     """Return the mean precision in each interval of recalls, by title of the panel."""
     task = images.task
     assert task.level_names is not None
-    result = precision_recall(
-        task.queries,
-        task.gallery,
-        task.judgements,
-        recall=_RECALLS.ravel(),
-        excluded=task.excluded,
-        gallery_mask=task.gallery_mask,
-    )
+    result = precision_recall(task, _RECALLS.ravel())
     curves = [*result.precision[::-1], result.hierarchical]
     titles = [*map(_same, task.level_names), "hierarchical"]
     return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
@@ -229,9 +222,7 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
         task = read(method).task
         assert task.level_names is not None
         level_titles = ["nothing shared", *map(_same, task.level_names[::-1])]
-        counts = count_scores(
-            task.queries, task.gallery, task.judgements, excluded=task.excluded, gallery_mask=task.gallery_mask
-        )
+        counts = count_scores(task)
         panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
     if not panels:
         return None

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PositiveFloat
 
 from hgld.compute.processes import Processes
-from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
-from hgld.datasets.image_sources import read_images
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
+from hgld.datasets.readers.fine_grained import DymlLevel, label_files, read_test_set
 from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.download import N_IMAGES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
-from hgld.hierarchy.label_sets import main_labels
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel

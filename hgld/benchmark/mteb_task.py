@@ -28,7 +28,7 @@ from hgld.evaluation.metrics import h_ap, ndcg
 from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance import hierarchical_relevance
 from hgld.evaluation.retrieval_task import label_judgements
-from hgld.hierarchy.label_sets import take_images
+from hgld.hierarchy.label_matrix import take_images
 from hgld.inspection.photos import FindImage, images_of_manifest
 from hgld.io.files import sha256_of
 from hgld.io.images import upright_rgb

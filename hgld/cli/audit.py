@@ -331,7 +331,7 @@ def _write_queue(
     images: _AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
 ) -> str:
     """Write the queue of what to decide on again; return what is in it."""
-    from hgld.audit.review_queue import write_review_queue
+    from hgld.audit.label_errors import write_review_queue
 
     n_labels, n_single = write_review_queue(found, images.manifest, images.vectors, hierarchy, queue, config)
     return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"

@@ -81,7 +81,7 @@ def benchmark(
     from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
     from hgld.benchmark.cost_estimate import Gpus, estimate_cost
     from hgld.compute.executors import LocalExecutor, parse_slots
-    from hgld.compute.slurm_executor import SlurmExecutor
+    from hgld.compute.slurm import SlurmExecutor
 
     require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
     on_slurm = launcher == "slurm"
@@ -200,7 +200,6 @@ def _notes(gpus: Gpus | None) -> list[str]:
 @app.command(rich_help_panel="Retrieval")
 @options_of(
     "hgld.benchmark.model_comparison_settings:ModelComparisonConfig",
-    deferred=True,
     treatments="--treatment",
     metrics="--metric",
 )

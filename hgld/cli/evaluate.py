@@ -14,6 +14,7 @@ import typer
 
 from hgld.cli.base import (
     ComparedBy,
+    ExecutionConfig,
     Json,
     LandmarkSplit,
     Levels,
@@ -22,10 +23,9 @@ from hgld.cli.base import (
     parse_numbers,
     writable_file,
 )
-from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
 

@@ -488,7 +488,7 @@ def release(
         with_scraped: Publish the tables of scraped values and of removed rows, too.
     """
     from hgld.io.settings import read_settings
-    from hgld.release.settings import ReleaseSettings, suggested, write_questions
+    from hgld.release.facts import ReleaseSettings, suggested, write_questions
 
     facts = facts or hierarchy.with_name("release.yaml")
     if init:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hgld.labels.plain_labels import PlainConfig, PlainSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
-    from hgld.taxonomy.imports import ImportConfig, ImportSummary
+    from hgld.taxonomy.trees import ImportConfig, ImportSummary
 
 
 _MOST_MISSES, _MOST_LABELS = 10, 10
@@ -183,10 +183,10 @@ def cluster(
         return
     photographs = None
     if images is not None or image_landmarks:
-        from hgld.review.photographs import open_map_photographs
+        from hgld.review.photographs import open_photographs
 
         clean = clean or embeddings.with_name("clean.parquet")
-        photographs = open_map_photographs(images, clean, image_landmarks or ())
+        photographs = open_photographs(images, clean, image_landmarks or ())
     print_summary(out, cluster_file(embeddings, out, config, photographs=photographs, force=force), format_clusters)
 
 
@@ -360,11 +360,11 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 
 @taxonomy.command("import")
 @options_of(
-    "hgld.taxonomy.imports:import_taxonomy",
+    "hgld.taxonomy.trees:import_taxonomy",
     "import_taxonomy",
     source={"kind": typer.Argument, "metavar": "FILE"},
 )
-@options_of("hgld.taxonomy.imports:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
+@options_of("hgld.taxonomy.trees:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
 def import_(
     *,
     import_taxonomy: Callable[..., ImportSummary],
@@ -386,7 +386,7 @@ def import_(
 
 @taxonomy.command()
 @options_of(
-    "hgld.taxonomy.exports:export_taxonomy",
+    "hgld.taxonomy.trees:export_taxonomy",
     "export_taxonomy",
     kind={"name": "--to", "metavar": "FORM"},
 )

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         GroupAgreement,
         SubsetAgreement,
     )
-    from hgld.review.decision_export import DecisionsSummary
-    from hgld.review.merged_taxonomy import GroupConflict
+    from hgld.review.decision_files import DecisionsSummary, GroupConflict
     from hgld.review.sheets.export import ExportConfig, ExportSummary
     from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary
 
@@ -93,11 +92,7 @@ def review(
 
 
 @app.command(rich_help_panel="Review")
-@options_of(
-    "hgld.review.decision_export:export_decisions",
-    "export_decisions",
-    clusters_out={"callback": writable_file(".parquet")},
-)
+@options_of("hgld.review.decision_files:export_decisions", "export_decisions")
 def decisions(
     *,
     store: _Store,
@@ -134,7 +129,7 @@ def copy_store(
         out: SQLite file to write.
         force: Replace an output that is not an earlier copy of STORE.
     """
-    from hgld.review.decision_export import DecisionsSummary
+    from hgld.review.decision_files import DecisionsSummary
     from hgld.review.state import current_decisions
     from hgld.review.store import copy_store as run
 
@@ -320,7 +315,6 @@ def _format_decisions(summary: DecisionsSummary) -> str:
     return lines(
         f"{counted(summary.decisions, 'label')} decided by {summary.annotator}",
         summary.taxonomy is not None and f"groups were proposed or renamed: see {summary.taxonomy}",
-        summary.clusters is not None and f"clusters with these changes: {summary.clusters}",
     )
 
 

@@ -374,8 +374,7 @@ class Odin(ClassifierDetector):
 
     ``z' = z - eps sign(grad_z CE(l(z) / T, argmax_c l_c))``. The network is the linear classifier, so embeddings are
     perturbed, with a gradient in closed form, and **not pixels** as in the papers. For these, embed images with
-    :func:`hgld.models.odin.odin_perturbation` (``hgld embed-images --odin``), and score them with a perturbation of
-    0, which is MSP at a temperature.
+    ``hgld embed-images --odin``, and score them with a perturbation of 0, which is MSP at a temperature.
 
     Args:
         temperature: Temperature T, 1000 as in the paper.

@@ -20,10 +20,8 @@ from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_inpu
 from hgld.hierarchy.load import write_official
 from hgld.io.files import exclusive_lock, folder_draft, replace_folder, sha256_of
 from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
-from hgld.release.croissant import files_in, write_croissant
-from hgld.release.documents import write_documents
-from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts
-from hgld.release.settings import ReleaseSettings
+from hgld.release.documents import files_in, write_croissant, write_documents
+from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts, ReleaseSettings
 from hgld.taxonomy.decisions import corrected_decisions, read_corrections, read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 

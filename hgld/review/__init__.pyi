@@ -4,11 +4,11 @@ from .adjudication import adjudicate_files as adjudicate_files
 from .agreement import Agreement as Agreement
 from .agreement import AgreementConfig as AgreementConfig
 from .agreement import agreement_files as agreement_files
+from .agreement import cohen_kappa as cohen_kappa
+from .agreement import krippendorff_alpha as krippendorff_alpha
 from .agreement import measure_agreement as measure_agreement
-from .coefficients import cohen_kappa as cohen_kappa
-from .coefficients import krippendorff_alpha as krippendorff_alpha
-from .coefficients import raw_agreement as raw_agreement
-from .decision_export import export_decisions as export_decisions
+from .agreement import raw_agreement as raw_agreement
+from .decision_files import export_decisions as export_decisions
 from .session import ReviewSession as ReviewSession
 from .sheets.export import ExportConfig as ExportConfig
 from .sheets.export import export_sheets as export_sheets

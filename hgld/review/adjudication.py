@@ -2,7 +2,7 @@
 
 A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule;
 those that neither settles stay open and are listed. Renamed and proposed groups of both annotators are merged
-(:mod:`hgld.review.merged_taxonomy`) and written as the taxonomy beside the final decisions.
+(:mod:`hgld.review.decision_files`) and written as the taxonomy beside the final decisions.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError, indented_list
 from hgld.io.files import require_other_file
-from hgld.review.merged_taxonomy import GroupConflict, MergedTaxonomy, changed_groups, write_changed_taxonomy
-from hgld.review.opinions import (
+from hgld.review.decision_files import (
     UNSURE,
+    GroupConflict,
+    MergedTaxonomy,
     Opinions,
     category,
+    changed_groups,
     landmarks_by_label,
     made_by_others,
     read_opinions,
     require_landmark_counts,
     require_nothing_lost,
+    write_changed_taxonomy,
 )
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions

@@ -1,9 +1,18 @@
 """The stage ``agreement``: measure inter-annotator agreement, by label and by landmark, and list disagreements.
 
 Units are labels; the category of a decision is its group, dropped or unsure. By landmark, every landmark counts as a
-unit with the decision on its label. The coefficients are those of :mod:`hgld.review.coefficients`, and for each group
-the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low kappa: II", Journal
-of Clinical Epidemiology 43, 1990).
+unit with the decision on its label. The coefficients are
+
+- raw agreement: share of units that two annotators put into the same category;
+- Cohen's kappa: agreement of two annotators beyond chance, given how often each uses every category (J. Cohen,
+  "A Coefficient of Agreement for Nominal Scales", Educational and Psychological Measurement 20, 1960);
+- Krippendorff's alpha for nominal data: agreement of any number of annotators with missing values (K. Krippendorff,
+  "Computing Krippendorff's Alpha-Reliability", 2011);
+- for each group the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low
+  kappa: II", Journal of Clinical Epidemiology 43, 1990).
+
+All take weights of the units; an integer weight w is equivalent to w equal units. Several weightings can be passed at
+once, as a bootstrap needs them.
 
 Agreement is also measured apart on the labels that all their annotators decided blind, without seeing suggestions,
 and on the others, because annotators who saw the same suggestions may agree more.
@@ -26,14 +35,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.resampling import check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write, require_other_file
-from hgld.resources import annotation_file
-from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
-from hgld.review.merged_taxonomy import GroupConflict
-from hgld.review.opinions import (
+from hgld.review.decision_files import (
     UNSURE,
+    GroupConflict,
     Opinions,
     category,
     landmarks_by_label,
@@ -42,7 +50,7 @@ from hgld.review.opinions import (
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.decisions import DROP
-from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, taxonomy_beside
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,7 @@ class AgreementConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_resamples < 1:
-            raise ConfigurationError(f"{self.n_resamples} bootstrap samples; take at least one, e.g. 1000")
-        if not 0 < self.confidence < 1:
-            raise ConfigurationError(f"the confidence is {self.confidence}; expected between 0 and 1, e.g. 0.95")
+        check_resampling(self.confidence, self.n_resamples)
 
 
 @dataclass(frozen=True)
@@ -146,13 +151,11 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Inter-annotator agreement.
+class Agreement(SubsetAgreement):
+    """Inter-annotator agreement on all labels, and on some of them.
 
     Args:
-        labels: Number of labels that two or more annotators decided.
         single: Number of labels that only one annotator decided; they are not part of any measure.
-        by_landmark: Coefficients with every landmark counted once; None if their numbers are unknown.
         blind: Agreement on labels that all annotators who decided them decided without seeing suggestions; None if
             there are none.
         not_blind: Agreement on the other labels; None if there are none.
@@ -163,10 +166,7 @@ class Agreement:
     """
 
     annotators: tuple[str, ...]
-    labels: int
     single: int
-    by_label: Measures
-    by_landmark: Measures | None
     blind: SubsetAgreement | None
     not_blind: SubsetAgreement | None
     mixed: int
@@ -217,12 +217,9 @@ def agreement_files(
     for path in filter(None, (out, figure)):
         require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
     config = config or AgreementConfig()
-    taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
+    taxonomy = find_taxonomy(taxonomy)
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
-    opinions = [
-        Opinions(annotator.annotator, {row.label_id: row for row in merged.with_names(annotator.decisions.values())})
-        for annotator in opinions
-    ]
+    opinions = [each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions]
     landmarks = None
     if clusters is not None:
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
@@ -272,11 +269,9 @@ def measure_agreement(
         if len(set(row[row != MISSING].tolist())) > 1
     ]
     return Agreement(
+        **vars(everything),
         annotators=tuple(annotator.annotator for annotator in opinions),
-        labels=everything.labels,
         single=len(times_decided) - len(shared),
-        by_label=everything.by_label,
-        by_landmark=everything.by_landmark,
         blind=_subset_agreement(opinions, codes, counts, config, blind),
         not_blind=_subset_agreement(opinions, codes, counts, config, ~blind),
         mixed=sum(seen >= {True, False} for seen in conditions),
@@ -382,11 +377,8 @@ def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, confi
 
 def _estimate(values: Floats, confidence: float) -> Estimate:
     """Return the first value with the percentiles of the others, as far as they are defined."""
-    samples = values[1:][~np.isnan(values[1:])]
-    if isnan(values[0]) or not len(samples):
-        return Estimate(float(values[0]), nan, nan)
-    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(float(values[0]), float(low), float(high))
+    interval = (nan, nan) if isnan(values[0]) else percentile_interval(values[1:], confidence)
+    return Estimate(float(values[0]), *interval)
 
 
 def _group_agreement(
@@ -427,3 +419,92 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
         {name: category(row) for name, row in rows.items()},
         {name: row.comment for name, row in rows.items() if row.comment},
     )
+
+
+#: Categories, numbered from 0; ``MISSING`` where there is no decision.
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+#: Code of a unit that an annotator did not decide.
+MISSING = -1
+
+
+def raw_agreement(first: Codes, second: Codes, weights: Floats) -> Floats:
+    """Return the weighted share of units with the same category, ``sum(w[a == b]) / sum(w)``.
+
+    Only units that both annotators decided count.
+
+    Args:
+        first: Categories chosen by one annotator, int64, shape (n,).
+        second: Categories chosen by the other annotator, int64, shape (n,).
+        weights: Weights of the units, shape (..., n); each row is one weighting.
+
+    Returns:
+        Agreement for each weighting, shape (...,); NaN where the total weight is 0.
+
+    >>> float(raw_agreement(np.array([0, 1, 1]), np.array([0, 1, 0]), np.array([1.0, 1.0, 2.0])))
+    0.5
+    """
+    first, second, weights = _decided_by_both(first, second, weights)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((weights @ (first == second)) / weights.sum(axis=-1))
+
+
+def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
+    """Return Cohen's kappa, ``(p_o - p_e) / (1 - p_e)``.
+
+    ``p_o`` is the raw agreement and ``p_e = sum_c p_c q_c``, where ``p_c`` and ``q_c`` are the weighted shares of
+    category c in the decisions of the two annotators.
+
+    Returns:
+        Kappa for each weighting, shape (...,); NaN where both annotators use only one category, the same.
+
+    >>> float(cohen_kappa(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]), np.ones(4)))
+    0.5
+    """
+    first, second, weights = _decided_by_both(first, second, weights)
+    observed = raw_agreement(first, second, weights)
+    n_categories = 1 + int(max(first.max(initial=0), second.max(initial=0)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = [
+            weights @ np.eye(n_categories)[codes] / weights.sum(axis=-1, keepdims=True) for codes in (first, second)
+        ]
+        expected = (shares[0] * shares[1]).sum(axis=-1)
+        return np.asarray((observed - expected) / (1 - expected))
+
+
+def krippendorff_alpha(codes: Codes, weights: Floats) -> Floats:
+    """Return Krippendorff's alpha for nominal data, ``1 - D_o / D_e``.
+
+    Let ``n_uc`` be the number of annotators who put unit u into category c and ``m_u = sum_c n_uc``. All sums are
+    over the units with ``m_u >= 2``::
+
+        D_o = sum_u w_u (m_u^2 - sum_c n_uc^2) / (m_u - 1)
+        D_e = (n^2 - sum_c n_c^2) / (n - 1),    n_c = sum_u w_u n_uc,    n = sum_c n_c
+
+    These are the off-diagonal sums of the paper's matrices of observed and expected coincidences, in which each unit
+    counts ``w_u`` times.
+
+    Args:
+        codes: Categories chosen by the annotators, int64, shape (n, n_annotators).
+
+    Returns:
+        Alpha for each weighting, shape (...,); NaN where only one category is used.
+
+    >>> round(float(krippendorff_alpha(np.array([[0, 0], [1, 1], [0, 1], [0, MISSING]]), np.ones(4))), 3)
+    0.444
+    """
+    counts = (codes[:, :, None] == np.arange(codes.max(initial=0) + 1)).sum(axis=1)
+    pairable = counts.sum(axis=1) >= 2
+    counts, weights = counts[pairable], weights[..., pairable]
+    decided = counts.sum(axis=1)
+    totals = weights @ counts
+    n = totals.sum(axis=-1)
+    observed = weights @ ((decided**2 - (counts**2).sum(axis=1)) / (decided - 1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(1 - observed * (n - 1) / (n**2 - (totals**2).sum(axis=-1)))
+
+
+def _decided_by_both(first: Codes, second: Codes, weights: Floats) -> tuple[Codes, Codes, Floats]:
+    both = (first != MISSING) & (second != MISSING)
+    return first[both], second[both], weights[..., both]

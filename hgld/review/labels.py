@@ -240,32 +240,13 @@ def find_inputs(
     return ReviewInputs(clusters, clean, classes, annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassLink:
-    """A class on Wikidata, whose id stands for a missing label; addresses are empty if it is no item."""
+def item_url(item: str) -> str:
+    """Return the address of an item on Wikidata; empty for the id of a label without one.
 
-    item: str
-    label: str
-
-    @property
-    def url(self) -> str:
-        """Address of the item on Wikidata."""
-        return f"https://www.wikidata.org/wiki/{self.item}" if ITEM_ID.fullmatch(self.item) else ""
-
-    @property
-    def commons_url(self) -> str:
-        """Address that leads to the page on Commons that is linked to the item."""
-        special = "https://www.wikidata.org/wiki/Special:GoToLinkedPage/commonswiki"
-        return f"{special}/{self.item}" if self.url else ""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelFacts:
-    """The class of a label, its description on Wikidata (or empty), and its superclasses."""
-
-    link: ClassLink
-    description: str = ""
-    superclasses: tuple[ClassLink, ...] = ()
+    >>> item_url("Q23397"), item_url("label-6f021f0268")
+    ('https://www.wikidata.org/wiki/Q23397', '')
+    """
+    return f"https://www.wikidata.org/wiki/{item}" if ITEM_ID.fullmatch(item) else ""
 
 
 class FactBook:
@@ -278,13 +259,11 @@ class FactBook:
         for row, key in enumerate(label_ids(clean)):
             self._rows[key].append(row)
 
-    def facts(self, label_id: str) -> LabelFacts:
-        """Return what is known about the class of a label; of a label without an item, nothing is."""
-        row = self._classes.get(label_id)
-        if row is None:
-            return LabelFacts(ClassLink(label_id, label_id))
-        parents = (ClassLink(*parent) for parent in superclasses(label_id, self._classes))
-        return LabelFacts(ClassLink(label_id, row["label"]), row["description"] or "", tuple(parents))
+    def facts(self, label_id: str) -> dict[str, Any]:
+        """Return the description and address of the class of a label, and its superclasses with their addresses."""
+        above = [(label, item_url(item)) for item, label in superclasses(label_id, self._classes)]
+        description = self._classes.get(label_id, {}).get("description") or ""
+        return {"description": description, "url": item_url(label_id), "superclasses": above}
 
     def landmarks(self, label_id: str) -> list[tuple[str, str]]:
         """Return all landmarks of a label by name, each with the URL of its category on Commons, or empty."""

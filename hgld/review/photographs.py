@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +26,11 @@ log = logging.getLogger(__name__)
 
 #: GLDv2's lists of the landmark of each image, by split.
 LANDMARK_LISTS = {"train": "train.csv", "index": "index_image_to_landmark.csv"}
+#: Photographs per label on a map, and size of all of them together in characters: about 1,250 photographs.
+PER_LABEL, MAX_CHARACTERS = 3, 5_000_000
+_WIDTH, _HEIGHT, _QUALITY = 128, 96, 60
+#: Photographs of a label that are tried at most, because some may be damaged.
+_TRIED = 2 * PER_LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,48 @@ class LabelPhotographs:
         except InputError:
             raise KeyError(image_id) from None
         return self._reader.read_at(row)
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the files that decide which photographs a label has, by role."""
+        return input_digests(photographs=self.files)
+
+    def of_labels(
+        self, label_ids: Sequence[str], *, per_label: int = PER_LABEL, max_characters: int = MAX_CHARACTERS
+    ) -> dict[str, list[MapPhotograph]]:
+        """Return small photographs by label_id: one of each label in turn, then a second of each, until the limit.
+
+        Args:
+            label_ids: Labels, the most important first.
+            max_characters: Largest length of all URLs together.
+        """
+        rounds = [
+            (label_id, iter(photographs))
+            for label_id in label_ids
+            if (photographs := self.of_label(label_id, 0, _TRIED))
+        ]
+        chosen: dict[str, list[MapPhotograph]] = {}
+        left = max_characters
+        for _ in range(per_label):
+            for key, waiting in rounds:
+                made = next(islice(filter(None, map(self._embed, waiting)), 1), None)
+                if made is None:
+                    continue
+                left -= len(made.url)
+                if left < 0:
+                    return chosen
+                chosen.setdefault(key, []).append(made)
+        return chosen
+
+    def _embed(self, photograph: Photograph) -> MapPhotograph | None:
+        """Return the photograph with its pixels; None, after a warning, if it cannot be shown."""
+        try:
+            data = self.read(photograph.image_id)
+            jpeg = make_thumbnail(data, _WIDTH, _HEIGHT, crop=True, quality=_QUALITY)
+        except (InputError, OSError) as error:
+            log.warning("the photograph %s is left out: %s", photograph.image_id, error)
+            return None
+        return MapPhotograph(photograph.landmark, data_url(jpeg))
 
     def _span(self, label_id: str) -> slice:
         number = self._labels.get(label_id)
@@ -188,63 +236,3 @@ def _in_rounds(label: NDArray[np.int64], landmark: NDArray[np.int64]) -> NDArray
     rounds = np.empty_like(landmark)
     rounds[by_landmark] = np.arange(len(landmark)) - first[landmark[by_landmark]]
     return np.lexsort((landmark, -count[landmark], rounds, label))
-
-
-#: Photographs per label, and size of all of them together in characters: about 1,250 photographs.
-PER_LABEL, MAX_CHARACTERS = 3, 5_000_000
-_WIDTH, _HEIGHT, _QUALITY = 128, 96, 60
-#: Photographs of a label that are tried at most, because some may be damaged.
-_TRIED = 2 * PER_LABEL
-
-
-@dataclass(frozen=True, eq=False)
-class MapPhotographs:
-    """Photographs of labels as ``data:`` URLs."""
-
-    photographs: LabelPhotographs
-    digests: Mapping[str, str]
-
-    def of_labels(
-        self, label_ids: Sequence[str], *, per_label: int = PER_LABEL, max_characters: int = MAX_CHARACTERS
-    ) -> dict[str, list[MapPhotograph]]:
-        """Return photographs by label_id: one of each label in turn, then a second of each, until the limit.
-
-        Args:
-            label_ids: Labels, the most important first.
-            max_characters: Largest length of all URLs together.
-        """
-        rounds = [
-            (label_id, iter(photographs))
-            for label_id in label_ids
-            if (photographs := self.photographs.of_label(label_id, 0, _TRIED))
-        ]
-        chosen: dict[str, list[MapPhotograph]] = {}
-        left = max_characters
-        for _ in range(per_label):
-            for key, waiting in rounds:
-                made = next(islice(filter(None, map(self._embed, waiting)), 1), None)
-                if made is None:
-                    continue
-                left -= len(made.url)
-                if left < 0:
-                    return chosen
-                chosen.setdefault(key, []).append(made)
-        return chosen
-
-    def _embed(self, photograph: Photograph) -> MapPhotograph | None:
-        """Return the photograph with its pixels; None, after a warning, if it cannot be shown."""
-        try:
-            data = self.photographs.read(photograph.image_id)
-            jpeg = make_thumbnail(data, _WIDTH, _HEIGHT, crop=True, quality=_QUALITY)
-        except (InputError, OSError) as error:
-            log.warning("the photograph %s is left out: %s", photograph.image_id, error)
-            return None
-        return MapPhotograph(photograph.landmark, data_url(jpeg))
-
-
-def open_map_photographs(
-    images: Path | None, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()
-) -> MapPhotographs | None:
-    """Open the photographs of all labels, see :func:`hgld.review.photographs.open_photographs`."""
-    photographs = open_photographs(images, clean, image_landmarks)
-    return None if photographs is None else MapPhotographs(photographs, input_digests(photographs=photographs.files))

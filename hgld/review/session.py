@@ -18,16 +18,14 @@ from typing import Any
 
 from hgld.errors import ConflictError, InputError, counted
 from hgld.io.columns import without_control_characters
+from hgld.review.decision_files import UNSURE, category
 from hgld.review.labels import ReviewLabel
-from hgld.review.opinions import UNSURE, category
 from hgld.review.state import (
     Change,
     DecidedLabel,
     DecidedLabels,
     FieldState,
     apply_group_values,
-    current_cluster,
-    current_cluster_name,
     current_decisions,
     current_groups,
     group_values,
@@ -251,11 +249,16 @@ class ReviewSession:
 
     def cluster(self, label_id: str) -> int:
         """Return the number of a label's present cluster."""
-        return current_cluster(self.state, label_id, self.labels[label_id].cluster, self.table_names)
+        value = self.state.field("cluster", label_id).value
+        is_moved = value is not None and self.table_names.get(value["cluster"]) == value["table_name"]
+        return int(value["cluster"]) if is_moved else self.labels[label_id].cluster
 
     def cluster_name(self, cluster: int) -> str:
         """Return the present name of a cluster."""
-        return current_cluster_name(self.state, cluster, self.table_names)
+        value = self.state.field("name", str(cluster)).value
+        if value is not None and self.table_names.get(cluster) == value["table_name"]:
+            return str(value["name"])
+        return self.table_names.get(cluster, f"cluster {cluster}")
 
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
         """Return the decisions that a label can take over.

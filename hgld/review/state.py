@@ -123,33 +123,31 @@ class ReviewState:
         after = event if event.undoes is None else self._origins[event.undoes][0]
         self._origins[event.id] = before, after
         self._fields[event.kind][event.key] = FieldState(event.new, event.id, after)
-        if event.step not in self.steps:
-            self._update_stacks(event)
         self.steps[event.step].append(event)
         self._events[event.id] = event
+        if event.id == event.step:
+            self._update_stacks(event.step)
         self.last_event = event.id
 
-    def _update_stacks(self, first: Event) -> None:
-        """Update which steps are undone and redone next, given the first event of a new step."""
-        undone = self.undone_step(first)
-        if undone is None:
-            self._undo_stack.append(first.step)
+    def _update_stacks(self, step: int) -> None:
+        """Update which steps are undone and redone next, given a new step."""
+        original, in_effect = self.original(step)
+        if original == step:
+            self._undo_stack.append(step)
             self._undoing.clear()
-            return
-        original, is_undo = self._original(undone)
-        if is_undo:
-            if original in self._undo_stack:
-                self._undo_stack.remove(original)
-            self._undoing[original] = first.step
-        else:
+        elif in_effect:
             self._undoing.pop(original, None)
             self._undo_stack.append(original)
+        else:
+            if original in self._undo_stack:
+                self._undo_stack.remove(original)
+            self._undoing[original] = step
 
-    def _original(self, step: int) -> tuple[int, bool]:
-        """Return the step that a step is, redoes or undoes, and whether that one is in effect after it."""
+    def original(self, step: int) -> tuple[int, bool]:
+        """Return the step that a step undoes or redoes, else itself, and whether that is in effect after it."""
         in_effect = True
-        while (undone := self.undone_step(self.steps[step][0])) is not None:
-            step, in_effect = undone, not in_effect
+        while (undone := self.steps[step][0].undoes) is not None:
+            step, in_effect = self._events[undone].step, not in_effect
         return step, in_effect
 
     def field(self, kind: FieldKind, key: str) -> FieldState:
@@ -168,10 +166,6 @@ class ReviewState:
             if step[0].id <= event_id:
                 break
         return events
-
-    def undone_step(self, event: Event) -> int | None:
-        """Return the step that the event's step undoes, if it undoes one."""
-        return None if event.undoes is None else self._events[event.undoes].step
 
     @property
     def next_undo(self) -> int | None:
@@ -257,21 +251,6 @@ def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Dec
             Decision(label_id, value["label"], value["decision"], group, by, at, value["comment"], value["blind"])
         )
     return decisions
-
-
-def current_cluster(state: ReviewState, label_id: str, cluster: int, names: Mapping[int, str]) -> int:
-    """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``."""
-    value = state.field("cluster", label_id).value
-    is_moved = value is not None and names.get(value["cluster"]) == value["table_name"]
-    return int(value["cluster"]) if is_moved else cluster
-
-
-def current_cluster_name(state: ReviewState, cluster: int, names: Mapping[int, str]) -> str:
-    """Return the present name of a cluster, given the names in the ``clusters`` table."""
-    value = state.field("name", str(cluster)).value
-    if value is not None and names.get(cluster) == value["table_name"]:
-        return str(value["name"])
-    return names.get(cluster, f"cluster {cluster}")
 
 
 #: Certainty of a suggestion without a score.

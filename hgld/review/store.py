@@ -13,15 +13,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
-from hgld.io.files import check_writable_file, require_other_file
+from hgld.io.files import check_writable_file, exclusive_lock, require_other_file
 from hgld.review.state import Change, Event, FieldKind, ReviewState
 from hgld.taxonomy.decisions import DECISIONS, check_annotator, parse_time
 from hgld.version import __version__
@@ -265,19 +263,14 @@ def _locked(path: Path) -> Iterator[None]:
         raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
     if path.exists() and not os.access(path, os.W_OK):
         raise ConfigurationError(f"{path} is read-only; change its permissions, or give another `store`")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.resolve()
-    lock = FileLock(file.with_name(f"{file.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BusyError(
-            f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
-        ) from None
-    try:
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive_lock(path))
+        except BusyError:
+            raise BusyError(
+                f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
+            ) from None
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -194,14 +194,17 @@ def _refuse_store(path: Path) -> None:
 def read_surviving_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
     """Read decisions as :func:`read_decisions` does, with the groups that theirs were merged into, if they were."""
     merged = survivors(groups)
-    rows = read_decisions(path, {group.key for group in groups} | merged.keys())
-    return [replace(row, group=merged.get(row.group or "", row.group)) for row in rows]
+    return with_groups(read_decisions(path, {group.key for group in groups} | merged.keys()), merged)
 
 
 def read_named_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
     """Read decisions with the present names of their groups in place of the keys."""
-    names = {group.key: group.name for group in groups}
-    return [replace(row, group=row.group and names[row.group]) for row in read_surviving_decisions(path, groups)]
+    return with_groups(read_surviving_decisions(path, groups), {group.key: group.name for group in groups})
+
+
+def with_groups(decisions: Iterable[Decision], groups: Mapping[str, str]) -> list[Decision]:
+    """Return decisions with the values of ``groups`` in place of their groups, if these are among its keys."""
+    return [replace(row, group=groups.get(row.group or "", row.group)) for row in decisions]
 
 
 def read_corrections(path: Path, groups: Sequence[Group]) -> dict[str, Decision]:

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import Images
+from hgld.datasets.loading import Images
 from hgld.errors import ConfigurationError
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.training.training_settings import GroupSettings, TrainingSettings

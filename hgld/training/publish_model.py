@@ -18,8 +18,18 @@ from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_fol
 from hgld.io.markdown import markdown_table
 from hgld.models.external_networks import is_external
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.model_files import CARD, CONFIG, TRAINING, is_written_by_hgld, read_checkpoint, write_model
-from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
+from hgld.models.model_loading import (
+    CARD,
+    CONFIG,
+    HUB_PREFIX,
+    TRAINING,
+    find_checkpoint,
+    is_published,
+    is_written_by_hgld,
+    load_model,
+    read_checkpoint,
+    write_model,
+)
 from hgld.training.run_folder import RunFolder, result_affecting
 from hgld.version import __version__
 

@@ -18,11 +18,10 @@ from hgld.io.files import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml, training_file
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.loss_specs import LabelSpace
-from hgld.losses.registry import build_loss
+from hgld.losses.registry import LabelSpace, build_loss
 from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import EmbeddingModel, build_model
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress

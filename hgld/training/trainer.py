@@ -18,20 +18,18 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hgld.compute.machine import StopRequest, catch_stop_signals
 from hgld.compute.processes import Processes
-from hgld.compute.stop_signals import StopRequest, catch_stop_signals
-from hgld.datasets.batch import Batch, ExampleDataset, SkippedImage
-from hgld.datasets.loading import BatchReader
+from hgld.datasets.loading import Batch, BatchReader, ExampleDataset, SkippedImage
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.gathering import gather_embeddings
-from hgld.losses.kernels.batches import EmbeddingsError
+from hgld.losses.kernels.batches import EmbeddingsError, gather_embeddings
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import save_checkpoint
+from hgld.models.model_loading import save_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.training.optimisation import (
     Optimisers,

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import ExampleDataset, SkippedImage
 from hgld.datasets.image_dataset import FeatureDataset, ImageDataset
-from hgld.datasets.loading import evaluation_batches
+from hgld.datasets.loading import ExampleDataset, SkippedImage, evaluation_batches
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.samplers import (
     BatchSampler,
@@ -30,10 +29,10 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import split_task
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_sets import take_images
+from hgld.hierarchy.label_matrix import take_images
 from hgld.io.files import sha256_of
 from hgld.io.remote import folder_of
-from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.registry import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import embed_batches
 from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings

@@ -23,7 +23,7 @@ from tests.release.conftest import FACTS
 from tests.review.page.page_server import Server
 from tests.review.page.tab import open_tab, wait_for
 from tests.review.photograph_files import jpeg, write_photographs
-from tests.review.sessions import GROUPS, label
+from tests.review.sessions import GROUPS, label, not_none
 
 LAKE, LAGOON, RESERVOIR = ("Q23397", "lake"), ("Q187223", "lagoon"), ("Q131681", "reservoir")
 MOUNTAIN, SUMMIT = ("Q8502", "mountain"), ("Q207326", "summit")
@@ -166,8 +166,7 @@ def test_corrections_replace_decisions_on_labels_and_landmarks(project: Path) ->
     assert "a correction of the landmark drops it" in why(9)
     assert "decision   group: dam, by ada" in why(4)
 
-    changes = compare_files(project / "hierarchy.parquet", project / "corrected.parquet").explanation
-    assert changes is not None
+    changes = not_none(compare_files(project / "hierarchy.parquet", project / "corrected.parquet").explanation)
     assert {cause.cause: (cause.moved, cause.lost) for cause in changes.causes} == {"decisions": (3, 1)}
 
 

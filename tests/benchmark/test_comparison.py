@@ -19,7 +19,7 @@ from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 from tests.commands import run_hgld
 

@@ -151,7 +151,7 @@ def test_interrupt_waits_until_children_have_saved(
 def test_child_stops_when_its_parent_exits() -> None:
     script = (
         "import signal, sys, time\n"
-        "from hgld.compute.stop_signals import stop_with_parent\n"
+        "from hgld.compute.machine import stop_with_parent\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "stop_with_parent()\n"
         "print('ready', flush=True)\n"

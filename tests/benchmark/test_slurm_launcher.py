@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from hgld.cli import app
 from hgld.compute import slurm
 from hgld.compute.executors import Task
-from hgld.compute.slurm_executor import SlurmExecutor
+from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 from tests.commands import run_hgld

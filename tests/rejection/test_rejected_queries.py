@@ -15,7 +15,7 @@ from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalTask, eval
 from hgld.evaluation.relevance import ListJudgements
 from hgld.evaluation.retrieval_task import leave_one_out_task, query_gallery_task
 from hgld.hierarchy import Hierarchy
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.rejection import build_detector
 from hgld.rejection.neighbours import Margin

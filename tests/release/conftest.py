@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hgld.release.settings import ReleaseSettings
+from hgld.release.facts import ReleaseSettings
 from tests.child_processes import run_child
 from tests.hierarchy.conftest import folder, write_completed, write_scraped
 from tests.hierarchy.test_any_list import folder as paintings

@@ -27,10 +27,9 @@ from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.io.files import exclusive_lock, folder_draft, sha256_of
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.labels.clean import CleanConfig, clean_file
-from hgld.release import croissant
-from hgld.release.facts import ORIGINS, annotations_creators, count_origins
+from hgld.release import documents
+from hgld.release.facts import ORIGINS, ReleaseSettings, annotations_creators, count_origins
 from hgld.release.publish import ReleaseSummary, verify_checksums, write_release
-from hgld.release.settings import ReleaseSettings
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child, run_script
@@ -38,6 +37,7 @@ from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 from tests.release.conftest import FACTS, load_with_datasets
+from tests.review.sessions import not_none
 
 # The parser under mlcroissant, and pandas under its reader.
 pytestmark = [
@@ -126,8 +126,7 @@ def test_unchanged_release_is_up_to_date(built: Path, released: Path) -> None:
     before = (released / "README.md").stat()
     assert release(built, released) is None
     assert (released / "README.md").stat() == before
-    summary = release(built, released, force=True)
-    assert summary is not None
+    summary = not_none(release(built, released, force=True))
     assert format_release(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
 
 
@@ -162,7 +161,7 @@ def test_foreign_files_are_never_lost(built: Path, released: Path, tmp_path: Pat
 
 def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(released)
-    monkeypatch.setattr(croissant, "_croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
+    monkeypatch.setattr(documents, "_croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
     with pytest.raises(InputError, match=r"croissant\.json: invalid Croissant"):
         release(built, released, with_facts(version="2.0.0"))
     assert contents(released) == before
@@ -172,14 +171,13 @@ def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monke
 KILLED = """
 import shutil, sys
 from pathlib import Path
-from hgld.release import croissant
-from hgld.release.facts import ORIGINS, annotations_creators, count_origins
+from hgld.release import documents
 from tests.kill_points import kill_points, killed_before_change
 from tests.release.test_publish import NEXT, contents, release
 
 built, earlier, later, home = map(Path, sys.argv[1:])
 out = home / "release"
-croissant._is_valid_croissant = lambda path: False  # which only reads, for a second
+documents._is_valid_croissant = lambda path: False  # which only reads, for a second
 
 def prepare():
     shutil.rmtree(home, ignore_errors=True)
@@ -315,8 +313,7 @@ def test_summary_says_if_croissant_was_not_checked(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlcroissant", None)
-    summary = release(built, tmp_path / "release")
-    assert summary is not None
+    summary = not_none(release(built, tmp_path / "release"))
     assert "not checked (pip install '.[croissant]' in a clone of hgld)" in format_release(summary)
 
 
@@ -375,8 +372,7 @@ def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
 def test_release_of_one_split_does_not_mention_the_other(built: Path, tmp_path: Path) -> None:
     landmarks = load_hierarchy(built).filter(splits=["index"]).to_arrow()
     tables.write_table(built, tables.HIERARCHY, landmarks, tables.read_provenance(built))
-    summary = release(built, tmp_path / "release")
-    assert summary is not None
+    summary = not_none(release(built, tmp_path / "release"))
     assert summary.landmarks == {"index": 2}
     assert "train" not in "".join(contents(tmp_path / "release"))
     described = json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from jinja2 import FileSystemBytecodeCache
 
 from hgld.pages.templates import page_templates
 from hgld.review import store
-from hgld.review.opinions import Opinions
+from hgld.review.decision_files import Opinions
 from hgld.review.session import ReviewSession
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hgld.cli.review import format_adjudicate
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files, combine_decisions, open_labels
-from hgld.review.opinions import Opinions, category
+from hgld.review.decision_files import Opinions, category
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, decide
+from tests.review.sessions import not_none
 
 AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS = map(AdjudicateConfig, ("agree-only", "prefer:ada", "most-landmarks"))
 GROUPS = ("lake", "river", "church", "tower")
@@ -154,8 +155,7 @@ def test_decisions_on_other_labels_are_kept(
     ):
         adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters)
     assert read_decisions(out, GROUPS) == earlier[1:] + earlier[:1]
-    summary = adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters, force=True)
-    assert summary is not None
+    summary = not_none(adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters, force=True))
     assert format_adjudicate(summary).splitlines() == [
         "3 labels agreed, 0 settled, 7 open",
         "  earlier decisions in the output: 1 kept on labels that neither annotator decided, 1 changed, 1 withdrawn",
@@ -232,8 +232,7 @@ def test_earlier_decisions_are_matched_by_text_if_an_id_is_made_from_it(tmp_path
         Decision("Q3", "oxbow", "group", "lake", "seed", NOON),  # another class of that name
     ]
     write_decisions(out, earlier)
-    summary = adjudicate_files(tmp_path / "ada.csv", tmp_path / "ben.csv", out, AGREE_ONLY, force=True)
-    assert summary is not None
+    summary = not_none(adjudicate_files(tmp_path / "ada.csv", tmp_path / "ben.csv", out, AGREE_ONLY, force=True))
     assert (summary.kept, summary.changed, summary.withdrawn) == (1, 1, 1)
     final = read_decisions(out, GROUPS)
     assert {row.label_id for row in final} == {"Q2", "Q3"}

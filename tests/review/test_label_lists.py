@@ -12,7 +12,7 @@ from hgld.review.label_lists import ORDERS, LabelLists, Order, View, parse_view,
 from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.state import FILTERS
-from tests.review.sessions import decide, label, open_session
+from tests.review.sessions import decide, label, not_none, open_session
 
 LABELS = [
     label(1, "Église"),
@@ -39,8 +39,7 @@ views = st.builds(
 
 def shown(session: ReviewSession, query: str) -> str:
     """Return the numbers of the labels in a list."""
-    view = parse_view(query)
-    assert view is not None
+    view = not_none(parse_view(query))
     return " ".join(label_id[1:] for label_id in LabelLists(session).label_ids(view))
 
 

@@ -16,10 +16,11 @@ from PIL import Image
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import ImageReader
-from hgld.review.photographs import LabelPhotographs, MapPhotographs, open_map_photographs, open_photographs
+from hgld.review.photographs import LabelPhotographs, open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.review.conftest import COMMONS, Label, clean_table
 from tests.review.photograph_files import jpeg, write_photographs
+from tests.review.sessions import not_none
 
 LABELS = (Label("Q1", "lake", train=3, index=1), Label("Q2", "church", train=1), Label("Q3", "pond", train=1))
 
@@ -32,9 +33,7 @@ def clean(tmp_path: Path) -> Path:
 
 
 def opened(images: Path, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()) -> LabelPhotographs:
-    photographs = open_photographs(images, clean, image_landmarks)
-    assert photographs is not None
-    return photographs
+    return not_none(open_photographs(images, clean, image_landmarks))
 
 
 def test_landmarks_take_turns_those_with_many_photographs_first(tmp_path: Path, clean: Path) -> None:
@@ -177,16 +176,14 @@ MAPPED = (
 
 
 @pytest.fixture
-def photographs(tmp_path: Path, tables: Callable[..., Path]) -> MapPhotographs:
+def photographs(tmp_path: Path, tables: Callable[..., Path]) -> LabelPhotographs:
     """Seven photographs of lakes, one of which is damaged, one of a church, none of a pond."""
     tables(MAPPED)
     images = write_photographs(tmp_path / "gldv2", {0: 4, 1: 3, 1000: 1}, {"1-0": jpeg()[:400]})
-    opened = open_map_photographs(images, tmp_path / "clean.parquet")
-    assert opened is not None
-    return opened
+    return opened(images, tmp_path / "clean.parquet")
 
 
-def test_labels_take_turns_until_the_limit(photographs: MapPhotographs, caplog: pytest.LogCaptureFixture) -> None:
+def test_labels_take_turns_until_the_limit(photographs: LabelPhotographs, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         chosen = photographs.of_labels(["Q3", "Q1", "Q2", "Q99"])
     assert {key: [photograph.name for photograph in found] for key, found in chosen.items()} == {
@@ -202,10 +199,9 @@ def test_labels_take_turns_until_the_limit(photographs: MapPhotographs, caplog: 
     assert len(photographs.of_labels(["Q1"], per_label=1)["Q1"]) == 1
 
 
-def test_all_files_that_decide_are_digested(photographs: MapPhotographs, tmp_path: Path) -> None:
+def test_all_files_that_decide_are_digested(photographs: LabelPhotographs, tmp_path: Path) -> None:
     assert set(photographs.digests) == {"photographs.0", "photographs.1", "photographs.2"}
     (tmp_path / "gldv2" / "train.csv").write_text("id,landmark_id\n0-0,0\n")
-    changed = open_map_photographs(tmp_path / "gldv2" / "images.parquet", tmp_path / "clean.parquet")
-    assert changed is not None
+    changed = opened(tmp_path / "gldv2" / "images.parquet", tmp_path / "clean.parquet")
     assert changed.digests != photographs.digests
-    assert open_map_photographs(None, tmp_path / "clean.parquet") is None
+    assert open_photographs(None, tmp_path / "clean.parquet") is None

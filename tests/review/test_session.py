@@ -1,3 +1,6 @@
+"""Actions of a review; and a store under a new table of clusters: what still applies, is reported, is offered."""
+
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -5,22 +8,24 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConflictError, InputError
+from hgld.pages.server import ServerConfig
 from hgld.review.adjudication import open_labels
-from hgld.review.labels import Suggestion
-from hgld.review.opinions import Opinions, with_opinions
+from hgld.review.decision_files import Opinions, with_opinions
+from hgld.review.labels import ReviewLabel, Suggestion
+from hgld.review.page.serve import log_table_changes, serve_review
 from hgld.review.page.views import seconds_per_label
 from hgld.review.session import LIKELY_SCORE, SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
 from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
-from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
+from tests.review.conftest import Label
+from tests.review.sessions import GROUPS, LABELS, decide, label, not_none, open_session
 
 
 def test_undo_by_key_after_a_redone_step_was_undone_in_the_history(session: ReviewSession) -> None:
     """The step itself and the one that redid it can both be undone, but only once."""
     earlier = decide(session, LabelAction("drop"), "Q1")
-    step = decide(session, LabelAction("drop"), "Q2")
-    assert step is not None
+    step = not_none(decide(session, LabelAction("drop"), "Q2"))
     for _ in ("undo", "redo"):
         back = session.state.next_redo or step
         session.undo(back)
@@ -175,8 +180,7 @@ def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
     """Two annotators who propose the same name propose the same group."""
     for name, other in (("Fire  Lookout", "fire lookout"), ("fire lookout", "FIRE LOOKOUT")):
         with open_session(tmp_path / f"{name}.sqlite") as session:
-            step = session.propose_group(name, "human-made", "Towers to watch for fires from.")
-            assert step is not None
+            step = not_none(session.propose_group(name, "human-made", "Towers to watch for fires from."))
             with pytest.raises(InvalidActionError, match="there is already a group"):
                 session.propose_group(other, "natural", "x")
             assert list(session.groups()) == ["church", "lake", "museum", "fire lookout"]
@@ -213,10 +217,8 @@ def test_merged_groups(session: ReviewSession) -> None:
 
 
 def test_two_merges_never_close_a_circle(session: ReviewSession) -> None:
-    first = session.merge_group("lake", "museum", 0)
-    assert first is not None
-    back = session.undo(first)
-    assert back is not None
+    first = not_none(session.merge_group("lake", "museum", 0))
+    back = not_none(session.undo(first))
     session.merge_group("museum", "lake", 0)
     with pytest.raises(ConflictError, match="would no longer exist"):
         session.undo(back)
@@ -239,8 +241,7 @@ def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path
     quay = Group("quay", "human-made", "Where boats land.")
     row = Decision("Q1", "label 1", "group", "quay", "ben", datetime(2020, 1, 1, tzinfo=timezone.utc))
     with open_session(tmp_path / "a.sqlite") as session:
-        step = session.propose_group("Quay", "human-made", "Mine.")
-        assert step is not None
+        step = not_none(session.propose_group("Quay", "human-made", "Mine."))
         session.undo(step)
         session.import_decisions([], [quay])
         assert "quay" not in session.groups(), "nothing needs it"
@@ -286,3 +287,103 @@ def test_decisions_record_whether_they_were_made_blind(tmp_path: Path) -> None:
         assert blind(session) == {"Q1": False, "Q2": False, "Q3": True, "Q4": True}
         session.import_decisions([replace(session.decisions()[0], label_id="Q5", label="label 5", blind=None)])
         assert blind(session)["Q5"] is None
+
+
+def clustered(names: dict[int, str], clusters: dict[int, int]) -> list[ReviewLabel]:
+    """Return labels in other clusters: the number of each label's cluster, and the name of each cluster."""
+    labels = [label(number, cluster=cluster) for number, cluster in clusters.items()]
+    return [replace(one, cluster_name=names[one.cluster]) for one in labels]
+
+
+def test_names_and_moves_do_not_land_on_other_clusters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.sqlite"
+    with open_session(path) as session:
+        log_table_changes(session)
+        session.rename_cluster(1, "waters", 0)
+        session.move({"Q4": 0}, None, "islands")
+        session.move({"Q3": 0}, 2)
+    with open_session(path) as session:
+        log_table_changes(session)
+        assert caplog.text == "", "nothing has changed"
+        assert [session.cluster_name(number) for number in (1, 2, 3)] == ["waters", "name 2", "islands"]
+        assert [session.cluster(f"Q{number}") for number in (3, 4)] == [2, 3]
+
+    other = clustered({1: "churches", 2: "towers", 3: "lakes"}, {1: 3, 2: 3, 3: 1, 4: 2, 5: 2})
+    with open_session(path, other) as session:
+        log_table_changes(session)
+        assert [session.cluster_name(number) for number in (1, 2, 3)] == ["churches", "towers", "lakes"]
+        assert [session.cluster(f"Q{number}") for number in (3, 4)] == [1, 2]
+        for text in (
+            "as they belong to another clustering (4):",
+            'the name "waters" of cluster 1',
+            "label 3 (Q3), m",
+        ):
+            assert text in caplog.text
+        session.rename_cluster(3, "still waters", session.state.field("name", "3").version)
+        assert session.cluster_name(3) == "still waters"
+    caplog.clear()
+    with open_session(path) as session:
+        log_table_changes(session)
+        assert [session.cluster_name(number) for number in (1, 2)] == ["waters", "name 2"], "the earlier table again"
+        assert session.cluster("Q3") == 2
+
+
+def test_clusters_that_stay_keep_their_names_when_labels_are_added(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        session.rename_cluster(1, "waters", 0)
+        session.move({"Q3": 0}, 2)
+    with open_session(tmp_path / "a.sqlite", [*LABELS, label(6, cluster=3)]) as session:
+        assert session.cluster_name(1) == "waters"
+        assert session.cluster("Q3") == 2
+
+
+def test_new_gone_and_renumbered_labels_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.sqlite"
+    with open_session(path) as session:
+        log_table_changes(session)
+        decide(session, LabelAction("group", "museum", comment="a reason"), "Q1")
+        decide(session, LabelAction("drop"), "Q2")
+    labels = [label(11, "Label  1", suggested="lake"), label(4, cluster=2), label(5, cluster=2), label(6)]
+    with open_session(path, labels) as session:
+        log_table_changes(session)
+        assert caplog.messages == [
+            f"{path}: labels and clusters have changed since the last start:\n"
+            "new labels (1):\n  label 6 (Q6)\n"
+            "labels that are gone (1):\n  label 3 (Q3)\n"
+            "decided labels that are gone, whose decisions are kept (1):\n  label 2 (Q2)\n"
+            "labels with another id, for which the decisions on the old ids are offered (1):\n"
+            "  label 1 (Q1, now Q11)"
+        ]
+        first, second = session.candidates(labels[0], session.groups())
+        assert (first.group, first.annotator, first.reason) == ("museum", "ada, on Q1", "a reason")
+        assert second.group == "lake"
+        decide(session, LabelAction("accept"), "Q11")
+        taken = {row.label_id: (row.group, row.comment) for row in session.decisions()}
+        assert taken == {"Q1": ("museum", "a reason"), "Q2": (None, ""), "Q11": ("museum", "a reason")}
+        assert [candidate.group for candidate in session.candidates(labels[0], session.groups())] == ["lake"]
+    caplog.clear()
+    with open_session(path, labels) as session:
+        log_table_changes(session)
+    assert not caplog.messages, "the changes are listed once"
+
+
+def test_contradictory_earlier_decisions_are_not_offered(tmp_path: Path) -> None:
+    twins = [label(1, "fort"), label(2, "fort")]
+    with open_session(tmp_path / "a.sqlite", twins) as session:
+        decide(session, LabelAction("drop"), "Q1")
+        decide(session, LabelAction("group", "museum"), "Q2")
+    with open_session(tmp_path / "a.sqlite", [label(3, "fort", suggested=None)]) as session:
+        assert session.candidates(session.labels["Q3"], session.groups()) == []
+        step = not_none(session.state.next_undo)
+        session.undo(step)
+        (candidate,) = session.candidates(session.labels["Q3"], session.groups())
+        assert candidate.decision == "drop"
+
+
+def test_changes_are_logged_at_the_start(
+    tmp_path: Path, tables: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    for labels in ([Label("Q1", "lake")], [Label("Q1", "lake"), Label("Q2", "pond")]):
+        serve_review(tables(labels), tmp_path / "a.sqlite", "ada", ServerConfig(), on_address=print)
+    assert caplog.messages[-1].endswith("new labels (1):\n  pond (Q2)")

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
 from hgld.io.columns import unify_line_breaks
-from hgld.review.decision_export import export_decisions, update_clusters
+from hgld.review.decision_files import export_decisions
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import ReviewLabel, Suggestion
 from hgld.review.page.serve import log_table_changes
@@ -454,8 +453,7 @@ class Walk(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """Go on with what is on disk now, as after the end of the process without any notice."""
-        killed = self._folder / f"killed-{len(list(self._folder.iterdir()))}"
-        killed.mkdir()
+        killed = Path(tempfile.mkdtemp(dir=self._folder))
         for path in self._store.parent.glob("ada.sqlite*"):
             if not path.name.endswith((".lock", "-shm")):
                 shutil.copy(path, killed)
@@ -523,11 +521,11 @@ class Walk(RuleBasedStateMachine):
     def counts_are_right(self) -> None:
         session, model = self.session, self.model
         for view in cluster_views(session):
-            members = model.clusters()[view.number]
+            members = model.clusters()[view["number"]]
             decided = sum(label_id in model.decisions() for label_id in members)
             landmarks = sum(session.labels[label_id].landmarks for label_id in members)
-            assert (view.name, view.counts["labels"]) == (model.cluster_name(view.number), len(members))
-            assert (view.counts["decided"], view.counts["landmarks"]) == (decided, landmarks)
+            assert (view["name"], view["counts"]["labels"]) == (model.cluster_name(view["number"]), len(members))
+            assert (view["counts"]["decided"], view["counts"]["landmarks"]) == (decided, landmarks)
         progress = review_progress(session)
         decided_ids = [label_id for label_id in session.labels if label_id in model.decisions()]
         counts = progress.counts
@@ -578,13 +576,6 @@ class Walk(RuleBasedStateMachine):
             key: (*choice, unify_line_breaks(str(comment)), blind, annotator)
             for key, (*choice, comment, blind, annotator) in expected.items()
         }
-        columns = ("label_id", "cluster", "cluster_name")
-        table = pa.Table.from_pylist(
-            [{name: getattr(label, name) for name in columns} for label in self.session.labels.values()]
-        )
-        for row in update_clusters(table, state).to_pylist():
-            number = self.model.cluster(row["label_id"])
-            assert (row["cluster"], row["cluster_name"]) == (number, self.model.cluster_name(number))
 
 
 class PageWalk(Walk):

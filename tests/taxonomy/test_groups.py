@@ -1,14 +1,27 @@
-"""The shipped taxonomy, and taxonomy files in general."""
+"""The shipped taxonomy and its vocabulary, and such files in general."""
 
 import csv
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from hgld.errors import InputError
+from hgld.io.columns import read_rows
+from hgld.labels.wording import guideline_terms, normalised_words
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, write_taxonomy
+from hgld.taxonomy.decisions import read_decisions
+from hgld.taxonomy.groups import (
+    Group,
+    VocabularyTerm,
+    find_taxonomy,
+    read_taxonomy,
+    read_vocabulary,
+    survivors,
+    write_taxonomy,
+)
+from hgld.taxonomy.label_identity import ITEM_ID
 
 
 def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> None:
@@ -127,3 +140,104 @@ def test_invalid_files(tmp_path: Path, content: bytes | None, message: str) -> N
         path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_taxonomy(path)
+
+
+def test_terms_of_other_taxonomies_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.csv"
+    path.write_text(
+        "term,group,items\npost mill,windmill,Q1 Q2\nparish,,\ntarn , lake ,\nkiosk,shop,\n", encoding="utf-8-sig"
+    )
+    assert read_vocabulary(path, {"windmill", "lake"}) == [
+        VocabularyTerm("post mill", "windmill", ("Q1", "Q2")),
+        VocabularyTerm("parish", None),
+        VocabularyTerm("tarn", "lake"),
+    ]
+
+
+def test_all_invalid_terms_are_reported_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.csv"
+    path.write_text("term,group,items\ntarn,lake,Q1\nTarn,,\n,lake,\nmere,lake,Q1\npond,lake,q2\nmeer,lake\n")
+    with pytest.raises(InputError) as error:
+        read_vocabulary(path, {"lake"})
+    message = str(error.value)
+    assert "5 bad rows" in message
+    assert 'line 3: the term "tarn" is in line 2 already' in message
+    assert "line 4: the term is empty" in message
+    assert "line 5: the item Q1 is in line 2 already" in message
+    assert 'line 6: "q2" is not a Wikidata item' in message
+    assert "line 7: 2 values, expected 3" in message
+
+
+Words = tuple[str, ...]
+
+
+class Row(NamedTuple):
+    term: str
+    group: str
+    items: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> list[Row]:
+    return read_rows(
+        annotation_file("vocabulary.csv"),
+        ("term", "group", "items"),
+        lambda line, row: Row(row["term"], row["group"], tuple(row["items"].split())),
+    )
+
+
+@pytest.fixture(scope="module")
+def groups() -> list[Group]:
+    return read_taxonomy(annotation_file("taxonomy.csv"))
+
+
+def test_every_group_of_the_taxonomy_has_terms_and_there_are_no_others(
+    vocabulary: list[Row], groups: list[Group]
+) -> None:
+    assert {row.group for row in vocabulary} == {group.name for group in groups} | {""}
+
+
+def test_terms_are_sorted_and_unique_in_the_form_that_labels_are_compared_in(vocabulary: list[Row]) -> None:
+    keys = [(row.group, row.term.casefold(), row.term) for row in vocabulary]
+    assert keys == sorted(keys)
+    repeated = [words for words, n in Counter(normalised_words(row.term) for row in vocabulary).items() if n > 1]
+    assert repeated == []
+
+
+def test_terms_repeat_and_contradict_no_guideline_and_no_decision(vocabulary: list[Row], groups: list[Group]) -> None:
+    decided: dict[Words, str] = {
+        normalised_words(name): group.name for group in groups for name in group.name.split(" / ")
+    }
+    for group in groups:
+        decided |= {normalised_words(term): group.name for term in guideline_terms(group.guideline)}
+    for decision in read_decisions(annotation_file("decisions/final.csv"), [group.name for group in groups]):
+        decided[normalised_words(decision.label)] = decision.group or ""
+    assert [row for row in vocabulary if normalised_words(row.term) in decided] == []
+
+
+def test_items_are_wikidata_classes_that_nothing_else_is_linked_to(
+    vocabulary: list[Row], groups: list[Group]
+) -> None:
+    items = [item for row in vocabulary for item in row.items]
+    linked = [item for group in groups for item in group.items]
+    assert all(ITEM_ID.fullmatch(item) for item in items)
+    assert [item for item, n in Counter(items + linked).items() if n > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("term", "group"),
+    [
+        ("tower house", "castle / fort"),
+        ("gas holder", "factory"),
+        ("dovecote tower", "agricultural land"),
+        ("cave church", "church"),
+        ("church ruins", "church"),
+        ("railway museum", "museum"),
+        ("post mill", "windmill"),
+        ("beer garden", "restaurant"),
+        ("gurdwara", ""),
+        ("reef", ""),
+    ],
+)
+def test_terms_whose_last_word_misleads(term: str, group: str, vocabulary: list[Row]) -> None:
+    assert {row.term: row.group for row in vocabulary}[term] == group

@@ -18,14 +18,13 @@ import torch
 
 from hgld.cli.models import format_images, format_plan, format_training
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import collate
+from hgld.datasets.loading import collate
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import read_checkpoint
-from hgld.models.model_loading import find_checkpoint
+from hgld.models.model_loading import find_checkpoint, read_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.progress import NoProgress
 from hgld.tables import Provenance

@@ -47,8 +47,7 @@ from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import read_checkpoint
-from hgld.models.model_loading import find_checkpoint, load_checkpoint_model
+from hgld.models.model_loading import find_checkpoint, load_checkpoint_model, read_checkpoint
 from hgld.progress import Progress
 from hgld.rejection.classifiers import fit_linear_classifier, save_classifier
 from hgld.rejection.detector import Detector

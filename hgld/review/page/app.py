@@ -26,12 +26,11 @@ from hgld.errors import ConflictError, HgldError, InputError
 from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
 from hgld.pages.server import FormFields, PageKeys, keep_theme, page_app, parse_number, read_form, theme_of
-from hgld.review.label_lists import LabelLists
-from hgld.review.page.forms import HANDLERS, Handler, find_position, next_position, position_of_step
+from hgld.review.label_lists import LabelLists, find_position, next_position, position_of_step
 from hgld.review.page.render import PageRenderer, References
-from hgld.review.page.views import describe_step, photographs_view, sentence, undo_title
+from hgld.review.page.views import DecisionView, decision_view, describe_step, photographs_view, sentence, undo_title
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import InvalidActionError, ReviewSession, StaleError
+from hgld.review.session import NO_CANDIDATE, InvalidActionError, LabelAction, ReviewSession, StaleError
 from hgld.taxonomy.decisions import decisions_as_csv
 
 log = logging.getLogger(__name__)
@@ -51,6 +50,7 @@ _LANDMARKS_PER_PAGE, _PHOTOGRAPHS_PER_PAGE = 500, 60
 _SIZES = {"small": (240, 180, True, 80), "large": (1024, 1024, False, 85)}
 #: Photographs that are made small at once; on two cores the server still has time to answer.
 _WORKERS = 2
+_NO_LINE_BREAKS = str.maketrans("", "", "\r\n")
 _CACHE_CONTROL = "private, max-age=86400, immutable"
 _PLACEHOLDER = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="240" height="180" viewBox="0 0 240 180">'
@@ -58,6 +58,131 @@ _PLACEHOLDER = (
     '<g fill="#767676" font-family="system-ui, sans-serif" font-size="17" text-anchor="middle">'
     '<text x="120" y="84">cannot be shown:</text><text x="120" y="108">{}</text></g></svg>'
 )
+#: Fields of a refused form that are not repeated when it is sent again.
+_VERSION_FIELDS = ("label", "focus", "since")
+
+
+def label_versions(form: FormFields) -> dict[str, int]:
+    """Return the labels that a form is about, with the versions that the annotator saw.
+
+    These are the label of the pressed button, else the ticked labels, else the current label. A label is written as
+    ``version:label_id``.
+    """
+    kind, _, button = form.get("choose", "").partition("@")
+    if button and kind.startswith("take:"):
+        texts = [button]
+    else:
+        texts = form.getlist("label") or list(filter(None, form.getlist("focus")))
+    versions = {}
+    for text in texts:
+        number, _, label_id = text.partition(":")
+        version = parse_number(number)
+        if version is None:
+            raise InvalidActionError(f'"{text}" is not a label with its version')
+        versions[label_id] = version
+    return versions
+
+
+def label_action(form: FormFields) -> LabelAction:
+    """Return the action of a form; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``.
+
+    The comment of the current label is kept from another label whose button was pressed.
+    """
+    comment, before = form.get("comment", ""), form.get("comment_was", "")
+    # A text field drops line breaks, which a comment from a sheet may have.
+    unchanged = comment.translate(_NO_LINE_BREAKS) == before.translate(_NO_LINE_BREAKS)
+    new_comment = None if unchanged else comment.strip()
+    kind, _, value = form.get("choose", "").partition(":")
+    if kind == "take":
+        number, _, label = value.partition("@")
+        if label and form.get("focus", label).partition(":")[2] != label.partition(":")[2]:
+            new_comment = None
+        return LabelAction("take", candidate=parse_number(number) or 0, comment=new_comment)
+    if kind == "enter":  # in the comment or another field
+        return LabelAction("comment", comment=new_comment)
+    if kind == "group":
+        return LabelAction("unsure" if form.get("guess") else "group", value, comment=new_comment)
+    return LabelAction(kind, comment=new_comment)
+
+
+def int_field(form: FormFields, name: str) -> int:
+    """Return the number in a field."""
+    text = form.get(name, "")
+    number = parse_number(text)
+    if number is None:
+        raise InvalidActionError(f'"{name}" is "{text}"; expected a number')
+    return number
+
+
+#: Function that applies a form to the session and returns the step, or None if nothing changed.
+Handler = Callable[[ReviewSession, FormFields], "int | None"]
+
+
+def _decide(session: ReviewSession, form: FormFields) -> int | None:
+    if form.get("choose") == "enter" and form.get("name"):
+        return _move(session, form)  # Enter was pressed in the name of a new cluster
+    action = label_action(form)
+    versions = label_versions(form)
+    try:
+        return session.decide(versions, action)
+    except StaleError as error:
+        # A form whose answer was lost is sent again; what it did the first time is no conflict.
+        if "again" not in form or not all(session.is_done(label_id, action) for label_id in error.label_ids):
+            raise
+        others = {label_id: version for label_id, version in versions.items() if label_id not in error.label_ids}
+        return session.decide(others, action) if others else None
+
+
+def _move(session: ReviewSession, form: FormFields) -> int | None:
+    cluster = int_field(form, "into") if form.get("into") else None
+    return session.move(label_versions(form), cluster, form.get("name", ""))
+
+
+def _undo(session: ReviewSession, form: FormFields) -> int | None:
+    step = int_field(form, "step") if form.get("step") else session.state.next_undo
+    if step is None:
+        raise InvalidActionError("there is nothing to undo")
+    return session.undo(step)
+
+
+def _redo(session: ReviewSession, _: FormFields) -> int | None:
+    step = session.state.next_redo
+    if step is None:
+        raise InvalidActionError("there is nothing to redo")
+    return session.undo(step)
+
+
+def _group_version(form: FormFields) -> tuple[str, int]:
+    version, _, key = form.get("group", "").partition(":")
+    return key, parse_number(version) or 0
+
+
+def _rename_group(session: ReviewSession, form: FormFields) -> int | None:
+    key, version = _group_version(form)
+    return session.rename_group(key, form.get("name", ""), version)
+
+
+def _merge_group(session: ReviewSession, form: FormFields) -> int | None:
+    key, version = _group_version(form)
+    return session.merge_group(key, form.get("into", ""), version)
+
+
+#: Handlers of the forms, by path.
+HANDLERS: dict[str, Handler] = {
+    "/decide": _decide,
+    "/move": _move,
+    "/merge": lambda session, form: session.merge(int_field(form, "cluster"), int_field(form, "into")),
+    "/rename-cluster": lambda session, form: session.rename_cluster(
+        int_field(form, "cluster"), form.get("name", ""), int_field(form, "version")
+    ),
+    "/propose-group": lambda session, form: session.propose_group(
+        form.get("name", ""), form.get("root", ""), form.get("guideline", "")
+    ),
+    "/rename-group": _rename_group,
+    "/merge-group": _merge_group,
+    "/undo": _undo,
+    "/redo": _redo,
+}
 
 
 def review_app(
@@ -165,7 +290,7 @@ class _Endpoints:
         conflict = Markup()
         if isinstance(error, StaleError):
             try:
-                conflict = self._renderer.conflict(error, request.scope["path"], form)
+                conflict = self._conflict(error, request.scope["path"], form)
             except InvalidActionError as impossible:  # such as the choice of a group that was undone
                 error = impossible
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
@@ -174,6 +299,26 @@ class _Endpoints:
         position = find_position(self._lists, form)
         values = {"message": str(error), "conflict": conflict, "position": position}
         return self._page(request, "problem.html", status, **values)
+
+    def _conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
+        """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
+        session = self._session
+        groups = session.groups()
+        rows = []
+        for label_id in error.label_ids:
+            label = session.labels[label_id]
+            mine = DecisionView(None)
+            if path == "/decide":
+                value = session.resulting_decision(label, label_action(form), groups)
+                mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
+            theirs = decision_view(session.decision_value(label_id), groups)
+            rows.append((label.label, theirs, mine))
+        fields = [
+            (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
+        ]
+        all_labels = {label_id: session.version(label_id) for label_id in label_versions(form)}
+        unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
+        return self._renderer.part("conflict", rows, path, fields, all_labels, unchanged)
 
     def _step_changes(self, step: int | None, form: FormFields) -> Response:
         """Answer the script with what has changed, and with what the step did and where."""
@@ -211,7 +356,7 @@ class _Endpoints:
 
     def _goes_there(self, step: int) -> bool:
         """Return whether the page leads to what the step changed: whether it undid or redid something."""
-        return self._session.state.undone_step(self._session.state.steps[step][0]) is not None
+        return self._session.state.original(step)[0] != step
 
     async def landmarks(self, request: Request) -> Response:
         """Answer with the landmarks of a label, by name."""
@@ -251,7 +396,9 @@ class _Endpoints:
         start = _number(fields, "from", 0)
         view = photographs_view(self._references.photographs, self._session, label_id, start, count)
         if request.headers.get("accept") == "application/json":
-            return JSONResponse({"html": self._renderer.part("items", view.photographs), "next": view.next_start})
+            return JSONResponse(
+                {"html": self._renderer.part("items", view["photographs"]), "next": view["next_start"]}
+            )
         return self._page(request, "all_photographs.html", view=view)
 
     async def image(self, request: Request) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,11 @@ from typing import Any
 from jinja2.runtime import Macro
 from markupsafe import Markup
 
-from hgld.pages.server import FormFields
 from hgld.pages.templates import page_templates
-from hgld.review.label_lists import LabelLists, Order, View
+from hgld.review.label_lists import LabelLists, Order, Position, View
 from hgld.review.labels import FactBook
-from hgld.review.page.forms import Position, label_action, label_versions
 from hgld.review.page.views import (
-    DecisionView,
-    LabelView,
-    PhotographsView,
     cluster_views,
-    decision_view,
     describe_step,
     history,
     label_view,
@@ -33,7 +26,6 @@ from hgld.review.page.views import (
     undo_title,
 )
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import NO_CANDIDATE, StaleError
 from hgld.review.state import FILTERS
 from hgld.tables import nouns
 from hgld.taxonomy.groups import Group, parents_of
@@ -48,7 +40,6 @@ ORDER_TITLES: dict[Order, str] = {
 }
 #: Scores in percent that the first suggestion can be asked to be below.
 _SCORES = (30, 50, 70, 90, 95)
-_CACHED_ROWS = 20_000
 #: Rows that are sent in full before and after the current one; those further away are brief.
 _FULL_BEFORE, _FULL_AFTER = 40, 110
 #: A list of all clusters is cut into parts of so many labels; the page shows the part of the current label.
@@ -56,8 +47,6 @@ _MAX_LISTED = 1500
 _MAX_HISTORY = 40
 #: If more rows than this have changed, the whole list is sent, which browsers replace faster.
 _MAX_CHANGED_ROWS = 100
-#: Fields of a refused form that are not repeated when it is sent again.
-_VERSION_FIELDS = ("label", "focus", "since")
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,6 @@ class PageRenderer:
             for name, macro in vars(self._environment.get_template(f"{template}.html").module).items()
             if isinstance(macro, Macro)
         }
-        self._rendered_row = lru_cache(_CACHED_ROWS)(self._render_row)
 
     def render(self, template: str, **values: Any) -> str:
         """Return a page made from a template."""
@@ -168,26 +156,6 @@ class PageRenderer:
         rows = {key: self._row(key, position, groups) for key in label_ids if key in session.labels}
         return {"last": session.state.last_event, "rows": rows}
 
-    def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
-        """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
-        session = self._session
-        groups = session.groups()
-        rows = []
-        for label_id in error.label_ids:
-            label = session.labels[label_id]
-            mine = DecisionView(None)
-            if path == "/decide":
-                value = session.resulting_decision(label, label_action(form), groups)
-                mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
-            theirs = decision_view(session.decision_value(label_id), groups)
-            rows.append((label.label, theirs, mine))
-        fields = [
-            (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
-        ]
-        all_labels = {label_id: session.version(label_id) for label_id in label_versions(form)}
-        unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
-        return self.part("conflict", rows, path, fields, all_labels, unchanged)
-
     # Parts of the page.
 
     def _all_parts(self, position: Position) -> dict[str, Markup]:
@@ -207,8 +175,7 @@ class PageRenderer:
             label = label_view(self._session, self._session.labels[key], groups)
             parts = {"card": self.part("card", label, self._references.facts.facts(key))}
         if photographs is not None:
-            view = photographs_view(photographs, self._session, key) if key else PhotographsView()
-            parts["photographs"] = self.part("beside_card", view)
+            parts["photographs"] = self.part("beside_card", photographs_view(photographs, self._session, key))
         return parts
 
     def _summary_parts(self, position: Position) -> dict[str, Markup]:
@@ -269,10 +236,7 @@ class PageRenderer:
     def _row(self, label_id: str, position: Position, groups: Mapping[str, Group], *, brief: bool = False) -> Markup:
         """Return the row of a label, in full or with only what the cursor and the selection need."""
         label = self._session.labels[label_id]
-        return self._rendered_row(label_view(self._session, label, groups, position.view, brief=brief), brief)
-
-    def _render_row(self, view: LabelView, brief: bool) -> Markup:
-        return self.part("row", view, brief)
+        return self.part("row", label_view(self._session, label, groups, position.view, brief=brief), brief)
 
     def _head(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         session, lists, view = self._session, self._lists, position.view
@@ -292,7 +256,7 @@ class PageRenderer:
             landmarks = sum(session.labels[label_id].landmarks for label_id in label_ids)
             title = view_title(view, groups), ORDER_TITLES[view.order], len(label_ids), landmarks
             return self.part("list_head", *title, clusters, position, candidates, filters)
-        (cluster,) = (each for each in clusters if each.number == view.cluster)
+        (cluster,) = (each for each in clusters if each["number"] == view.cluster)
         others = [each for each in clusters if each != cluster]
         return self.part("head", cluster, others, position, candidates, filters)
 

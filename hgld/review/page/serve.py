@@ -20,9 +20,15 @@ from hgld.review.adjudication import (
     require_replaceable,
     write_adjudication,
 )
+from hgld.review.decision_files import (
+    MergedTaxonomy,
+    Opinions,
+    after_review,
+    changed_groups,
+    read_opinions,
+    with_opinions,
+)
 from hgld.review.labels import FactBook, find_inputs, review_labels
-from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
-from hgld.review.opinions import Opinions, read_opinions, with_opinions
 from hgld.review.page.app import review_app
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs
@@ -31,6 +37,7 @@ from hgld.review.state import ReviewState, current_decisions
 from hgld.review.store import EventStore, open_store, read_store
 from hgld.tables import is_neutral, nouns
 from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.groups import survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 log = logging.getLogger(__name__)
@@ -239,10 +246,7 @@ def _adjudicated(
 ) -> tuple[Adjudication, MergedTaxonomy]:
     """Return the decisions and the groups according to the adjudicator's store."""
     taxonomy = after_review(merged, state)
-    one, other = (
-        Opinions(each.annotator, {row.label_id: row for row in taxonomy.with_survivors(each.decisions.values())})
-        for each in opinions
-    )
+    one, other = (each.with_groups(survivors(taxonomy.groups)) for each in opinions)
     return combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
 
 

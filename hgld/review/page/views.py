@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from hgld.errors import counted
 from hgld.review.label_lists import View
 from hgld.review.labels import ReviewLabel, example_link
-from hgld.review.photographs import LabelPhotographs, Photograph
+from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import Candidate, ReviewSession
 from hgld.review.state import Event
 from hgld.taxonomy.decisions import DROP
@@ -46,47 +45,6 @@ class DecisionView:
     guideline: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelView:
-    """A row in the list of labels; equal views give equal HTML.
-
-    Rows far from the current label are brief: they have the values without a default.
-
-    Args:
-        seen: Version and id, which a form sends back.
-        certainties: ``sure``, ``likely`` or ``unlikely`` for each candidate that can be taken, separated by blanks.
-        view: View of the list as the query of an address; empty in the list of the label's cluster.
-        prediction_set: Names, one of which is right with the probability behind them; empty where there are many.
-        cluster: Number of the label's cluster in a list of all clusters, else None.
-    """
-
-    label_id: str
-    label: str
-    version: int
-    seen: str
-    decision: DecisionView
-    certainties: str
-    view: str
-    landmarks: int = 0
-    parents: str = ""
-    examples: tuple[tuple[str, str], ...] = ()
-    candidates: tuple[DecisionView, ...] = ()
-    prediction_set: str = ""
-    has_opinions: bool = False
-    cluster: int | None = None
-    cluster_name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """An entry in the list of clusters; ``counts`` are those of :class:`hgld.review.state.DecidedLabels`."""
-
-    number: int
-    name: str
-    counts: Counter[str]
-    version: int
-
-
 def label_view(
     session: ReviewSession,
     label: ReviewLabel,
@@ -94,33 +52,36 @@ def label_view(
     view: View | None = None,
     *,
     brief: bool = False,
-) -> LabelView:
-    """Return the row of a label in the list of a view, or its card."""
+) -> dict[str, Any]:
+    """Return the row of a label in the list of a view, or its card; rows far from the current label are brief.
+
+    ``seen`` is its version and id, which a form sends back, ``certainties`` has that of each candidate, ``view`` is
+    the list as the query of an address, empty in the list of the label's cluster, and ``cluster`` is None there.
+    """
     label_id, version, candidates = label.label_id, session.version(label.label_id), session.candidates(label, groups)
     query = view.query if view is not None and view.cluster is None else ""
-    row = LabelView(
-        label_id,
-        label.label,
-        version,
-        f"{version}:{label_id}",
-        decision_view(session.decision_value(label_id), groups),
-        " ".join(each.certainty for each in candidates),
-        query,
-    )
+    row: dict[str, Any] = {
+        "label_id": label_id,
+        "label": label.label,
+        "version": version,
+        "seen": f"{version}:{label_id}",
+        "decision": decision_view(session.decision_value(label_id), groups),
+        "certainties": " ".join(each.certainty for each in candidates),
+        "view": query,
+    }
     if brief:
         return row
     cluster = session.cluster(label_id) if query else None
-    return replace(
-        row,
-        landmarks=label.landmarks,
-        parents=label.parents,
-        examples=tuple(example_link(title) for title in label.examples),
-        candidates=tuple(_candidate_views(candidates, label, groups)),
-        prediction_set="" if session.blind or label.opinions else _prediction_set(session, label, groups),
-        has_opinions=bool(label.opinions),
-        cluster=cluster,
-        cluster_name="" if cluster is None else session.cluster_name(cluster),
-    )
+    return row | {
+        "landmarks": label.landmarks,
+        "parents": label.parents,
+        "examples": [example_link(title) for title in label.examples],
+        "candidates": _candidate_views(candidates, label, groups),
+        "prediction_set": "" if session.blind or label.opinions else _prediction_set(session, label, groups),
+        "has_opinions": bool(label.opinions),
+        "cluster": cluster,
+        "cluster_name": "" if cluster is None else session.cluster_name(cluster),
+    }
 
 
 def _candidate_views(
@@ -177,69 +138,57 @@ def decision_view(value: Any, groups: Mapping[str, Group]) -> DecisionView:
     return DecisionView(value["decision"], name, comment=value["comment"])
 
 
-def cluster_views(session: ReviewSession) -> list[ClusterView]:
-    """Return all clusters that have labels."""
-    counts = session.counts.counts
-    versions = {number: session.state.field("name", str(number)).version for number in session.counts.members}
+def cluster_views(session: ReviewSession) -> list[dict[str, Any]]:
+    """Return all clusters that have labels: number, name and its version, counts as in :class:`DecidedLabels`."""
     return [
-        ClusterView(number, session.cluster_name(number), counts[number], version)
-        for number, version in versions.items()
+        {
+            "number": number,
+            "name": session.cluster_name(number),
+            "counts": session.counts.counts[number],
+            "version": session.state.field("name", str(number)).version,
+        }
+        for number in session.counts.members
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class PhotographsView:
-    """Some photographs of a label, as the templates show them."""
-
-    label_id: str = ""
-    label: str = ""
-    photographs: tuple[Photograph, ...] = ()
-    total: int = 0
-    landmarks: int = 0
-    next_start: int | None = None
 
 
 def photographs_view(
     photographs: LabelPhotographs, session: ReviewSession, label_id: str, start: int = 0, count: int = N_PHOTOGRAPHS
-) -> PhotographsView:
-    """Return ``count`` photographs of a label from number ``start`` on."""
+) -> dict[str, Any]:
+    """Return ``count`` photographs of a label from number ``start`` on, and the numbers of all."""
     total, landmarks = photographs.count(label_id)
     items = photographs.of_label(label_id, start, start + count)
     end = start + len(items)
-    text = session.labels[label_id].label
-    return PhotographsView(label_id, text, tuple(items), total, landmarks, end if items and end < total else None)
+    return {
+        "label_id": label_id,
+        "label": session.labels[label_id].label if label_id else "",
+        "photographs": items,
+        "total": total,
+        "landmarks": landmarks,
+        "next_start": end if items and end < total else None,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """A step in the history."""
-
-    step: int
-    at: datetime
-    text: str
-    can_undo: bool
-
-
-def history(session: ReviewSession, limit: int) -> list[StepView]:
+def history(session: ReviewSession, limit: int) -> list[dict[str, Any]]:
     """Return the last steps, newest first."""
-    steps = islice(reversed(session.state.steps), limit)
+    state = session.state
     return [
-        StepView(step, session.state.steps[step][0].at, describe_step(session, step), session.state.can_undo(step))
-        for step in steps
+        {
+            "step": step,
+            "at": state.steps[step][0].at,
+            "text": describe_step(session, step),
+            "can_undo": state.can_undo(step),
+        }
+        for step in islice(reversed(state.steps), limit)
     ]
 
 
 def describe_step(session: ReviewSession, step: int) -> str:
     """Return a description of what a step did."""
-    state = session.state
-    events = state.steps[step]
+    original, in_effect = session.state.original(step)
+    if original != step:
+        return f"{'redone' if in_effect else 'undone'}: {describe_step(session, original)}"
+    events = session.state.steps[step]
     first = events[0]
-    undone = state.undone_step(first)
-    if undone is not None:
-        was_undone = False
-        while (before := state.undone_step(state.steps[undone][0])) is not None:
-            undone, was_undone = before, not was_undone
-        return f"{'redone' if was_undone else 'undone'}: {describe_step(session, undone)}"
     if first.kind == "decision":
         return f"{_label_names(session, events)}: {_decisions(session, events)}"
     if first.kind == "group":
@@ -252,7 +201,7 @@ def describe_step(session: ReviewSession, step: int) -> str:
 
 def undo_title(session: ReviewSession, step: int) -> str:
     """Return what the button is called that undoes a step: Redo if the step undid another one."""
-    return "Redo" if describe_step(session, step).startswith("undone: ") else "Undo"
+    return "Undo" if session.state.original(step)[1] else "Redo"
 
 
 def sentence(text: str) -> str:

@@ -10,8 +10,14 @@ from pathlib import Path
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
 from hgld.io.files import exclusive_lock, file_digests, finish_replacing, replace_together
 from hgld.review.labels import find_inputs, review_labels
-from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
-from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
+from hgld.review.sheets.entries import (
+    Entries,
+    entries_digest,
+    merge_entries,
+    read_csv_sheet,
+    read_entries,
+    write_csv_sheet,
+)
 from hgld.tables import Provenance
 from hgld.taxonomy.decisions import check_annotator
 from hgld.taxonomy.groups import Group

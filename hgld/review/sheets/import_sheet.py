@@ -17,11 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
+from hgld.review.decision_files import landmarks_by_label, made_by_others, require_nothing_lost
 from hgld.review.labels import fit_for_cell
-from hgld.review.opinions import landmarks_by_label, made_by_others, require_nothing_lost
 from hgld.review.session import MAX_COMMENT
-from hgld.review.sheets.csv_sheet import is_text, read_csv_sheet
-from hgld.review.sheets.entries import Entry, RowProblem, SheetRow, collect_entries
+from hgld.review.sheets.entries import Entry, RowProblem, SheetRow, collect_entries, is_text, read_csv_sheet
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import (
     DECISIONS,

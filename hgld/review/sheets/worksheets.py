@@ -18,8 +18,8 @@ from openpyxl.worksheet.hyperlink import Hyperlink
 from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
-from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
-from hgld.review.sheets.entries import COLUMNS, ENTRY_COLUMNS, Entries, Entry
+from hgld.review.labels import ReviewLabel, fit_for_cell
+from hgld.review.sheets.entries import COLUMNS, ENTRY_COLUMNS, Entries, sheet_cells
 from hgld.taxonomy.decisions import DECISIONS
 from hgld.taxonomy.groups import Group
 
@@ -215,14 +215,7 @@ def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entr
         cell._style = styles[kind]  # styling each cell by itself takes much longer
 
     for number, (row, style) in enumerate(_with_styles(rows), 2):
-        entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
-        links: list[tuple[str, str | None]] = [example_link(title) for title in row.examples]
-        links += [("", None)] * (N_EXAMPLES - len(links))
-        values = (row.label_id, row.label, row.landmarks, row.parents, row.cluster, row.subcluster)
-        cells: list[tuple[str | int, str | None]] = [(value, None) for value in values]
-        cells += links
-        cells += [(text, None) for text in (row.suggested_group, entry.group, entry.decision, entry.comment)]
-        for column, (name, (value, url)) in enumerate(zip(COLUMNS, cells, strict=True), 1):
+        for column, (name, (value, url)) in enumerate(zip(COLUMNS, sheet_cells(row, entries), strict=True), 1):
             text = value if isinstance(value, int) else fit_for_cell(value)
             add_cell(number, column, text, ENTRY_STYLE if name in ENTRY_COLUMNS else style, url)
 

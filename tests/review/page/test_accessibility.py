@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 from selenium.webdriver import Chrome
 
+from hgld.review.decision_files import Opinions, with_opinions
 from hgld.review.labels import FactBook
-from hgld.review.opinions import Opinions, with_opinions
 from hgld.taxonomy.decisions import Decision
 from tests.axe import violations
 from tests.review.conftest import NOON, Label, clean_table
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
 from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
+from tests.review.sessions import not_none
 
 LABELS = (
     Label("Q1", "lake", 1, 1, train=5, group="lake"),
@@ -115,8 +116,7 @@ def test_page_without_script(browser: Chrome, server: ServedSession, screen: Scr
 
 def change_meanwhile(server: ServedSession) -> None:
     """Change the decision on a label in another browser."""
-    row = re.search(r'data-label="Q3" data-version="(\d+)" data-decision="(\w*)"', server.get("?label=Q3"))
-    assert row is not None
+    row = not_none(re.search(r'data-label="Q3" data-version="(\d+)" data-decision="(\w*)"', server.get("?label=Q3")))
     server.post("decide", choose="group:lake" if row[2] == "drop" else "drop", focus=f"{row[1]}:Q3")
 
 

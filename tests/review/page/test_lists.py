@@ -15,7 +15,7 @@ from hgld.review.session import LabelAction, ReviewSession
 from tests.review.conftest import Label
 from tests.review.page.page_server import ServedSession, made, serve
 from tests.review.page.tab import Tab, wait_for
-from tests.review.sessions import decide
+from tests.review.sessions import decide, not_none
 
 #: Refused forms.
 EXPECTED_ERRORS = ["400"]
@@ -52,8 +52,7 @@ def test_list_is_in_the_address_and_decided_labels_stay_in_it(client: TestClient
         query = parse_qs(urlsplit(str(answer.url)).query)
         assert (query["filter"], query["order"], query["label"]) == (["undecided"], ["landmarks"], [following])
     assert listed(client.get(str(answer.url)).text) == "5 4 3 1", "Back and reload show the same list"
-    refresh = re.search(r'<a class="button" href="([^"]*)"[^>]*>Refresh', page)
-    assert refresh is not None
+    refresh = not_none(re.search(r'<a class="button" href="([^"]*)"[^>]*>Refresh', page))
     assert listed(client.get(unescape(refresh[1])).text) == "3 1"
     link = re.findall(r'<a class="name" href="([^"]*)"', page)[-1]
     page = client.get(unescape(link)).text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, Keys
 
-from hgld.review.opinions import Opinions, with_opinions
+from hgld.review.decision_files import Opinions, with_opinions
 from hgld.taxonomy.decisions import Decision
 from tests.review.conftest import NOON, Label
 from tests.review.page.page_server import ServedSession, made, serve

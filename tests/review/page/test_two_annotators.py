@@ -12,7 +12,6 @@ from hgld.resources import annotation_file
 from hgld.review.labels import find_inputs, review_labels
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
-from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import read_decisions, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from tests.commands import run_hgld
@@ -44,7 +43,7 @@ def run(*arguments: str | Path) -> str:
 
 @pytest.fixture
 def project(tables: Callable[..., Path], tmp_path: Path) -> Path:
-    """Decisions of ada and ben with their taxonomies, and ada's clusters."""
+    """Decisions of ada and ben with their taxonomies."""
     clusters = tables(LABELS)
     inputs = find_inputs(clusters)
     labels, groups = review_labels(*inputs.read_tables()), inputs.read_groups()
@@ -71,8 +70,7 @@ def project(tables: Callable[..., Path], tmp_path: Path) -> Path:
         ben.rename_group("fire lookout", "fire lookout", ben.state.field("group", "fire lookout").version)
         ben.rename_group("parks", "parkland", 0)
 
-    changed = ("--clusters", clusters, "--clusters-out", tmp_path / "decisions/ada.clusters.parquet")
-    output = run("decisions", tmp_path / "review/ada.sqlite", "-o", tmp_path / "decisions/ada.csv", *changed)
+    output = run("decisions", tmp_path / "review/ada.sqlite", "-o", tmp_path / "decisions/ada.csv")
     assert f"groups were proposed or renamed: see {tmp_path / 'decisions/ada.taxonomy.csv'}" in output
     run("decisions", tmp_path / "review/ben.sqlite", "-o", tmp_path / "decisions/ben.csv")
     return tmp_path
@@ -109,16 +107,6 @@ def test_a_rule_settles_names_and_decisions(project: Path) -> None:
 
 @pytest.mark.slow
 def test_from_clusters_to_hierarchy(project: Path) -> None:
-    clusters = read_table(project / "decisions/ada.clusters.parquet", CLUSTERS).to_pylist()
-    assert {row["label_id"]: row["cluster_name"] for row in clusters} == {
-        "Q1": "cluster 0",
-        "Q2": "lookouts",
-        "Q3": "lookouts",
-        "Q4": "cluster 1",
-        "Q5": "cluster 1",
-        "Q6": "cluster 1",
-    }
-
     final = project / "decisions/final.csv"
     files = [str(project / "decisions/ada.csv"), str(project / "decisions/ben.csv"), "-o", str(final)]
     options = ["--clusters", str(project / "clusters.parquet"), "--annotator", "cleo"]

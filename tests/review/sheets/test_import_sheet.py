@@ -23,6 +23,7 @@ from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, 
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, write_tables
+from tests.review.sessions import not_none
 from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_xlsx
 
 TABLES = Callable[..., Path]
@@ -95,8 +96,7 @@ def test_entries_become_decisions(review: Path) -> None:
     fill_workbook(review / "ada.xlsx", "Q2", group="lake", decision="group")
     fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
     fill_workbook(review / "ada.xlsx", "Q4", group="church", decision="unsure", comment="two\nlines")
-    summary = run(review / "ada.xlsx", now=NOON.replace(microsecond=5))
-    assert summary is not None
+    summary = not_none(run(review / "ada.xlsx", now=NOON.replace(microsecond=5)))
     assert format_import(summary) == (
         "4 of 4 labels decided (15 of 15 landmarks): 2 into 1 group, 1 dropped, 1 unsure\n"
         "  4 new, 0 changed, 0 withdrawn"
@@ -136,14 +136,12 @@ def test_a_decision_keeps_its_time_until_it_changes(review: Path, caplog: pytest
     fill_workbook(review / "ada.xlsx", "Q2", group="river")
     fill_workbook(review / "ada.xlsx", "Q3", group=None)
     fill_workbook(review / "ada.xlsx", "Q4", decision="drop")
-    summary = run(review / "ada.xlsx", now=later)
-    assert summary is not None
+    summary = not_none(run(review / "ada.xlsx", now=later))
     assert (summary.new, summary.changed, summary.withdrawn) == (1, 1, 1)
     assert 'Q3 ("church building")' in caplog.text
     assert {key: row.decided_at for key, row in imported(review).items()} == {"Q1": NOON, "Q2": later, "Q4": later}
 
-    summary = run(review / "ada.xlsx", now=later, force=True)
-    assert summary is not None
+    summary = not_none(run(review / "ada.xlsx", now=later, force=True))
     assert summary.new == 3
     assert {row.decided_at for row in imported(review).values()} == {later}
 
@@ -162,8 +160,7 @@ def test_all_problems_are_reported_and_nothing_is_imported(review: Path) -> None
 def test_valid_rows_only(review: Path) -> None:
     add_mistakes(review / "ada.xlsx")
     fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
-    summary = run(review / "ada.xlsx", VALID_ROWS)
-    assert summary is not None
+    summary = not_none(run(review / "ada.xlsx", VALID_ROWS))
     assert len(summary.problems) == 6
     assert "  Labels!A8: there is no label_id" in format_import(summary)
     assert set(imported(review)) == {"Q3"}, "of two rows for Q1 neither is taken"
@@ -296,15 +293,13 @@ def test_missing_rows_are_named_and_restored_by_merge(review: Path, name: str) -
     assert lines[1:4] == ["  2 labels without a row:", '    Q2 ("glacial lake")', '    Q4 ("chapel")']
     assert "export it again with `merge`, which keeps its entries" in lines[4]
 
-    summary = run(review / name, VALID_ROWS)
-    assert summary is not None
+    summary = not_none(run(review / name, VALID_ROWS))
     assert (summary.kept, summary.withdrawn) == (1, 1)
     assert "1 earlier decision kept, whose rows are missing or were skipped" in format_import(summary)
     assert set(imported(review)) == {"Q1", "Q2"}, "a missing row does not withdraw a decision, an empty one does"
 
     export_sheets(review.parent / "clusters.parquet", review, ExportConfig(("ada",), merge=True))
-    summary = run(review / name)
-    assert summary is not None
+    summary = not_none(run(review / name))
     assert (summary.problems, summary.withdrawn) == ((), 1)
     assert set(imported(review)) == {"Q1"}
 
@@ -314,8 +309,7 @@ def test_skipped_rows_keep_their_decisions(review: Path) -> None:
     fill_workbook(review / "ada.xlsx", "Q2", group="lake")
     run(review / "ada.xlsx")
     fill_workbook(review / "ada.xlsx", "Q2", group="puddle")
-    summary = run(review / "ada.xlsx", VALID_ROWS)
-    assert summary is not None
+    summary = not_none(run(review / "ada.xlsx", VALID_ROWS))
     assert (summary.kept, summary.withdrawn) == (1, 0)
     assert imported(review)["Q2"].group == "lake"
 
@@ -389,7 +383,7 @@ def test_formulas_with_cached_values_are_named(review: Path) -> None:
     with pytest.raises(InputError) as error:
         run(path)
     assert str(error.value).splitlines()[1:-1] == [
-        f"  Labels!K{number}: a formula, not a text: =J2; replace it with its value" for number in (2, 3)
+        f"  Labels!K{number}: a formula, not a text: =J{number}; replace it with its value" for number in (2, 3)
     ]
 
 

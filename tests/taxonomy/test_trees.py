@@ -1,0 +1,330 @@
+"""Trees that are published elsewhere become taxonomies, and taxonomies other forms, and back."""
+
+import csv
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hgld import tables
+from hgld.errors import ConfigurationError, InputError
+from hgld.resources import annotation_file
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.trees import ImportConfig, export_taxonomy, import_taxonomy
+from tests.commands import run_hgld
+from tests.labels.label_tables import PROVENANCE, classes_table
+
+SKOS = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n@prefix : <http://example.org/> .\n"
+CLASSES = {
+    "Q1": ("vehicle", []),
+    "Q2": ("boat", ["Q1"]),
+    "Q3": ("car", ["Q1"]),
+    "Q4": ("amphibious car", ["Q3", "Q2"]),
+    "Q5": ("ferry", ["Q12", "Q99"]),  # of a boat by the item that was merged into it
+    "Q6": ("car ferry", ["Q5", "Q6"]),
+    "Q12": ("boat", ["Q2"]),
+    "Q7": ("Ferry", ["Q2"]),
+}
+
+
+def groups(source: Path, config: ImportConfig | None = None) -> list[list[str]]:
+    """Import a tree; return the levels, then the path of each group, finest first, with its items and guideline."""
+    out = source.with_name("taxonomy.csv")
+    summary = import_taxonomy(source, out, config)
+    read = read_taxonomy(out)
+    assert summary.names == {
+        level: len({group.path[column] for group in read}) for column, level in enumerate(read[0].levels)
+    }
+    with out.open(encoding="utf-8", newline="") as stream:
+        return list(csv.reader(stream))
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:ConjunctiveGraph:DeprecationWarning")  # of rdflib itself
+@pytest.mark.parametrize("suffix", ["csv", "ttl", "rdf", "jsonld", "levels"])
+def test_published_tree_is_the_same_in_all_formats(suffix: str, shared: Path, tmp_path: Path) -> None:
+    plain, config = shared / "other_domains" / "plain", ImportConfig()
+    if suffix == "csv":
+        source = plain / "tree.csv"
+    elif suffix == "levels":
+        source, config = plain / "expected.csv", ImportConfig(("level4", "level3", "level2", "level1"))
+    else:
+        rdflib = pytest.importorskip("rdflib")
+        graph, source = rdflib.Graph().parse(plain / "skos.ttl"), tmp_path / f"tree.{suffix}"
+        graph.serialize(source, format={"ttl": "turtle", "rdf": "xml", "jsonld": "json-ld"}[suffix])
+    out = tmp_path / "taxonomy.csv"
+    summary = import_taxonomy(source, out, config)
+    assert summary.names == {"level4": 76, "level3": 37, "level2": 18, "level1": 6}
+    with (plain / "expected.csv").open(encoding="utf-8", newline="") as stream:
+        expected = [row["path"] for row in csv.DictReader(stream)]
+    paths = [" > ".join(reversed(group.path)) for group in read_taxonomy(out)]
+    assert {*paths} == {*expected}
+    if suffix != "levels":
+        with (plain / "tree.csv").open(encoding="utf-8", newline="") as stream:
+            assert paths == [row["path"] for row in csv.DictReader(stream) if row["path"].count(">") == 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "levels", "expected"),
+    [
+        ("id,path\n1,A\n2,A > B\n3,A > B > C\n4,D\n", (), ["level3,level2,level1", "C,B,A", "D,D,D"]),
+        ("path\nD\nA > B > C\nA > E\nD > F\n", ("x", "y", "z"), ["x,y,z", "F,F,D", "C,B,A", "E,E,A"]),
+        ("path\n A>b >  C  d \n", (), ["level2,level1", "C d,A>b"]),
+        ("path\nA\nB\n", (), ["level1", "A", "B"]),
+        ("path\nA > B > B\nA > B > C\n", (), ["level3,level2,level1", "B,B,A", "C,B,A"]),
+        # Names that others have below another parent
+        ("path\nA > Other\nB > other\nB > C\n", (), ["level2,level1", "Other (A),A", "other (B),B", "C,B"]),
+        ("path\nA > X > O\nB > X > O\n", (), ["level3,level2,level1", "O (X, A),X (A),A", "O (X, B),X (B),B"]),
+        ("path\nA > O\nB > C > O\n", (), ["level3,level2,level1", "O (A),O (A),A", "O (C),C,B"]),
+        ("path\nO\nB > O\n", (), ["level2,level1", "O,O", "O (B),B"]),
+        # Columns of levels
+        ("aisle,leaf,shelf\nA,C,B\nA,,D\nA,,\n", ("leaf", "shelf", "aisle"), ["leaf,shelf,aisle", "C,B,A", "D,D,A"]),
+        ("leaf,x,root\nC,B,A\n", ("leaf", "root"), ["leaf,root", "C,A"]),
+    ],
+)
+def test_paths_and_levels(text: str, levels: tuple[str, ...], expected: list[str], tmp_path: Path) -> None:
+    rows = groups(write(tmp_path, "tree.csv", text), ImportConfig(levels))
+    assert [",".join(row[:-2]) for row in rows] == expected
+
+
+def test_items_guidelines_and_formulas_are_kept(tmp_path: Path) -> None:
+    source = write(tmp_path, "tree.csv", "path,items,guideline\nA > =B,Q1 Q2,Small: b.\nA > C,,\n")
+    assert groups(source) == [
+        ["level2", "level1", "items", "guideline"],
+        ["'=B", "A", "Q1 Q2", "Small: b."],
+        ["C", "A", "", ""],
+    ]
+
+
+def test_renamed_names_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        groups(write(tmp_path, "tree.csv", "path\nA > Other\nB > Other\n"))
+    assert "2 names with the parent, as others have the same: Other (A), Other (B)" in caplog.text
+
+
+def test_skos(tmp_path: Path) -> None:
+    pytest.importorskip("rdflib")
+    source = write(
+        tmp_path,
+        "tree.ttl",
+        f"""{SKOS}@prefix wd: <http://www.wikidata.org/entity/> .
+        :s a skos:ConceptScheme ; skos:hasTopConcept :food .
+        :food skos:prefLabel "Food"@en, "Essen"@de ; skos:narrower :c10, :c9 .
+        :c9 skos:prefLabel "Brot"@de-AT, "Bread"@en-GB ; skos:broader :food ; skos:definition "Baked."@en ;
+            skos:exactMatch wd:Q7802 , :other ; skos:narrowMatch wd:Q20 .
+        :c10 skos:prefLabel "Salt" ; skos:scopeNote [ skos:note "a resource" ] .
+        :c11 a skos:Concept ; skos:prefLabel "Soap"@en ; skos:topConceptOf :s .""",
+    )
+    assert [row[:2] for row in groups(source, ImportConfig(language=("de", "en")))[1:]] == [
+        ["Soap", "Soap"],
+        ["Brot", "Essen"],
+        ["Salt", "Essen"],
+    ]
+    assert groups(source)[2] == ["Bread", "Food", "Q20 Q7802", "Baked."]
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Path:
+    path = tmp_path / "x.classes.parquet"
+    rows = classes_table(CLASSES).to_pylist()
+    rows[1] |= {"redirected_from": ["Q12"], "description": "floats"}
+    table = tables.CLASSES.schema.empty_table().from_pylist(rows, schema=tables.CLASSES.schema)
+    tables.write_table(path, tables.CLASSES, table, PROVENANCE)
+    return path
+
+
+def test_classes_of_wikidata(classes: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        rows = groups(classes, ImportConfig(root="Q1"))
+    assert [row[:-1] for row in rows[1:]] == [
+        ["amphibious car", "amphibious car", "boat", "vehicle", "Q4"],
+        ["car ferry", "ferry (Q5)", "boat", "vehicle", "Q6"],
+        ["Ferry (Q7)", "Ferry (Q7)", "boat", "vehicle", "Q7"],
+        ["car", "car", "car", "vehicle", "Q3"],
+    ]
+    assert "put below the nearest of several superclasses: Q4" in caplog.text
+    assert groups(classes, ImportConfig(root="Q1", depth=1)) == [
+        ["level2", "level1", "items", "guideline"],
+        ["boat", "vehicle", "Q2", "floats"],
+        ["car", "vehicle", "Q3", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "message"),
+    [
+        (
+            "absent.csv",
+            None,
+            "",
+            r"absent.csv: no such file; expected .csv, .ttl, .rdf, .jsonld or a table of classes",
+        ),
+        ("tree.xls", "x", "", r'tree.xls: the suffix is ".xls"; expected .csv, .ttl, .rdf, .jsonld or .parquet'),
+        ("tree.csv", "id,name\n1,a\n", "", r"tree.csv: no column path; name the columns of levels, .* by --levels"),
+        ("tree.csv", "leaf,root\na,b\n", "--levels leaf,shelf,root", "line 1: no column shelf; found leaf,root"),
+        ("tree.csv", "path\nA > B\n", "--levels leaf", r"tree.csv: the tree has 2 levels, but --levels are 1: leaf"),
+        (
+            "tree.csv",
+            "path\nA\n",
+            "--levels label",
+            r'--levels has "label"; give each level a name of its own, other',
+        ),
+        ("tree.csv", "path\nA\n", "--levels a,a", r'--levels has "a"; give each level a name of its own'),
+        ("tree.csv", "path\nA > > B\n", "", r'line 2: a level of "A >  > B" has no name'),
+        ("tree.csv", "path\nA > B > \n", "", r'line 2: a level of "A > B > " has no name'),
+        ("tree.csv", "a,b,c\nx,,z\n", "--levels a,b,c", r'line 2: a level of "z >  > x" has no name'),
+        ("tree.csv", "path\nA > B > A\n", "", r'line 2: a cycle: a name is below itself in "A > B > A"'),
+        ("tree.csv", "path\nA > B\nA > b\n", "", r'tree.csv: "B" occurs 2 times below "A"; give each a name'),
+        ("tree.csv", "path,items\nA,Q1\nB,Q1\n", "", r"tree.csv: .*line 3: the item Q1 is in line 2 already"),
+        (
+            "tree.csv",
+            "path\nA\n",
+            "--root Q1",
+            r"tree.csv: --root, the class to import, goes with a table of classes",
+        ),
+        ("x.classes.parquet", None, "", r"--root, the class to import, goes with a table of classes"),
+        ("x.classes.parquet", None, "--root Q77", r"x.classes.parquet: no class Q77 among its 8; scrape it, or name"),
+        ("x.classes.parquet", None, "--root Q1 --depth 0", r"--depth is 0; expected 1 or more"),
+        ("tree.ttl", "no turtle", "", r"tree.ttl: cannot be read as turtle: "),
+        ("tree.rdf", "<a>", "", r"tree.rdf: cannot be read as xml: "),
+        ("tree.jsonld", "{", "", r"tree.jsonld: cannot be read as json-ld: "),
+        ("tree.ttl", SKOS, "", r"tree.ttl: it has no skos:Concept"),
+        (
+            "tree.ttl",
+            f'{SKOS}:a skos:prefLabel "A" ; skos:broader :b .',
+            "",
+            "1 of 2 concepts have no skos:prefLabel",
+        ),
+        ("tree.ttl", f'{SKOS}:a a skos:Concept ; skos:prefLabel "A"@de .', "", "in the --language en, such as http"),
+        (
+            "tree.ttl",
+            f'{SKOS}:a skos:prefLabel "A" ; skos:broader :b . :b skos:prefLabel "B" ; skos:broader :a .',
+            "",
+            r'a cycle of skos:broader: "[AB]" > "[AB]" > "[AB]"; a tree has none',
+        ),
+        (
+            "tree.ttl",
+            f'{SKOS}:a skos:prefLabel "A" ; skos:broader :b, :c . :b skos:prefLabel "B" . :c skos:prefLabel "C" .',
+            "",
+            r'tree.ttl: "A" \(http://example.org/a\) is below "B" and "C"; a tree has one parent for each',
+        ),
+    ],
+)
+def test_wrong_trees_get_one_message(
+    name: str,
+    text: str | None,
+    options: str,
+    message: str,
+    classes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if name.endswith(("ttl", "rdf", "jsonld")):
+        pytest.importorskip("rdflib")
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path(name).write_text(text)
+    before = sorted(tmp_path.iterdir())
+    result = run_hgld("taxonomy", "import", name, "-o", "out.csv", *options.split(), code=1)
+    assert result.stdout == ""
+    first, *rows = result.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert re.search(message, " ".join([first, *map(str.strip, rows)])), result.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rdflib", None)
+    with pytest.raises(ConfigurationError, match=r"needs the package rdflib, .* type pip install '\.\[skos\]'"):
+        import_taxonomy(write(tmp_path, "tree.ttl", SKOS), tmp_path / "out.csv")
+
+
+def test_source_is_not_overwritten(tmp_path: Path) -> None:
+    source = write(tmp_path, "tree.csv", "path\nA > B\n")
+    with pytest.raises(ConfigurationError, match="`out` is the file to read"):
+        import_taxonomy(source, source)
+    assert source.read_text() == "path\nA > B\n"
+    with pytest.raises(InputError, match="no such file"):
+        import_taxonomy(tmp_path / "absent.ttl", tmp_path / "out.csv")
+
+
+UNEVEN = '''leaf,shelf,aisle,items,guideline
+Rye,Bread,"Food & ""Drink""",Q1 Q20,"Dark:	rye.\nNo wheat."
+,Bread,"Food & ""Drink""",,Bread of any kind.
+,,Gloves \\ 手袋,Q5,
+=Milk,Dairy,"Food & ""Drink""",,
+'''
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Path:
+    path = tmp_path / "uneven.csv"
+    path.write_text(UNEVEN, encoding="utf-8")
+    return path
+
+
+def identity(group: Group) -> tuple[object, ...]:
+    return (*group.path, *sorted(group.items), group.guideline)
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("skos", "ttl"), ("csv", "csv")])
+@pytest.mark.parametrize("name", ["shipped", "uneven"])
+def test_exports_are_imported_to_the_same_tree(
+    kind: str, suffix: str, name: str, uneven: Path, tmp_path: Path
+) -> None:
+    if kind == "skos":
+        pytest.importorskip("rdflib")
+    taxonomy = uneven if name == "uneven" else annotation_file("taxonomy.csv")
+    before = read_taxonomy(taxonomy)
+    exported, again = tmp_path / f"exported.{suffix}", tmp_path / "again.csv"
+    assert export_taxonomy(taxonomy, exported, kind) == len(before)
+    import_taxonomy(exported, again, ImportConfig(before[0].levels))
+    assert sorted(map(identity, read_taxonomy(again))) == sorted(map(identity, before))
+
+
+def test_skos_is_what_others_read(uneven: Path, tmp_path: Path) -> None:
+    rdflib = pytest.importorskip("rdflib")
+    export_taxonomy(uneven, tmp_path / "x.ttl", "skos", "https://example.org/food#")
+    graph = rdflib.Graph().parse(tmp_path / "x.ttl")
+    rye = rdflib.URIRef("https://example.org/food#leaf/Rye")
+    skos = rdflib.namespace.SKOS
+    assert graph.value(rye, skos.broader) == rdflib.URIRef("https://example.org/food#shelf/Bread")
+    assert {str(each).rpartition("/")[2] for each in graph.objects(rye, skos.narrowMatch)} == {"Q1", "Q20"}
+    (gloves,) = graph.subjects(skos.closeMatch)
+    assert str(gloves) == "https://example.org/food#aisle/Gloves%20%5C%20%E6%89%8B%E8%A2%8B"
+    assert json.loads(graph.serialize(format="json-ld"))
+
+
+def test_mappings_to_wikidata(uneven: Path, tmp_path: Path) -> None:
+    export_taxonomy(uneven, tmp_path / "x.tsv", "sssom", "https://example.org/food#")
+    lines = (tmp_path / "x.tsv").read_text(encoding="utf-8").splitlines()
+    head = yaml.safe_load("\n".join(line[1:] for line in lines if line.startswith("#")))
+    assert head["curie_map"]["taxonomy"] == "https://example.org/food#"
+    assert {"mapping_set_id", "license"} < head.keys()
+    rows = list(csv.DictReader((line for line in lines if not line.startswith("#")), delimiter="\t"))
+    assert [(row["subject_id"], row["subject_label"], row["predicate_id"], row["object_id"]) for row in rows] == [
+        ("taxonomy:leaf/Rye", "Rye", "skos:narrowMatch", "wikidata:Q1"),
+        ("taxonomy:leaf/Rye", "Rye", "skos:narrowMatch", "wikidata:Q20"),
+        ("taxonomy:aisle/Gloves%20%5C%20%E6%89%8B%E8%A2%8B", "Gloves \\ 手袋", "skos:closeMatch", "wikidata:Q5"),
+    ]
+    assert {row["mapping_justification"] for row in rows} == {"semapv:ManualMappingCuration"}
+
+
+def test_wrong_exports(uneven: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match='`to` is "owl"; expected one of skos, csv, sssom'):
+        export_taxonomy(uneven, tmp_path / "x", "owl")
+    with pytest.raises(ConfigurationError, match="`out` is the file to read"):
+        export_taxonomy(uneven, uneven, "csv")
+    write_taxonomy(tmp_path / "plain.csv", [Group("a", "b", "")])
+    with pytest.raises(InputError, match=r"plain\.csv: no group has items of Wikidata"):
+        export_taxonomy(tmp_path / "plain.csv", tmp_path / "x.tsv", "sssom")
+    assert not [*tmp_path.glob("x*")]
