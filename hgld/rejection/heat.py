@@ -172,7 +172,11 @@ class Heat(Detector):
                     prior: Prior = LogitPrior(LinearClassifier(**tensors))
                 else:
                     prior = GaussianPrior(ClassGaussians(**tensors), self.variant)
-                self._fitted[name] = (prior.to(device), self._residual_from(name, weights).to(device))
+                settings, weight = self._settings[name], weights["first.weight"]
+                dim, hidden_dim, shared = weight.shape[1], len(weight), settings.shared_hidden
+                residual = ResidualEnergy(dim, hidden_dim, settings.n_hidden, shared_hidden=shared).to(weight.dtype)
+                residual.load_state_dict(weights)
+                self._fitted[name] = (prior.to(device), residual.eval().requires_grad_(False).to(device))
 
     def _energies(self, images: DetectorInputs) -> torch.Tensor:
         """Return the corrected energy of each prior, shape (K, n)."""
@@ -217,15 +221,6 @@ class Heat(Detector):
         prior = GaussianPrior(fitted, self.variant).to(self._on)
         weights = prior.density.log_frequencies.exp() if is_code else None
         return prior, gaussian_sampler(prior.density, weights)
-
-    def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
-        settings = self._settings[name]
-        weight = tensors["first.weight"]
-        residual = ResidualEnergy(
-            weight.shape[1], len(weight), settings.n_hidden, shared_hidden=settings.shared_hidden
-        ).to(weight.dtype)
-        residual.load_state_dict(tensors)
-        return residual.eval().requires_grad_(False)
 
     def _prior_settings(self, name: PriorName) -> ResidualSettings:
         """Return the preset of a prior with the options that are set."""

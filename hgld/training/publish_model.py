@@ -210,20 +210,13 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
     if not evaluations:
         return "None was recorded."
     metrics = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.means))
-    rows = [
-        [
-            evaluation.dataset,
-            evaluation.protocol,
-            *(_cell(name, evaluation.means.get(name, math.nan)) for name in metrics),
-            "" if evaluation.n_queries is None else f"{evaluation.n_queries:,}",
-        ]
-        for evaluation in evaluations
-    ]
+    rows = []
+    for evaluation in evaluations:
+        means = [(name, evaluation.means.get(name, math.nan)) for name in metrics]
+        cells = [f"{shown_value(name, mean):.2f}" if math.isfinite(mean) else "" for name, mean in means]
+        n_queries = "" if evaluation.n_queries is None else f"{evaluation.n_queries:,}"
+        rows.append([evaluation.dataset, evaluation.protocol, *cells, n_queries])
     return markdown_table(["mean in %", "protocol", *metrics, "queries"], rows, n_numeric=len(metrics) + 1)
-
-
-def _cell(metric: str, mean: float) -> str:
-    return f"{shown_value(metric, mean):.2f}" if math.isfinite(mean) else ""
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -122,9 +122,15 @@ def write_sfm120k() -> None:
 
 
 def write_faces() -> None:
-    from tests.benchmark.test_faces import write_vggface2
-
-    write_vggface2(Path("VGGFace2"))
+    """Write eight identities of VGGFace2 with four photographs each for training, and four for testing."""
+    root = Path("VGGFace2")
+    for split, identities in (("train", range(8)), ("test", range(8, 12))):
+        paths = [f"n{identity:06}/{number:04}_01.jpg" for identity in identities for number in range(1, 5)]
+        save_pictures(root, *(f"{split}/{path}" for path in paths))
+        (root / f"{split}_list.txt").write_text("".join(f"{path}\n" for path in paths))
+        boxes = [f'"{path.removesuffix(".jpg")}",4,2,12,10\n' for path in paths]
+        (root / "bb_landmark").mkdir(exist_ok=True)
+        (root / "bb_landmark" / f"loose_bb_{split}.csv").write_text("NAME_ID,X,Y,W,H\n" + "".join(boxes))
 
 
 def write_gldv1() -> None:

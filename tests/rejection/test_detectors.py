@@ -132,8 +132,3 @@ def test_refused_fits_leave_no_score() -> None:
         margin.fit(**index_images() | {"labels": np.zeros(N, int)})
     with pytest.raises(ConfigurationError, match="call `fit` first"):
         margin.score(**queries())
-
-
-def test_tensors_are_accepted(fitted: Detector) -> None:
-    tensors = {key: torch.from_numpy(values) for key, values in queries().items()}
-    np.testing.assert_array_equal(fitted.score(**tensors), fitted.score(**queries()))

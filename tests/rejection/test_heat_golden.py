@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
@@ -24,11 +23,14 @@ from hgld.rejection.residual_energy import (
     sample_negatives,
 )
 
-Array = npt.NDArray[Any]
+#: Reads a golden array.
+Golden = Callable[[str], Any]
+#: Hyper-parameters by name.
+Parameters = dict[str, float]
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path) -> Callable[[str], Any]:
+def golden(shared: Path) -> Golden:
     """Return the reader of a golden array below ``heat/``; numbers are float64 tensors."""
     arrays = np.load(shared / "golden_beyond" / "ood.npz")
 
@@ -40,13 +42,13 @@ def golden(shared: Path) -> Callable[[str], Any]:
 
 
 @pytest.fixture
-def parameters(golden: Callable[[str], Any]) -> dict[str, float]:
+def parameters(golden: Golden) -> Parameters:
     """Return the hyper-parameters by name."""
     return dict(zip(golden("ebm/hp_names").tolist(), golden("ebm/hp_values").tolist(), strict=True))
 
 
 @pytest.fixture
-def residual(golden: Callable[[str], Any]) -> ResidualEnergy:
+def residual(golden: Golden) -> ResidualEnergy:
     """Return the residual energy with one hidden layer."""
     network = ResidualEnergy(6, 5, 0).double()
     network.load_state_dict(
@@ -60,12 +62,12 @@ def residual(golden: Callable[[str], Any]) -> ResidualEnergy:
     return network
 
 
-def prior_of(golden: Callable[[str], Any], variant: Variant) -> GaussianPrior:
+def prior_of(golden: Golden, variant: Variant) -> GaussianPrior:
     moments = [golden(f"ebm/prior_{name}") for name in ("means", "cov", "counts")]
     return GaussianPrior(gaussians_from_moments(*moments), variant)
 
 
-def settings_of(golden: Callable[[str], Any], parameters: dict[str, float], variant: Variant) -> ResidualSettings:
+def settings_of(golden: Golden, parameters: Parameters, variant: Variant) -> ResidualSettings:
     code = LangevinSettings(
         4,
         (parameters["step_size_start"], parameters["step_size_end"]),
@@ -82,7 +84,7 @@ def settings_of(golden: Callable[[str], Any], parameters: dict[str, float], vari
     )
 
 
-def noise_of(golden: Callable[[str], Any], variant: Variant) -> Iterator[torch.Tensor]:
+def noise_of(golden: Golden, variant: Variant) -> Iterator[torch.Tensor]:
     """Return the noise of the chain, which the published code subtracts."""
     noise = golden("ebm/noise_sgld")
     return iter(-noise if variant == "code" else noise)
@@ -93,7 +95,7 @@ def close(values: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", ["eq57", "eq57_mean", "heatood", "eq57_standardised_mean"])
-def test_compositions(golden: Callable[[str], Any], name: str) -> None:
+def test_compositions(golden: Golden, name: str) -> None:
     """Eq. 5.7 as it is written and the published code have a constant more than the mean, or a factor at beta 0."""
     standardisation, energies = Standardisation.of(golden("compose/energies_train")), golden("compose/energies")
     close(standardisation.means, golden("compose/train_mean"))
@@ -111,14 +113,14 @@ def test_compositions(golden: Callable[[str], Any], name: str) -> None:
     close(3 * compose(golden("compose/energies"), 0.0), golden("compose/sum"))
 
 
-def test_prior_energies(golden: Callable[[str], Any]) -> None:
+def test_prior_energies(golden: Golden) -> None:
     close(prior_of(golden, "thesis").energies(golden("ebm/real")), golden("ebm/real/e_gmm"))
     close(prior_of(golden, "code").energies(golden("ebm/real")), golden("ebm/real/gmm_nll"))
 
 
 @pytest.mark.parametrize(("variant", "name"), [("thesis", "hybrid_paper"), ("code", "hybrid_code")])
 def test_corrected_energies(
-    golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float], variant: Variant, name: str
+    golden: Golden, residual: ResidualEnergy, parameters: Parameters, variant: Variant, name: str
 ) -> None:
     energy = corrected_energy(prior_of(golden, variant), residual, parameters["temperature_prior"])
     close(energy(golden("ebm/real")), golden(f"ebm/real/{name}"))
@@ -126,7 +128,7 @@ def test_corrected_energies(
 
 @pytest.mark.parametrize(("variant", "name"), [("thesis", "sgld_paper"), ("code", "sgld_code")])
 def test_chains(
-    golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float], variant: Variant, name: str
+    golden: Golden, residual: ResidualEnergy, parameters: Parameters, variant: Variant, name: str
 ) -> None:
     prior, settings = prior_of(golden, variant), settings_of(golden, parameters, variant)
     start = golden("ebm/z0")
@@ -145,7 +147,7 @@ def test_chains(
     ("variant", "name"), [("thesis", "loss_paper"), ("code", "loss_code"), ("code", "loss_code_no_noise")]
 )
 def test_losses_and_their_gradients(
-    golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float], variant: Variant, name: str
+    golden: Golden, residual: ResidualEnergy, parameters: Parameters, variant: Variant, name: str
 ) -> None:
     settings = settings_of(golden, parameters, variant)
     negatives = sample_negatives(
@@ -167,7 +169,7 @@ def test_losses_and_their_gradients(
         close(layer.bias.grad, golden(f"{name}/grad_b{own}"))
 
 
-def test_an_update(golden: Callable[[str], Any], residual: ResidualEnergy, parameters: dict[str, float]) -> None:
+def test_an_update(golden: Golden, residual: ResidualEnergy, parameters: Parameters) -> None:
     optimizer = torch.optim.Adam(
         residual.parameters(),
         lr=parameters["adam_lr"],
@@ -184,7 +186,7 @@ def test_an_update(golden: Callable[[str], Any], residual: ResidualEnergy, param
         close(layer.bias, golden(f"adam_code/b{own}"))
 
 
-def test_shared_hidden_layer(golden: Callable[[str], Any], residual: ResidualEnergy) -> None:
+def test_shared_hidden_layer(golden: Golden, residual: ResidualEnergy) -> None:
     shared = ResidualEnergy(6, 5, 2, shared_hidden=True).double()
     hidden = {"hidden.0.weight": golden("shared/Wh"), "hidden.0.bias": golden("shared/bh")}
     shared.load_state_dict(residual.state_dict() | hidden)
@@ -197,7 +199,7 @@ def test_shared_hidden_layer(golden: Callable[[str], Any], residual: ResidualEne
     close(shared.first.weight.grad, golden("shared/grad_sum_W1"))
 
 
-def test_numbers_of_parameters(golden: Callable[[str], Any]) -> None:
+def test_numbers_of_parameters(golden: Golden) -> None:
     def count(*, shared_hidden: bool) -> int:
         return sum(p.numel() for p in ResidualEnergy(512, 1024, 4, shared_hidden=shared_hidden).parameters())
 

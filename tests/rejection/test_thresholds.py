@@ -14,12 +14,13 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.risk_coverage import exact_binomial_interval, threshold_for_precision
 
 Floats = npt.NDArray[np.float64]
+Answers = list[tuple[float, bool]]
 SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0, math.inf]) | st.floats(allow_nan=False)
 ANSWERS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=25)
 PRECISIONS = st.sampled_from([0.25, 0.5, 2 / 3, 0.75, 0.9, 1.0])
 
 
-def highest_threshold(answers: list[tuple[float, bool]], precision: float) -> float | None:
+def highest_threshold(answers: Answers, precision: float) -> float | None:
     suitable = []
     for threshold, _ in answers:
         accepted = [right for score, right in answers if score <= threshold]
@@ -29,9 +30,7 @@ def highest_threshold(answers: list[tuple[float, bool]], precision: float) -> fl
 
 
 @given(ANSWERS, PRECISIONS)
-def test_threshold_and_costs_are_those_of_the_definitions(
-    answers: list[tuple[float, bool]], precision: float
-) -> None:
+def test_threshold_and_costs_are_those_of_the_definitions(answers: Answers, precision: float) -> None:
     scores, right = map(np.array, zip(*answers, strict=True))
     threshold = threshold_for_precision(scores, right, precision)
     assert threshold.value == highest_threshold(answers, precision)
@@ -55,7 +54,7 @@ def test_threshold_and_costs_are_those_of_the_definitions(
 
 @given(ANSWERS, PRECISIONS, PRECISIONS, st.booleans())
 def test_a_higher_precision_accepts_no_more(
-    answers: list[tuple[float, bool]], first: float, second: float, conservative: bool
+    answers: Answers, first: float, second: float, conservative: bool
 ) -> None:
     scores, right = map(np.array, zip(*answers * 40, strict=True))
     low, high = (
@@ -70,7 +69,7 @@ def test_a_higher_precision_accepts_no_more(
 
 
 @given(ANSWERS, PRECISIONS)
-def test_the_conservative_threshold_accepts_no_more(answers: list[tuple[float, bool]], precision: float) -> None:
+def test_the_conservative_threshold_accepts_no_more(answers: Answers, precision: float) -> None:
     scores, right = map(np.array, zip(*answers * 10, strict=True))
     threshold = threshold_for_precision(scores, right, precision)
     conservative = threshold_for_precision(scores, right, precision, conservative=True)
