@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 from report import table
 
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
-from hgld.wikimedia.dump_files import divide, find_dump_files
-from hgld.wikimedia.dump_part import ITEM_SCHEMA, ROWS_PER_GROUP, DumpPart, PartRecord
+from hgld.wikimedia.dump_part import ITEM_SCHEMA, ROWS_PER_GROUP, DumpPart, PartRecord, divide, find_dump_files
 
 N_PARTS = 100
 BYTES_PER_PART = 2**20

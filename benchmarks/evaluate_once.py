@@ -23,6 +23,7 @@ from hgld.compute.scoring import as_tensor
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 
 
@@ -119,8 +120,8 @@ class Work:
     def ranking(self) -> None:
         """Compute scores, keys and one sort, as hgld does before it takes statistics."""
         judgements = LabelJudgements(self.labels[self.queries], self.labels[self.gallery])
-        embeddings = (as_tensor(self.embeddings[some]) for some in (self.queries, self.gallery))
-        for _ in rank(*embeddings, judgements, config=RankingConfig(device=self.device)):
+        queries, gallery = (as_tensor(self.embeddings[some]) for some in (self.queries, self.gallery))
+        for _ in rank(RetrievalTask("all", queries, gallery, judgements), RankingConfig(device=self.device)):
             pass
 
     def scores(self) -> None:

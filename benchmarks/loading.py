@@ -28,9 +28,8 @@ import numpy as np
 from PIL import Image
 from report import table
 
-from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.image_dataset import EncodedImages, manifest_of_images, open_images
 from hgld.datasets.image_folders import find_images
-from hgld.datasets.image_sources import manifest_of_images, open_images
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.io.images import open_image, upright_rgb
 

@@ -19,9 +19,8 @@ import numpy as np
 import torch
 
 from hgld.compute.machine import disable_trimming
-from hgld.datasets.batch import Batch
-from hgld.datasets.image_sources import open_images
-from hgld.datasets.loading import evaluation_batches, training_batches
+from hgld.datasets.image_dataset import open_images
+from hgld.datasets.loading import Batch, evaluation_batches, training_batches
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 
 BATCH_SIZE = 64

@@ -22,7 +22,7 @@ import torch
 from measuring import print_cost
 from numpy.typing import NDArray
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.distractor_files import count_distractors_file, read_distractor_counts

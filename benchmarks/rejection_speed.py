@@ -24,6 +24,7 @@ from report import table, write_section
 
 from hgld.evaluation.ranking import rank
 from hgld.evaluation.relevance import LabelJudgements
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.hierarchy import LabelMatrix
 from hgld.rejection import Detector, NeighbourDetector, build_detector
 
@@ -94,14 +95,10 @@ def make_images(n_gallery: int, n_queries: int) -> tuple[Images, Images]:
 def rejection_jobs(gallery: Images, queries: Images) -> Mapping[str, Callable[[], None]]:
     """Return the jobs by name; detectors are fitted before."""
     judgements = LabelJudgements(queries.labels, gallery.labels)
+    task = RetrievalTask("all", queries.embeddings, gallery.embeddings, judgements)
 
     def ranking(detectors: Sequence[Detector]) -> None:
-        blocks = rank(
-            queries.embeddings,
-            gallery.embeddings,
-            judgements,
-            n_neighbours=N_NEIGHBOURS if detectors else 0,
-        )
+        blocks = rank(task, n_neighbours=N_NEIGHBOURS if detectors else 0)
         parts = [block.neighbours for block in blocks]
         for detector in detectors:
             assert isinstance(detector, NeighbourDetector)

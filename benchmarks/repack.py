@@ -21,9 +21,8 @@ import torch
 from PIL import Image
 from report import table
 
-from hgld.datasets.image_dataset import EncodedImages, ImageDataset
+from hgld.datasets.image_dataset import EncodedImages, ImageDataset, manifest_of_images
 from hgld.datasets.image_folders import find_images
-from hgld.datasets.image_sources import manifest_of_images
 from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.repack import repack_images

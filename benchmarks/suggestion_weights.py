@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from report import table
 from scipy.optimize import minimize
 
-from hgld.figures.coverage import wilson
+from hgld.compute.resampling import wilson
 from hgld.labels.evidence import EVIDENCE_KINDS
 from hgld.labels.suggest import WEIGHTS, SuggestionInputs, features, find_rungs
 from hgld.taxonomy import Decision

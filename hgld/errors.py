@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any, get_args
 
 
 class HgldError(Exception):
@@ -71,6 +72,29 @@ def require_at_least(least: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not value >= least:
             raise ConfigurationError(f"`{name}` is {value}; expected {least} or more")
+
+
+def require(valid: bool, expected: str, **values: object) -> None:
+    """Raise an error that names settings and what is expected of them, unless they are valid.
+
+    >>> require(True, "cosines, -1 to 1", alpha=0.9, beta=0.6)
+    """
+    if not valid:
+        found = [f"`{name}` {'' if number else 'is '}{value}" for number, (name, value) in enumerate(values.items())]
+        several = ", ".join(found[:-1]) + " and " if len(found) > 1 else ""
+        raise ConfigurationError(f"{several}{found[-1]}; expected {expected}")
+
+
+def require_choice(choices: Any, **values: object) -> None:
+    """Raise an error that names a setting with a value that is none of those of a ``Literal``.
+
+    >>> from typing import Literal
+    >>> require_choice(Literal["mean", "sum"], reduction="sum")
+    """
+    known = get_args(choices)
+    for name, value in values.items():
+        if value not in known:
+            raise ConfigurationError(f'`{name}` is "{value}"; choose {", ".join(known[:-1])} or {known[-1]}')
 
 
 def counted(number: int, noun: str) -> str:

@@ -114,15 +114,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def do_GET(self) -> None:
-        self._dispatch()
-
-    def do_HEAD(self) -> None:
-        self._dispatch()
-
-    def do_POST(self) -> None:
-        self._dispatch()
-
     def do_PUT(self) -> None:
         digest = self.path.rpartition("/")[2]
         self.state.requests.append(f"PUT {self.path}")
@@ -139,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.blobs[digest] = data
         self._reply(200, b"")
 
-    def _dispatch(self) -> None:
+    def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.state.requests.append(f"{self.command} {path}")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -159,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._resolve("/".join(parts[:position]), parts[position + 1], "/".join(parts[position + 2 :]))
         else:
             self._json({"error": "no such address"}, 404)
+
+    do_HEAD = do_POST = do_GET  # noqa: N815
 
     @property
     def _token(self) -> str:
@@ -213,15 +206,9 @@ class _Handler(BaseHTTPRequestHandler):
             repository.tags[json.loads(body)["tag"]] = commit
             self._json({})
         elif what == "preupload":
-            modes = [
-                {
-                    "path": file["path"],
-                    "uploadMode": "lfs" if file["path"].endswith(_LFS) else "regular",
-                    "shouldIgnore": False,
-                }
-                for file in json.loads(body)["files"]
-            ]
-            self._json({"files": modes})
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            modes = {path: "lfs" if path.endswith(_LFS) else "regular" for path in paths}
+            self._json({"files": [{"path": p, "uploadMode": modes[p], "shouldIgnore": False} for p in paths]})
         elif what == "commit":
             self._commit(name, repository, body)
 
@@ -233,17 +220,11 @@ class _Handler(BaseHTTPRequestHandler):
         return entry
 
     def _lfs_batch(self, request: dict[str, Any]) -> None:
-        objects = [
-            {
-                **{key: item[key] for key in ("oid", "size")},
-                **(
-                    {}
-                    if item["oid"] in self.state.blobs
-                    else {"actions": {"upload": {"href": f"{self.state.url}/lfs/{item['oid']}"}}}
-                ),
-            }
-            for item in request["objects"]
-        ]
+        objects = []
+        for item in request["objects"]:
+            upload = {"actions": {"upload": {"href": f"{self.state.url}/lfs/{item['oid']}"}}}
+            described = {"oid": item["oid"], "size": item["size"]}
+            objects.append(described if item["oid"] in self.state.blobs else described | upload)
         self._json({"transfer": "basic", "objects": objects})
 
     def _commit(self, name: str, repository: Repository, body: bytes) -> None:

@@ -1,9 +1,10 @@
 """Benchmarks run and measure what they claim; speed is never asserted."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,15 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 @pytest.fixture
-def evaluate_once(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def benchmark_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """A function that imports a benchmark."""
     monkeypatch.syspath_prepend(BENCHMARKS)
-    module: ModuleType = pytest.importorskip("evaluate_once")
-    return module
+    return pytest.importorskip
+
+
+@pytest.fixture
+def keystrokes(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("keystrokes")
 
 
 #: Rows that the benchmarks print; their scripts fail where two implementations disagree.
@@ -56,10 +62,9 @@ def test_quick(script: str, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("sizes", [(1_000, 4_000), (1_000,)])
 def test_growth_is_drawn_for_zero_memory(
-    sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, ...], tmp_path: Path, benchmark_module: Callable[[str], Any]
 ) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    evaluate = pytest.importorskip("evaluate")
+    evaluate = benchmark_module("evaluate")
     evaluate.draw_growth(tmp_path / "growth.png", {size: evaluate.Cost(0.1, 0.0) for size in sizes})
     assert (tmp_path / "growth.png").stat().st_size > 0
 
@@ -96,11 +101,11 @@ def test_reading_at_scale_quick() -> None:
 
 
 @pytest.mark.parametrize("work", ["scores", "sort", "ranking", "leave_one_out"])
-def test_every_job_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) -> None:
+def test_every_job_runs(work: str, benchmark_module: Callable[[str], Any], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.save(tmp_path / "embeddings.npy", rng.standard_normal((530, 16)).astype(np.float16))
     np.save(tmp_path / "labels.npy", np.stack([np.arange(530) % 50, np.arange(530) % 5], axis=1))
-    getattr(evaluate_once.Work(tmp_path, 30, 500, "cpu"), work)()
+    getattr(benchmark_module("evaluate_once").Work(tmp_path, 30, 500, "cpu"), work)()
 
 
 @pytest.mark.slow
@@ -120,21 +125,14 @@ print(peak())
     assert 0.35 < float(run_script(script, cwd=BENCHMARKS)) < 0.6
 
 
-@pytest.fixture
-def keystrokes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    module: ModuleType = pytest.importorskip("keystrokes")
-    return module
-
-
-def test_keys_to_find_a_group(keystrokes: ModuleType) -> None:
+def test_keys_to_find_a_group(keystrokes: Any) -> None:
     groups = tuple(Group(name, "natural", "") for name in ("lake", "lava field", "church", "salt lake"))
     keys = {group.key: keystrokes.keys_to_find(group.key, groups) for group in groups}
     # G and Enter, and "lak", "f" or "lav", "c", "s": a name that begins with the text comes before another word.
     assert keys == {"lake": 3, "lava field": 3, "church": 3, "salt lake": 3}
 
 
-def test_fewest_keys_for_rows_and_for_a_screen(keystrokes: ModuleType) -> None:
+def test_fewest_keys_for_rows_and_for_a_screen(keystrokes: Any) -> None:
     """A run of labels that no suggestion decides is selected; sure suggestions on a screen take one key."""
     inputs = SuggestionInputs(
         pa.table({}),

@@ -18,7 +18,7 @@ from hgld.cli.options import options_of
 from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
-from tests.compute.test_slurm import TASK
+from tests.compute.test_processes import TASK
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
@@ -74,16 +74,16 @@ class Settings:
             raise ConfigurationError(f"`n_clusters` is {self.n_clusters}")
 
 
-def run_command(line: str, **changes: Any) -> str:
+def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:
     group = App()
     group.callback()(lambda: None)
 
-    @group.command()
-    @options_of(Settings, **changes)
-    def run(*, config: Settings, share: float = 0.5) -> None:
+    def run(*, config: Any, share: float = 0.5) -> None:
         """Print settings."""
         typer.echo(f"{config() if callable(config) else config} {share}")
 
+    run.__annotations__["config"] = kind
+    group.command()(options_of(Settings, **changes)(run))
     return CliRunner().invoke(group, ["run", *line.split()], env={"COLUMNS": "200", "TERM": "dumb"}).output
 
 
@@ -99,7 +99,7 @@ def test_options_of_settings() -> None:
     assert "--hidden" not in help_text
     assert run_command("-k 0", **changes) == "error: -k is 0\n"
     assert "share=0.5, factors=(1,), verbose=False, hidden=3) 0.5" in run_command(
-        "--n-clusters 1 --hidden 3", deferred=True, factors=factors
+        "--n-clusters 1 --hidden 3", "partial[Settings]", factors=factors
     )
 
 

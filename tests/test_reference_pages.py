@@ -171,7 +171,7 @@ def test_every_environment_variable_is_explained() -> None:
     # Variables of libraries are named in docstrings and messages only.
     nodes = (node for tree in trees for node in ast.walk(tree))
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    named = set(re.findall(r"\b(?:HF|HGLD|MLFLOW|WANDB)_[A-Z_0-9]+\b", " ".join(texts)))
+    named = set(re.findall(r"\b(?:HF|HGLD|WANDB)_[A-Z_0-9]+\b", " ".join(texts)))
     assert {name for name in named if f"`{name}`" not in page} == set()
 
 

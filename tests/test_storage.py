@@ -14,43 +14,27 @@ from tests.child_processes import run_child, single_thread_environment
 from tests.datasets.pictures import save_pictures
 
 CHECKOUT = Path(__file__).parent.parent
+#: Commands with the option ``-o``.
+WITH_OUT = (
+    "adjudicate, agreement, benchmark, build, clean, cluster, compare, complete, copy-store, decisions, demo,"
+    " embed, embed-images, examples, export, export-embeddings, fetch, import-sheet, index-images, manifest "
+    "folder, manifest gldv2, manifest table, push-model, reject fit, reject score, release, repack, scrape, "
+    "stats, suggest, train"
+)
 #: The options of every command that name a file or folder to write.
-OUTPUTS = {
-    "adjudicate": ["-o"],
-    "agreement": ["-o", "--figure"],
-    "benchmark": ["-o"],
-    "build": ["-o", "--csv"],
-    "clean": ["-o", "--removed"],
-    "cluster": ["-o"],
-    "compare": ["-o", "--changes"],
-    "complete": ["-o"],
-    "copy-store": ["-o"],
-    "decisions": ["-o"],
-    "demo": ["-o"],
-    "embed": ["-o"],
-    "embed-images": ["-o"],
-    "evaluate": ["--per-query", "--per-label", "--write-predictions", "--page"],
-    "examples": ["-o"],
-    "export": ["-o"],
-    "export-embeddings": ["-o"],
-    "fetch": ["-o"],
-    "import-sheet": ["-o"],
-    "index-images": ["-o"],
-    "manifest folder": ["-o"],
-    "manifest gldv2": ["-o"],
-    "manifest table": ["-o"],
-    "push-model": ["-o"],
-    "reject fit": ["-o"],
-    "reject score": ["-o"],
-    "release": ["-o"],
-    "repack": ["-o"],
-    "review": ["--store"],
-    "scrape": ["-o"],
-    "search": ["--out", "--page"],
-    "stats": ["-o"],
-    "suggest": ["-o"],
-    "train": ["-o"],
-}
+OUTPUTS = [(command, "-o") for command in WITH_OUT.split(", ")] + [
+    ("agreement", "--figure"),
+    ("build", "--csv"),
+    ("clean", "--removed"),
+    ("compare", "--changes"),
+    ("evaluate", "--per-query"),
+    ("evaluate", "--per-label"),
+    ("evaluate", "--write-predictions"),
+    ("evaluate", "--page"),
+    ("review", "--store"),
+    ("search", "--out"),
+    ("search", "--page"),
+]
 #: Run every command with nothing but one of its outputs in each place; print exit codes and stderr as JSON.
 SCRIPT = """
 import json, sys
@@ -59,11 +43,10 @@ from typer.main import get_command
 from hgld.cli import app
 outputs, *places = sys.argv[1:]
 outcomes, hgld = [], get_command(app)
-for command, options in json.loads(outputs).items():
-    for option in options:
-        for place in places:
-            result = CliRunner().invoke(hgld, [*command.split(), option, place])
-            outcomes.append((f"{command} {option}", place, result.exit_code, result.stderr))
+for command, option in json.loads(outputs):
+    for place in places:
+        result = CliRunner().invoke(hgld, [*command.split(), option, place])
+        outcomes.append((f"{command} {option}", place, result.exit_code, result.stderr))
 print(json.dumps(outcomes))
 """
 
@@ -278,7 +261,7 @@ import os
 from pathlib import Path
 import torch
 from hgld.models import load_model, save_checkpoint
-from hgld.models.model_files import write_model
+from hgld.models.model_loading import write_model
 from hgld.tables.embeddings import write_embeddings
 folder = Path({str(disk)!r})
 for name, write in {{

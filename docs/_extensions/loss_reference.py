@@ -12,8 +12,7 @@ from option_tables import (
     type_name,
 )
 
-from hgld.losses.loss_specs import DECOMPOSABILITY_LOSSES, LossSpec, Option
-from hgld.losses.registry import LOSSES
+from hgld.losses.registry import DECOMPOSABILITY_LOSSES, LOSSES, LossSpec, Option
 
 
 def loss_pages() -> dict[str, str]:

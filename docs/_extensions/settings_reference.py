@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 from sphinx.pycode import ModuleAnalyzer
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.rejection.settings import RejectionSettings
+from hgld.benchmark.runs import BenchmarkSettings
 from hgld.losses.registry import LossSettings
 from hgld.release.facts import ReleaseSettings
 from hgld.training.training_settings import TrainingSettings

@@ -1,14 +1,9 @@
-from .benchmark_settings import BenchmarkSettings as BenchmarkSettings
 from .comparison import Comparison as Comparison
 from .comparison import ComparisonSummary as ComparisonSummary
 from .comparison import compare_methods as compare_methods
 from .comparison import read_comparison as read_comparison
 from .cost_estimate import CostEstimate as CostEstimate
 from .cost_estimate import estimate_cost as estimate_cost
-from .launcher import LocalLauncher as LocalLauncher
-from .launcher import Slot as Slot
-from .launcher import SlurmLauncher as SlurmLauncher
-from .launcher import parse_slots as parse_slots
 from .model_comparison import compare_models as compare_models
 from .model_comparison_settings import ModelComparisonConfig as ModelComparisonConfig
 from .model_comparison_settings import ModelEntry as ModelEntry
@@ -16,4 +11,5 @@ from .model_reports import ModelFacts as ModelFacts
 from .model_reports import ModelResults as ModelResults
 from .mteb_task import as_mteb_model as as_mteb_model
 from .mteb_task import retrieval_task as retrieval_task
-from .paired import compare as compare
+from .runs import BenchmarkSettings as BenchmarkSettings
+from .statistics import compare as compare

@@ -3,6 +3,8 @@
 ::
 
     OUT/runs/                                 training runs, see hgld.benchmark.runs
+    OUT/runs/METHOD/seed0.json, .log          task of the process of a run, and its output the last time that it ran
+    OUT/slurm                                 see hgld.compute.slurm
     OUT/results.parquet, .md, .tex            the table, see hgld.benchmark.result_files
     OUT/figures/, OUT/strips.html, .png       figures of the table
     OUT/sweeps/                               tables and figures of sweeps
@@ -11,34 +13,77 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
-from hgld.benchmark.engine import Launcher, Report, run_study
 from hgld.benchmark.evaluations import SplitEvaluation
-from hgld.benchmark.result_files import write_results, write_sweep
-from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
+from hgld.benchmark.result_files import write_results, write_sweep, write_text
+from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
+from hgld.compute.executors import DEVICE, LocalExecutor, Task, parse_slots
+from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
-from hgld.io.files import sha256_of
+from hgld.io.files import exclusive_lock, sha256_of
 from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance
+from hgld.training.run_folder import RunFolder
 
 #: Stands for all sweeps where sweeps are named.
 ALL_SWEEPS = "all"
+#: Module that trains and evaluates the run of a task file, which is its first argument; the second one is the device.
+WORKER_MODULE = "hgld.cli.benchmark_worker"
 _MAX_STALE_LISTED = 5
 #: Methods of the table and its columns; empty for a sweep.
 _Results = tuple[Sequence[MethodResults], Sequence[str]]
 _Write = Callable[[], tuple[_Results, list[Path]]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Results that are written together.
+
+    Args:
+        write: Writes them, and returns them with their files.
+        record: File that lists the files and what they were made from, written last.
+        provenance: What they are made from.
+    """
+
+    write: _Write
+    record: Path
+    provenance: Provenance
+
+    def is_up_to_date(self) -> bool:
+        """Return whether the results exist and would be the same if they were written again."""
+        provenance, files = self._recorded()
+        if provenance is None or not provenance.same_work(self.provenance):
+            return False
+        return all(each.is_file() for file in files for each in figure_files(file))
+
+    def rewrite(self) -> tuple[_Results, list[Path]]:
+        """Delete earlier results, as some are not written again, such as figures of other methods, and write them."""
+        for path in self._recorded()[1]:
+            path.unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
+        result, files = self.write()
+        names = [file.relative_to(self.record.parent).as_posix() for file in files]
+        write_text(self.record, json.dumps({"files": names, "provenance": asdict(self.provenance)}, indent=1))
+        return result, files
+
+    def _recorded(self) -> tuple[Provenance | None, list[Path]]:
+        if not self.record.is_file():
+            return None, []
+        content = json.loads(self.record.read_text(encoding="utf-8"))
+        return Provenance(**content["provenance"]), [self.record.parent / name for name in content["files"]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +110,12 @@ class Comparison:
         return tuple({run.folder: run for runs in by_draw for run in runs if run is not None}.values())
 
     def tasks(self, n_processes: int, *, force: bool) -> list[WorkerTask]:
-        """Return the runs that are not done; see :class:`~hgld.benchmark.engine.Study`."""
+        """Return the runs that are not done, in order.
+
+        Raises:
+            ConfigurationError: A run was begun with other settings, and ``force`` is false.
+            InputError: A file that trainings read is missing.
+        """
         tasks, stale = [], []
         for run in self.runs:
             try:
@@ -99,7 +149,7 @@ class Comparison:
         if self.table and pictures is not None and pictures.hierarchy is not None:
             load_hierarchy(pictures.hierarchy)
 
-    def reports(self) -> Iterator[Report[_Results]]:
+    def reports(self) -> Iterator[Report]:
         """Yield the table, or the sweeps; results are the methods of the table and its columns."""
         if self.table:
             runs = [run for runs in self.table.values() for run in runs]
@@ -108,7 +158,7 @@ class Comparison:
             runs = [run for point in points for run in point.runs]
             yield self._report(partial(self._write_sweep, name), self.out / "sweeps" / f"{name}.made.json", runs)
 
-    def _report(self, write: _Write, record: Path, runs: Sequence[Run]) -> Report[_Results]:
+    def _report(self, write: _Write, record: Path, runs: Sequence[Run]) -> Report:
         evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
         return Report(write, record, Provenance("benchmark", to_dict(self.settings), evaluations))
 
@@ -222,28 +272,84 @@ def read_comparison(
 
 
 def compare_methods(
-    comparison: Comparison, *, launcher: Launcher[WorkerTask], force: bool = False, progress: Progress | None = None
+    comparison: Comparison,
+    *,
+    executor: LocalExecutor | SlurmExecutor | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
 ) -> ComparisonSummary | None:
-    """Train and evaluate the runs that are not done, then write the tables and draw the figures.
+    """Train and evaluate the runs that are not done, then write the tables and figures that are not up to date.
 
-    They run where the launcher takes them, a :class:`~hgld.benchmark.launcher.LocalLauncher` or a
-    :class:`~hgld.benchmark.launcher.SlurmLauncher`. With ``force``, runs whose settings or data changed are
+    The executor runs them as child processes of this machine, by default on all GPUs, else on the CPU; or as jobs of
+    SLURM, which go on when this process is stopped. With ``force``, runs whose settings or data changed are
     retrained, and tables and figures rewritten; other runs are kept.
 
     Returns:
         None if everything is up to date.
 
     Raises:
-        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved, and
-            jobs of SLURM go on.
-        ConfigurationError: Runs have other settings or data, or have failed.
+        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
+        ConfigurationError: Runs have other settings or data, or have failed, and the others are done; or SLURM
+            refuses the jobs, or a run was submitted with other settings.
         InputError: The data cannot be read.
+        SourceError: SLURM does not say what became of jobs that were submitted before.
         BusyError: Another comparison is writing to the folder.
     """
-    outcome = run_study(comparison, launcher, force=force, progress=progress)
-    if not outcome.n_tasks and not outcome.files:
+    executor, out = executor or LocalExecutor(parse_slots()), comparison.out
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(out):
+        tasks = comparison.tasks(executor.n_processes, force=force)
+        if tasks:
+            launch(executor, tasks, out, progress)
+        written = [report.rewrite() for report in comparison.reports() if force or not report.is_up_to_date()]
+    files = tuple(file for _, files in written for file in files)
+    if not tasks and not files:
         return None
-    methods, columns = outcome.results[0] if outcome.results else ((), ())
-    return ComparisonSummary(
-        tuple(methods), tuple(columns), tuple(outcome.files), len(comparison.runs), outcome.n_tasks
+    methods, columns = written[0][0] if written else ((), ())
+    return ComparisonSummary(tuple(methods), tuple(columns), files, len(comparison.runs), len(tasks))
+
+
+def launch(
+    executor: LocalExecutor | SlurmExecutor,
+    tasks: Sequence[WorkerTask],
+    out: Path,
+    progress: Progress | None = None,
+) -> None:
+    """Train and evaluate runs in processes of their own.
+
+    Raises:
+        KeyboardInterrupt: A signal asked the process to stop.
+        ConfigurationError: Runs have failed; the message reports them, and the others are done.
+    """
+    executed = [executor_task(task, executor) for task in tasks]
+    failed = executor.run(executed, out / "slurm", progress=progress)
+    if failed:
+        errors = "\n".join(f"{each}:\n{each.error}" for each in failed)
+        raise ConfigurationError(
+            f"{len(failed)} of {len(tasks)} runs failed, the others are done; fix the errors below and run the same "
+            f"command again, which resumes from here, or exclude the methods:\n{errors}"
+        )
+
+
+def executor_task(task: WorkerTask, executor: LocalExecutor | SlurmExecutor) -> Task:
+    """Return the process that trains and evaluates a run."""
+    run, benchmark, last = task.run, task.benchmark, RunFolder(task.run.folder).last
+    path = run.folder.with_name(f"{run.folder.name}.json")
+
+    def is_written() -> bool:
+        try:
+            return is_done(benchmark, run, n_processes=executor.n_processes)
+        except ConfigurationError:  # the run with other settings, which the task is to replace
+            return False
+
+    parent = ["--no-parent"] if isinstance(executor, SlurmExecutor) else []
+    decisive = (run.settings, benchmark.evaluation, benchmark.metrics)  # titles and other runs may change
+    return Task(
+        name=str(run),
+        arguments=(WORKER_MODULE, str(path.absolute()), DEVICE, *parent),
+        log=path.with_suffix(".log"),
+        is_done=is_written,
+        prepare=partial(task.write, path),
+        saved=lambda: last.stat().st_mtime_ns if last.is_file() else None,
+        result=hashlib.sha256(repr(decisive).encode()).hexdigest(),
     )

@@ -19,14 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
 from hgld.benchmark.evaluations import (
     SPLIT_EMBEDDINGS,
     Evaluation,
@@ -35,13 +34,13 @@ from hgld.benchmark.evaluations import (
     PicturedEvaluation,
     embedding_file,
 )
-from hgld.benchmark.runs import Run, SweepPoint, describe_draw
+from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings, describe_draw
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
-from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
+from hgld.evaluation.retrieval_task import RetrievalTask, split_task
 from hgld.figures.comparisons import (
     ClassMeans,
     Line,
@@ -55,10 +54,9 @@ from hgld.figures.comparisons import (
 )
 from hgld.figures.style import FAINT, LINES
 from hgld.hierarchy import LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_sets import Labelling, main_labels
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
 from hgld.inspection.photos import (
-    FindImage,
     Photo,
     PhotoSource,
     find_images,
@@ -69,7 +67,6 @@ from hgld.inspection.photos import (
 )
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
-from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
@@ -211,14 +208,7 @@ def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     """Return the mean precision in each interval of recalls, by title of the panel."""
     task = images.task
     assert task.level_names is not None
-    result = precision_recall(
-        task.queries,
-        task.gallery,
-        task.judgements,
-        recall=_RECALLS.ravel(),
-        excluded=task.excluded,
-        gallery_mask=task.gallery_mask,
-    )
+    result = precision_recall(task, _RECALLS.ravel())
     curves = [*result.precision[::-1], result.hierarchical]
     titles = [*map(_same, task.level_names), "hierarchical"]
     return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
@@ -232,9 +222,7 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
         task = read(method).task
         assert task.level_names is not None
         level_titles = ["nothing shared", *map(_same, task.level_names[::-1])]
-        counts = count_scores(
-            task.queries, task.gallery, task.judgements, excluded=task.excluded, gallery_mask=task.gallery_mask
-        )
+        counts = count_scores(task)
         panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
     if not panels:
         return None
@@ -425,7 +413,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     embeddings = read_embeddings(embedding_file(run.folder, name))
     assert embeddings.ids is not None
     manifest = evaluation_manifest(read_training_manifest(data, folder), data)
-    row_of = _positions(manifest.ids)
+    row_of = {name: row for row, name in enumerate(manifest.ids)}
     manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
     task = split_task(
         embeddings.vectors,
@@ -438,8 +426,12 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
 
     def photos(hierarchy: Path | None) -> PhotoSource:
         titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
-        row_of, images = _positions(manifest.ids), images_of_manifest(manifest, folder)
-        return _photo_source(task, lambda name, *_: manifest_photo(manifest, row_of[name], titles), images)
+        row_of = {name: row for row, name in enumerate(manifest.ids)}
+
+        def photo(ids: Any) -> Callable[[int], Photo]:
+            return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
+
+        return PhotoSource(photo(task.query_ids), photo(task.gallery_ids), images_of_manifest(manifest, folder))
 
     return EvaluatedImages(task, manifest.class_names, photos)
 
@@ -450,29 +442,12 @@ def _read_gldv2_images(evaluation: Gldv2Evaluation, run: Run) -> EvaluatedImages
     assert hierarchy is not None
     task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
 
-    def photo(name: str, labels: Labelling, position: int) -> Photo:
-        return Photo(name, landmark_names_of(hierarchy, labels, position))
+    def photo(ids: Any, labels: Any) -> Callable[[int], Photo]:
+        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
 
     def photos(_: Path | None) -> PhotoSource:
-        return _photo_source(task, photo, find_images(evaluation.gallery), find_images(evaluation.queries))
+        images = find_images(evaluation.gallery), find_images(evaluation.queries)
+        gallery = photo(task.gallery_ids, task.gallery_labels)
+        return PhotoSource(photo(task.query_ids, task.query_labels), gallery, *images)
 
     return EvaluatedImages(task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos)
-
-
-def _photo_source(
-    task: RetrievalTask, photo: Callable[[str, Labelling, int], Photo], *images: FindImage
-) -> PhotoSource:
-    """Return the photographs of a task from the description of an image by its id, and labels at a position."""
-
-    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
-        assert ids is not None
-        assert labels is not None
-        return lambda position: photo(str(ids[position]), labels, position)
-
-    return PhotoSource(
-        photos(task.query_ids, task.query_labels), photos(task.gallery_ids, task.gallery_labels), *images
-    )
-
-
-def _positions(ids: TextArray) -> dict[str, int]:
-    return {name: position for position, name in enumerate(ids)}

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PositiveFloat
 
 from hgld.compute.processes import Processes
-from hgld.datasets.dyml_files import DymlLevel, label_files, read_test_set
-from hgld.datasets.image_sources import read_images
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
+from hgld.datasets.readers.fine_grained import DymlLevel, label_files, read_test_set
 from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.download import N_IMAGES, N_SHARDS, SHARD_BYTES
+from hgld.gldv2.download import N_IMAGES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
-from hgld.hierarchy.label_sets import main_labels
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
@@ -40,9 +40,13 @@ from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import TrainingImages, evaluation_manifest, read_training_manifest
+from hgld.training.training_images import (
+    TrainingImages,
+    evaluate_model,
+    evaluation_manifest,
+    read_training_manifest,
+)
 from hgld.training.training_settings import DataSettings, TrainingSettings
-from hgld.training.validation import embed_dataset, rank_embedded
 
 #: Name of the set of embeddings of the evaluation images of a training.
 SPLIT_EMBEDDINGS = "embeddings"
@@ -119,15 +123,6 @@ class EvaluationContext:
         return evaluate_files(files, protocol, config).results
 
 
-@dataclass(frozen=True)
-class EvaluationSize:
-    """Number and bytes of the images that an evaluation embeds, and error messages about missing files."""
-
-    n_images: int = 0
-    n_bytes: int = 0
-    missing: tuple[str, ...] = ()
-
-
 class BaseEvaluation(Settings, ABC):
     """A way to evaluate trained models."""
 
@@ -159,8 +154,11 @@ class BaseEvaluation(Settings, ABC):
         """Return the results of :meth:`evaluate` as one."""
         return join_sets(results)
 
-    def size(self, training: TrainingSettings) -> EvaluationSize | None:
-        """Return the numbers of the images that it embeds; None if they are the test images of the training."""
+    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]] | None:
+        """Return the number of images that it embeds, and error messages about missing files.
+
+        None if they are the test images of the training.
+        """
         return None
 
     @abstractmethod
@@ -222,7 +220,7 @@ class ManifestsEvaluation(BaseEvaluation):
             results.append(replace(_evaluate_images(context, images, name), name=name))
         return results
 
-    def size(self, training: TrainingSettings) -> EvaluationSize:
+    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
         def count(path: Path) -> int:
             data = training.data.model_copy(update={"manifest": path})
             return len(evaluation_manifest(read_training_manifest(data), data))
@@ -282,7 +280,7 @@ class DymlEvaluation(BaseEvaluation):
         }
         return replace(joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics))
 
-    def size(self, training: TrainingSettings) -> EvaluationSize:
+    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
         return _count_images(lambda root: len(_image_ids(read_test_set(root))), [self.root])
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
@@ -348,18 +346,15 @@ class Gldv2Evaluation(BaseEvaluation):
         per_query = values.join(labelled.per_query.drop(columns="class"))
         return replace(labelled, per_query=per_query, metrics=(*labelled.metrics, _OFFICIAL))
 
-    def size(self, training: TrainingSettings) -> EvaluationSize:
-        """Return the numbers of the images, the published ones for those that are missing."""
-        n_images, n_bytes, missing = 0, 0, []
+    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
+        n_images, missing = 0, []
         for split, path in (("test", self.queries), ("index", self.gallery)):
             try:
-                images = read_images(path)
-                n_images, n_bytes = n_images + len(images), n_bytes + int(images.sizes[images.sizes > 0].sum())
+                n_images += len(read_images(path))
             except InputError as error:
-                n_images, n_bytes = n_images + N_IMAGES[split], n_bytes + N_SHARDS[split] * SHARD_BYTES[split]
+                n_images += N_IMAGES[split]
                 missing.append(str(error))
-        files = (self.ground_truth / SOLUTION, self.ground_truth / LANDMARKS, self.hierarchy)
-        return EvaluationSize(n_images, n_bytes, (*missing, *_missing_files(files)))
+        return n_images, missing + _missing_files(self.files[name] for name in ("solution", "landmarks", "hierarchy"))
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
@@ -435,12 +430,12 @@ class RevisitedEvaluation(BaseEvaluation):
                     results.append(with_classes(replace(result, name=f"{name}{suffix} {result.name}"), landmarks))
         return results
 
-    def size(self, training: TrainingSettings) -> EvaluationSize:
+    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
         tables: list[tuple[Path, Path | None]] = [(data.manifest, data.root) for data in self.datasets.values()]
         tables += [] if self.distractors is None else [(self.distractors, None)]
-        size = _count_images(lambda table: len(read_images(*table)), tables)
-        missing = _missing_files(data.ground_truth for data in self.datasets.values())
-        return EvaluationSize(len(self.scales) * size.n_images, 0, (*size.missing, *missing))
+        n_images, missing = _count_images(lambda table: len(read_images(*table)), tables)
+        missing += _missing_files(data.ground_truth for data in self.datasets.values())
+        return len(self.scales) * n_images, missing
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         scales = ", ".join(f"{scale:g}" for scale in self.scales)
@@ -508,9 +503,11 @@ def describe_data(data: DataSettings, *, trained: bool = True) -> str:
 def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: str) -> RetrievalResult:
     """Embed the test images, write their embeddings, and rank them."""
     model: EmbeddingModel = context.model.network.to(context.device).to(memory_format=MEMORY_FORMAT)
-    embedded = embed_dataset(
+    result, embedded = evaluate_model(
         model,
         images.test,
+        images.is_query,
+        metrics=context.metrics,
         batch_size=context.training.evaluation.batch_size,
         workers=context.training.workers,
         processes=context.processes,
@@ -519,14 +516,6 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
     if context.processes.rank == 0:
         vectors = torch.from_numpy(embedded.vectors)
         write_embeddings(embedding_file(context.folder, name), vectors, manifest.ids.tolist())
-    result = rank_embedded(
-        embedded,
-        images.test,
-        images.is_query,
-        metrics=context.metrics,
-        ranking=context.ranking,
-        processes=context.processes,
-    )
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
@@ -557,15 +546,15 @@ def _weighted_alike(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.concatenate([weight * values for weight, values in zip(weights, levels, strict=True)])
 
 
-def _count_images(count: Callable[[T], int], sources: Iterable[T]) -> EvaluationSize:
-    """Return the number of images of all sources, of which none are in tar files, and errors about missing ones."""
-    n_images, missing = 0, []
+def _count_images(count: Callable[[T], int], sources: Iterable[T]) -> tuple[int, list[str]]:
+    """Return the number of images of all sources, and errors about missing ones."""
+    n_images, missing = 0, list[str]()
     for source in sources:
         try:
             n_images += count(source)
         except InputError as error:
             missing.append(str(error))
-    return EvaluationSize(n_images, 0, tuple(missing))
+    return n_images, missing
 
 
 def _missing_files(paths: Iterable[Path]) -> list[str]:

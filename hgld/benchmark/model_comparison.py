@@ -7,7 +7,7 @@
     OUT/adaptations/NAME+LOSS/     trainings of linear layers on the embeddings of the training split
     OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment, and
                                    NAME+METHOD after re-ranking
-    OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.paired.compare
+    OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.statistics.compare
     OUT/results.md, .tex           tables
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
 
@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,10 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
-from hgld.benchmark.engine import InProcess, Report, run_study
 from hgld.benchmark.evaluations import with_classes
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
 from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_reports
-from hgld.benchmark.paired import compare
+from hgld.benchmark.statistics import compare
 from hgld.datasets.image_labels import read_labels
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
@@ -44,14 +43,14 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import EvaluationFiles, RerankSettings
-from hgld.hierarchy.label_sets import main_labels
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write, exclusive_lock, sha256_of
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
-from hgld.progress import Progress
+from hgld.progress import NoProgress, Progress
 from hgld.search.local_features import LocalFeatures
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -71,7 +70,7 @@ _EMBEDDINGS = (".parquet", ".npy", ".safetensors")
 
 @dataclass(frozen=True, eq=False)
 class ModelComparison:
-    """Models that are compared on the images of a manifest; a :class:`~hgld.benchmark.engine.Study`.
+    """Models that are compared on the images of a manifest.
 
     Args:
         models: The models.
@@ -93,17 +92,14 @@ class ModelComparison:
     results: dict[str, RetrievalResult] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
 
-    def tasks(self, n_processes: int, *, force: bool) -> list[Callable[[Progress], None]]:
-        """Return a task per model, which does what is not done."""
+    def run(self, *, force: bool, progress: Progress) -> None:
+        """Embed and evaluate the models, as far as that is not done."""
         names = [entry.name for entry in self.models]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL")
         log.info("evaluated images: split %s", self.split or "all")
-        return [partial(self._run, entry, force) for entry in self.models]
-
-    def reports(self) -> Iterator[Report[ModelResults]]:
-        """Yield the only report, which is always written."""
-        yield Report(self._write)
+        for entry in self.models:
+            self._run(entry, force, progress)
 
     @cached_property
     def images(self) -> Manifest:
@@ -143,15 +139,12 @@ class ModelComparison:
             if zeros:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
             for text in dict.fromkeys(self.config.treatments):
-                name = entry.name if text == "none" else f"{entry.name} + {text}"
-                self.results[name] = self._evaluate(name, images, parse_treatment(text), force)
+                name, treatment = entry.name if text == "none" else f"{entry.name} + {text}", parse_treatment(text)
+                self._evaluate(name, images, treatment, RerankSettings(), force)
                 if text == "none":
                     self.files[name] = path
                 if (method := self.config.reranking.rerank) is not None:
-                    name = f"{name} + {method}"
-                    self.results[name] = self._evaluate(
-                        name, images, parse_treatment(text), force, self.config.reranking
-                    )
+                    self._evaluate(f"{name} + {method}", images, treatment, self.config.reranking, force)
         except (AssertionError, OSError):  # mistakes of hgld, and a full disk
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
@@ -194,14 +187,10 @@ class ModelComparison:
         return out
 
     def _evaluate(
-        self,
-        name: str,
-        images: Embeddings,
-        treatment: Treatment,
-        force: bool,
-        reranking: RerankSettings | None = None,
-    ) -> RetrievalResult:
-        config, reranking = self.config, reranking or RerankSettings()
+        self, name: str, images: Embeddings, treatment: Treatment, reranking: RerankSettings, force: bool
+    ) -> None:
+        """Evaluate embeddings after a treatment, unless that is done."""
+        config = self.config
         file = self._evaluation(name)
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
@@ -213,41 +202,64 @@ class ModelComparison:
             "compare-models", parameters, input_digests(embeddings=images.path, labels=self.manifest)
         )
         if not force and is_up_to_date(file, made_of):
-            return read_per_query(file)[0]
+            self.results[name] = read_per_query(file)[0]
+            return
         if treatment.kind != "none":
-            vectors = apply_treatment(
-                treatment,
-                images,
-                manifest=self.manifest,
-                train_split=config.train_split,
-                split=self.split,
-                run=self.out / "adaptations" / f"{name.partition(' + ')[0]}+{treatment.value}",
-                device=config.device,
-                force=force,
-            )
+            vectors = self._treated(treatment, images, name.partition(" + ")[0], force)
             images = replace(images, vectors=torch.from_numpy(vectors))
         task = self._task(images)
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
+        scorer = self.local_features if reranking.rerank == "local-features" else None
+        ranking = RankingConfig(device=config.device, distance=distance, reranking=reranking, pair_scorer=scorer)
         (result,) = evaluate_inputs(
             get_protocol("leave-one-out"),
             EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
             [task],
-            EvaluationConfig(
-                metrics=tuple(metrics),
-                ranking=RankingConfig(
-                    device=config.device,
-                    distance=distance,
-                    reranking=reranking,
-                    pair_scorer=self.local_features if reranking.rerank == "local-features" else None,
-                ),
-            ),
+            EvaluationConfig(metrics=tuple(metrics), ranking=ranking),
         ).results
         assert task.query_labels is not None
         result = with_classes(replace(result, name=name), main_labels(task.query_labels)[:, 0].astype(str))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_per_query([result], file, made_of)
-        return result
+        self.results[name] = result
+
+    def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
+        """Return the embeddings of all images after a treatment other than none, float32, shape (N, d).
+
+        Raises:
+            ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes,
+                than the treatment needs; or an earlier adaptation was one with other data.
+        """
+        vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
+        kind, value = treatment
+        n_dims = int(value) if value.isdigit() else vectors.shape[1]
+        if n_dims > vectors.shape[1]:
+            raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
+        if kind == "truncate":
+            return vectors[:, :n_dims]
+        labels = read_labels(self.manifest, images, split=self.config.train_split)
+        fitted = vectors[labels.labelled]
+        if kind == "adapt":
+            train_split = self.config.train_split
+            data = {"manifest": self.manifest, "features": images.path, "train": train_split, "test": self.split}
+            classes = main_labels(labels.labelling)[labels.labelled, 0]
+            settings = _adaptation(value, data, vectors.shape[1], classes)
+            run = self.out / "adaptations" / f"{model}+{value}"
+            if force or not is_finished(settings, run):
+                train(settings, run, resume=not force, force=force, device=self.config.device)
+            network = load_checkpoint_model(run / "last.pt").network
+            with torch.inference_mode():
+                parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
+            return torch.cat(parts).numpy()
+        if kind == "center":
+            centred: Vectors = vectors - fitted.mean(0)
+            return centred
+        if n_dims > len(fitted):
+            raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
+        pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
+        reduced: Vectors = pca.transform(vectors).astype(np.float32)
+        return reduced
 
     def _evaluation(self, name: str) -> Path:
         return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
@@ -257,7 +269,8 @@ class ModelComparison:
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
         return replace(task, counts={})  # images without labels, which are those of other splits
 
-    def _write(self) -> tuple[ModelResults, list[Path]]:
+    def write(self) -> tuple[ModelResults, list[Path]]:
+        """Compare the models that did not fail, and write tables, figures and pages."""
         facts = tuple(self.facts[entry.name] for entry in self.models)
         if not self.results:
             failures = [f"{each.name}: {each.failure}" for each in facts]
@@ -324,68 +337,11 @@ def compare_models(
         InputError: The manifest cannot be read, or every model fails.
         BusyError: Another comparison is writing to the folder.
     """
-    study = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
-    outcome = run_study(study, InProcess(), force=force, progress=progress)
-    return outcome.results[0], outcome.files
-
-
-def apply_treatment(
-    treatment: Treatment,
-    images: Embeddings,
-    *,
-    manifest: Path,
-    train_split: str,
-    split: str | None,
-    run: Path,
-    device: str = "cpu",
-    force: bool = False,
-) -> Vectors:
-    """Return the embeddings of images after a treatment, which is fitted to those of the training split.
-
-    Args:
-        treatment: One of :class:`~hgld.benchmark.model_comparison_settings.ModelComparisonConfig` but ``none``.
-        images: Embeddings from a file, of all images.
-        manifest: Table of the images, with their splits and labels.
-        train_split: Split that the treatment is fitted to.
-        split: Split that is evaluated; None for all images.
-        run: Folder of the training of ``adapt``.
-        device: Device of that training.
-        force: Whether to train again what is trained.
-
-    Returns:
-        float32, shape (N, d).
-
-    Raises:
-        ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes, than
-            the treatment needs; or the training in ``run`` was one with other data.
-    """
-    vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
-    kind, value = treatment
-    n_dims = int(value) if value.isdigit() else vectors.shape[1]
-    if n_dims > vectors.shape[1]:
-        raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
-    if kind == "truncate":
-        return vectors[:, :n_dims]
-    labels = read_labels(manifest, images, split=train_split)
-    fitted = vectors[labels.labelled]
-    if kind == "adapt":
-        data = {"manifest": manifest, "features": images.path, "train": train_split, "test": split}
-        classes = main_labels(labels.labelling)[labels.labelled, 0]
-        settings = _adaptation(value, data, vectors.shape[1], classes)
-        if force or not is_finished(settings, run):
-            train(settings, run, resume=not force, force=force, device=device)
-        network = load_checkpoint_model(run / "last.pt").network
-        with torch.inference_mode():
-            parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
-        return torch.cat(parts).numpy()
-    if kind == "center":
-        centred: Vectors = vectors - fitted.mean(0)
-        return centred
-    if n_dims > len(fitted):
-        raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
-    pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
-    reduced: Vectors = pca.transform(vectors).astype(np.float32)
-    return reduced
+    comparison = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(out):
+        comparison.run(force=force, progress=progress or NoProgress())
+        return comparison.write()
 
 
 def _adaptation(

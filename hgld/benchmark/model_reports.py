@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from hgld.benchmark.engine import write_text
+from hgld.benchmark.result_files import write_text
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files
@@ -62,7 +62,7 @@ class ModelResults:
     """Outcome of a comparison.
 
     Args:
-        table: Rows of :func:`hgld.benchmark.paired.compare`.
+        table: Rows of :func:`hgld.benchmark.statistics.compare`.
         facts: What is known about each model, those that failed included.
         results: Evaluation of each model after each treatment, by name in tables.
         split: Split that was evaluated; None for all images.
@@ -106,24 +106,19 @@ def write_model_reports(
         table.to_csv(draft, index=False)
     write_text(out / "results.md", _markdown(outcome, figures))
     write_text(out / "results.tex", _latex(outcome))
-    page = (
-        page_templates("retrieval")
-        .get_template("models.html")
-        .render(
-            title="Comparison of models",
-            metrics=metrics,
-            rows=[
-                (name, [(rows[metric, name].mean, _mean(rows[metric, name])) for metric in metrics])
-                for name in outcome.names
-            ],
-            best={(metric, name) for metric, name in rows if _is_best(rows[metric, name])},
-            facts=[_fact_cells(each) for each in outcome.facts],
-            fact_names=_FACT_NAMES,
-            failures=[each for each in outcome.facts if each.failure],
-            figures=[path.name for path in figures],
-            has_differences=has_differences,
-            notes=[_INTERVALS, *_notes(outcome)],
-        )
+    cells = {key: (row.mean, _mean(row)) for key, row in rows.items()}
+    template = page_templates("retrieval").get_template("models.html")
+    page = template.render(
+        title="Comparison of models",
+        metrics=metrics,
+        rows=[(name, [cells[metric, name] for metric in metrics]) for name in outcome.names],
+        best={key for key, row in rows.items() if _is_best(row)},
+        facts=[_fact_cells(each) for each in outcome.facts],
+        fact_names=_FACT_NAMES,
+        failures=[each for each in outcome.facts if each.failure],
+        figures=[path.name for path in figures],
+        has_differences=has_differences,
+        notes=[_INTERVALS, *_notes(outcome)],
     )
     write_text(out / "index.html", page)
     names = ("results.parquet", "results.csv", "results.md", "results.tex", "index.html")

@@ -28,7 +28,7 @@ from hgld.evaluation.metrics import h_ap, ndcg
 from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance import hierarchical_relevance
 from hgld.evaluation.retrieval_task import label_judgements
-from hgld.hierarchy.label_sets import take_images
+from hgld.hierarchy.label_matrix import take_images
 from hgld.inspection.photos import FindImage, images_of_manifest
 from hgld.io.files import sha256_of
 from hgld.io.images import upright_rgb
@@ -70,8 +70,8 @@ def retrieval_task(
     mteb, path = _import_mteb(), Path(manifest)
     folder = path.parent if root is None else Path(root)
     images = read_manifest(path, folder)
-    gallery = _rows_of(images, split)
-    queries = gallery if query_split is None else _rows_of(images, query_split)
+    gallery = images.rows_of(split)
+    queries = gallery if query_split is None else images.rows_of(query_split)
     if (n_pairs := len(queries) * len(gallery)) > max_pairs:
         raise ConfigurationError(
             f"{path}: {len(queries):,} queries and {len(gallery):,} images of the gallery are {n_pairs:,} pairs, "
@@ -159,13 +159,6 @@ def _import_mteb() -> Any:
         return import_module("mteb")
     except ModuleNotFoundError as error:
         raise ConfigurationError("mteb is not installed; type pip install '.[mteb]' in a clone of hgld") from error
-
-
-def _rows_of(images: Manifest, split: str | None) -> NDArray[np.int64]:
-    if split is None:
-        return np.arange(len(images))
-    images.select_split(split)  # raises if there is no such split
-    return np.flatnonzero(images.splits == split)
 
 
 def _dataset(ids: list[str], find: FindImage, root: Path) -> Any:

@@ -19,9 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
-from hgld.benchmark.engine import markdown_link, write_text
-from hgld.benchmark.runs import SweepPoint, read_training_record
+from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
     best_baselines,
@@ -42,7 +40,7 @@ from hgld.evaluation.results import (
     setting_notes,
     shown_value,
 )
-from hgld.io.files import sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.io.markdown import markdown_table
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
@@ -130,8 +128,8 @@ def _write_rows(
     digests = {}
     for names, runs in groups:
         for run in runs:
-            training = read_training_record(run.run)
-            record = {name: getattr(training, name) for name in ("steps", "train_seconds", "device", "machine")}
+            record = read_training_record(run.run)
+            del record["versions"]
             record |= {"method": run.run.method, "split": run.run.split, "seed": run.run.seed, **names}
             rows += [{"metric": metric, "value": value, **record} for metric, value in run.result.means.items()]
             digests[str(run.run.folder.relative_to(out))] = sha256_of(per_query_file(run.run))
@@ -258,15 +256,15 @@ def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -
 def _trainings_table(methods: Sequence[MethodResults]) -> str:
     rows = []
     for method in methods:
-        minutes = [training.train_seconds / 60 for training in method.trainings]
+        minutes = [training["train_seconds"] / 60 for training in method.trainings]
         cells = {
             "Method": method.title,
             "Splits": _distinct(run.run.split for run in method.runs),
             "Seeds": _distinct(run.run.seed for run in method.runs),
-            "Steps": _distinct(f"{training.steps:,}" for training in method.trainings),
+            "Steps": _distinct(f"{training['steps']:,}" for training in method.trainings),
             "Batch size": _distinct(f"{run.run.settings.batch_size:,}" for run in method.runs),
             "Minutes per run": f"{sum(minutes) / len(minutes):.1f}",
-            "Device": _distinct(training.device for training in method.trainings),
+            "Device": _distinct(training["device"] for training in method.trainings),
         }
         rows.append({name: cell for name, cell in cells.items() if name != "Splits" or cell != "None"})
     return markdown_table(list(rows[0]), [list(cells.values()) for cells in rows], n_numeric=len(rows[0]) - 1)
@@ -291,8 +289,8 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
         "some; none was selected on these images."
     )
     trainings = [training for method in methods for training in method.trainings]
-    versions = (f"{name} {version}" for training in trainings for name, version in training.versions.items())
-    machines = _distinct(training.machine for training in trainings)
+    versions = (f"{name} {version}" for training in trainings for name, version in training["versions"].items())
+    machines = _distinct(training["machine"] for training in trainings)
     sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
     return sentences + setting_notes([runs[0].result])
 
@@ -318,3 +316,14 @@ def _std(stds: Mapping[str, float], metric: str) -> str:
 
 def _distinct(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(map(str, values)))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text and a line break atomically."""
+    with atomic_write(path) as draft:
+        draft.write_text(f"{text}\n", encoding="utf-8")
+
+
+def markdown_link(path: Path, folder: Path) -> str:
+    """Return a link to a page, or the picture itself, from a text in a folder."""
+    return f"{'!' * (path.suffix == '.png')}[{path.stem}]({path.relative_to(folder).as_posix()})"

@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.evaluations import EvaluationContext, embedding_file, evaluation_folder
-from hgld.benchmark.runs import Run
+from hgld.benchmark.runs import BenchmarkSettings, Run
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query

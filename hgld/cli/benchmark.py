@@ -22,7 +22,7 @@ from hgld.cli.models import (
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
 from hgld.errors import ConfigurationError, indented_list
-from hgld.progress import TerminalProgress, byte_size
+from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
@@ -75,12 +75,13 @@ def benchmark(
         launcher: local: processes on this machine. slurm: a job array on a cluster, with a task per run.
         sbatch: Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; for --launcher slurm.
         max_running: Largest number of runs at the same time; for --launcher slurm. Default: as many as SLURM starts.
-        plan: Print the numbers of runs, steps and images, memory and disk, then exit.
+        plan: Print the numbers of runs, steps and images, then exit.
         force: Retrain only runs whose settings or data changed, and rewrite the results.
     """
     from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
     from hgld.benchmark.cost_estimate import Gpus, estimate_cost
-    from hgld.benchmark.launcher import LocalLauncher, SlurmLauncher, parse_slots
+    from hgld.compute.executors import LocalExecutor, parse_slots
+    from hgld.compute.slurm import SlurmExecutor
 
     require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
     on_slurm = launcher == "slurm"
@@ -103,12 +104,12 @@ def benchmark(
         typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
         return
     chosen = (
-        SlurmLauncher(sbatch, devices or "cuda", per_run, max_running)
+        SlurmExecutor(sbatch, per_run, max_running, devices or "cuda")
         if on_slurm
-        else LocalLauncher(parse_slots(devices, per_run))
+        else LocalExecutor(parse_slots(devices, per_run))
     )
     with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
-        summary = compare_methods(comparison, launcher=chosen, force=force, progress=progress)
+        summary = compare_methods(comparison, executor=chosen, force=force, progress=progress)
     print_summary(out, summary, format_comparison)
 
 
@@ -146,7 +147,7 @@ def format_results(summary: ComparisonSummary) -> str:
 
 
 def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
-    """Return the steps, images, memory, disk and, of GPUs, hours of a comparison, and the files that are missing."""
+    """Return the runs, steps, images and, of GPUs, hours of a comparison, and the files that are missing."""
     n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
     rows = [
@@ -158,7 +159,8 @@ def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
         "",
         *aligned(["run of", "to do", "steps", *(["hours"] if gpus else [])], rows),
         "",
-        *_totals(cost, gpus, f"{n_images:,} training images, counting repetitions"),
+        *_hours(cost, gpus),
+        f"{n_images:,} training images, counting repetitions",
         "",
         *_notes(gpus),
     ]
@@ -169,27 +171,17 @@ def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
 
 
 def format_training_cost(cost: CostEstimate, gpus: Gpus) -> str:
-    """Return the estimated hours, memory and disk of one training."""
-    return "\n".join([*_totals(cost, gpus), "", *_notes(gpus)])
+    """Return the estimated hours of one training."""
+    return "\n".join([*_hours(cost, gpus), "", *_notes(gpus)])
 
 
-def _totals(cost: CostEstimate, gpus: Gpus | None, *counts: str) -> list[str]:
-    held = max(run.state_bytes + run.gradient_bytes for run in cost.runs)
-    checkpoints = sum(run.n_runs * run.n_checkpoints * run.state_bytes for run in cost.runs)
-    embeddings = sum(run.embedding_bytes for run in cost.runs)
-    lines = [
-        *counts,
-        f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers",
-        f"disk: {byte_size(cost.image_bytes)} of images, {byte_size(checkpoints)} of checkpoints, "
-        f"{byte_size(embeddings)} of embeddings",
-    ]
+def _hours(cost: CostEstimate, gpus: Gpus | None) -> list[str]:
     if gpus is None:
-        return lines
+        return []
     gpu_hours = sum(hours for run in cost.runs for hours in run.hours(gpus)) * gpus.per_run
     together = f", {gpus.per_run} for each run" if gpus.per_run > 1 else ""
     devices = "1 GPU" if gpus.count == 1 else f"{gpus.count} GPUs{together}"
-    hours = f"{gpu_hours:,.1f} GPU-hours for the runs to do; {cost.elapsed_h(gpus):,.1f} hours on {devices}"
-    return [hours, *lines]
+    return [f"{gpu_hours:,.1f} GPU-hours for the runs to do; {cost.elapsed_h(gpus):,.1f} hours on {devices}"]
 
 
 def _notes(gpus: Gpus | None) -> list[str]:
@@ -208,7 +200,6 @@ def _notes(gpus: Gpus | None) -> list[str]:
 @app.command(rich_help_panel="Retrieval")
 @options_of(
     "hgld.benchmark.model_comparison_settings:ModelComparisonConfig",
-    deferred=True,
     treatments="--treatment",
     metrics="--metric",
 )

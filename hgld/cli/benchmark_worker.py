@@ -19,9 +19,8 @@ def main(task: Path, device: str, parent: bool = True) -> None:
     log_to_stderr()
     with friendly_errors():
         from hgld.benchmark.worker import WorkerTask, work
-        from hgld.compute.machine import disable_trimming
+        from hgld.compute.machine import disable_trimming, stop_with_parent
         from hgld.compute.processes import joined_processes, local_device, training_backend
-        from hgld.compute.stop_signals import stop_with_parent
         from hgld.progress import NoProgress, TerminalProgress
 
         if parent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -14,6 +14,7 @@ import typer
 
 from hgld.cli.base import (
     ComparedBy,
+    ExecutionConfig,
     Json,
     LandmarkSplit,
     Levels,
@@ -22,10 +23,9 @@ from hgld.cli.base import (
     parse_numbers,
     writable_file,
 )
-from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
 
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from hgld.evaluation.results import RetrievalResult
     from hgld.evaluation.settings import MetricSettings, RerankSettings
     from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig
-    from hgld.rejection.rejected_queries import RejectionConfig
-    from hgld.rejection.rejection_report import LevelFigures, RejectionReport
-    from hgld.rejection.thresholds import Threshold
+    from hgld.rejection.rejected_queries import LevelFigures, RejectionConfig, RejectionReport
+    from hgld.rejection.risk_coverage import Threshold
 
     ProtocolName = str
 else:
@@ -253,9 +252,9 @@ def _results_text(
     results = evaluation.results
     bounds = [result.intervals() for result in results] if intervals and not latex else None
     if reports is not None:
-        from hgld.rejection.rejection_report import rejection_to_latex, reports_to_json_values
+        from hgld.rejection.rejected_queries import rejection_to_latex
     if json:
-        further = {} if reports is None else {"rejection": reports_to_json_values(reports)}
+        further = {} if reports is None else {"rejection": [asdict(report) for report in reports]}
         return results_to_json(results, intervals=bounds, mean=evaluation.mean, **further)
     if latex:
         tables = [results_to_latex(results, metrics=metrics), *([rejection_to_latex(reports)] if reports else [])]
@@ -409,7 +408,7 @@ def _format_report(report: RejectionReport) -> str:
 
 
 def _unknown_table(report: RejectionReport) -> str:
-    from hgld.rejection.rejection_report import SHOWN_METRICS
+    from hgld.rejection.rejected_queries import SHOWN_METRICS
 
     rows: list[tuple[str, Mapping[str, str]]] = []
     for name, figures in report.unknown.items():

@@ -14,6 +14,7 @@ from hgld.cli.base import (
     OUT_FOLDER,
     PART,
     App,
+    ExecutionConfig,
     Force,
     app,
     option,
@@ -21,10 +22,9 @@ from hgld.cli.base import (
     print_summary,
     require_none_failed,
 )
-from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress, byte_size
@@ -53,15 +53,13 @@ def _shards(text: str) -> list[int]:
 @options_of(
     "hgld.gldv2.fetch:FetchConfig",
     "files",
-    deferred=True,
     shards={"parser": _shards, "metavar": "FIRST:LAST"},
     base_url={"envvar": "HGLD_GLDV2_URL"},
 )
-@options_of("hgld.gldv2.photographs:PhotographsConfig", "photographs", deferred=True, panel=_BY_ID, source=None)
+@options_of("hgld.gldv2.photographs:PhotographsConfig", "photographs", panel=_BY_ID, source=None)
 @options_of(
     "hgld.wikimedia.client:ClientConfig",
     "client",
-    deferred=True,
     panel=_BY_ID,
     commons_url={"envvar": "HGLD_COMMONS_URL"},
     contact={"envvar": "HGLD_CONTACT"},

@@ -13,6 +13,7 @@ import typer
 from hgld.cli.base import (
     OUT_FOLDER,
     PART,
+    ExecutionConfig,
     Force,
     Pretrained,
     SharedCommand,
@@ -24,10 +25,9 @@ from hgld.cli.base import (
     print_summary,
     writable,
 )
-from hgld.cli.execution import ExecutionConfig
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.progress import NoProgress, TerminalProgress, byte_size
@@ -191,7 +191,7 @@ def train(
         config: Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).
         out: Folder for checkpoints and the history.
         overrides: Override a setting, e.g. loss.lambda=0.3; repeatable.
-        loggers: Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable. Default: tensorboard.
+        loggers: Where to log besides history.jsonl: tensorboard or wandb; repeatable. Default: tensorboard.
         resume: Resume the run in the folder, if there is one.
         force: Delete an existing run in the folder, and start again.
         device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
@@ -286,7 +286,6 @@ def _check_embeddings(path: Path) -> None:
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of(
     "hgld.models.embed_images_config:EmbedImagesConfig",
-    deferred=True,
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )

@@ -29,7 +29,6 @@ def options_of(
     parameter: str = "config",
     /,
     *,
-    deferred: bool = False,
     panel: str | None = None,
     **changes: Any,
 ) -> Callable[[F], F]:
@@ -52,9 +51,8 @@ def options_of(
         source: The class or function, or ``module:Name`` to import it when the command is used. Its module should not
             import torch, lest the help of the command take seconds.
         parameter: Parameter of the decorated function that gets the settings; it needs no default, so the function
-            takes keywords only.
-        deferred: Pass a callable that returns the settings, and takes fields to change, instead of the settings:
-            for classes that cannot be built in every use of the command.
+            takes keywords only. One that is annotated as a ``partial`` or ``Callable`` gets a callable that returns
+            the settings, and takes fields to change: for classes that cannot be built in every use of the command.
         panel: Title of a group of options in the help.
         **changes: How the option of a field differs: its name, such as ``"--subclusters"``; a mapping of ``name`` and
             of arguments of ``typer.Option``, such as a ``parser``, which returns the value of the field, or with
@@ -63,7 +61,8 @@ def options_of(
 
     def decorate(function: F) -> F:
         stub: Any = deferred_options(function)
-        stub.function.__annotations__.pop(parameter)  # may be a name that is imported for type checks only
+        annotation = str(stub.function.__annotations__.pop(parameter))  # imported for type checks only, perhaps
+        deferred = annotation.startswith(("partial", "Callable"))
         stub.settings.insert(0, _Source(source, parameter, changes, deferred, panel))
         return stub  # type: ignore[no-any-return]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from hgld.cli import app
-from hgld.compute.stop_signals import stop_with_parent
+from hgld.compute.machine import stop_with_parent
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)

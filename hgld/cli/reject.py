@@ -129,7 +129,7 @@ def split(
 
 @reject.command()
 @options_of("hgld.search.settings:IndexFiles", "index")
-@options_of("hgld.search.settings:CalibrationFiles", "calibration", deferred=True)
+@options_of("hgld.search.settings:CalibrationFiles", "calibration")
 def fit(
     *,
     score: Annotated[str, typer.Argument(autocompletion=_complete_score)],
@@ -199,7 +199,7 @@ def _format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str
 
 
 @reject.command()
-@options_of("hgld.search.settings:ScoredFiles", "images", deferred=True)
+@options_of("hgld.search.settings:ScoredFiles", "images")
 def score(
     *,
     detector: Path,

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import PART, app, out_file, print_summary, try_again, writable_folder
-from hgld.cli.execution import ExecutionConfig
+from hgld.cli.base import PART, ExecutionConfig, app, out_file, print_summary, try_again, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import TerminalProgress
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel="Labels")
 @options_of(
     "hgld.wikimedia.scraper:ScrapeConfig",
-    deferred=True,
     class_depth="--depth",
     property_id={"name": "--property", "metavar": "P"},
     parents={"metavar": "P"},
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 @options_of(
     "hgld.wikimedia.client:ClientConfig",
     "client",
-    deferred=True,
     commons_url={"envvar": "HGLD_COMMONS_URL"},
     wikidata_url={"envvar": "HGLD_WIKIDATA_URL"},
     contact={"envvar": "HGLD_CONTACT"},

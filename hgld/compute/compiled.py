@@ -13,7 +13,7 @@ Rules for compiled functions:
 - they take NumPy arrays and numbers, check nothing, and are called by a function that does check;
 - they call compiled functions of the same file only: numba compiles again when the file of a function changes, but
   not when that of a function it calls does;
-- they release the interpreter lock, so several threads may run them at once (:mod:`hgld.compute.threads`).
+- they release the interpreter lock, so several threads may run them at once (:mod:`hgld.compute.machine`).
 """
 
 from __future__ import annotations

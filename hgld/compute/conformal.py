@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError, require
 
 Floats = NDArray[np.float64]
 
@@ -26,8 +26,7 @@ def check_coverage(coverage: float | None) -> None:
     Raises:
         ConfigurationError: It is not between 0 and 1.
     """
-    if coverage is not None and not 0 < coverage < 1:
-        raise ConfigurationError(f"`coverage` is {coverage}; expected between 0 and 1, such as 0.95")
+    require(coverage is None or 0 < coverage < 1, "between 0 and 1, such as 0.95", coverage=coverage)
 
 
 def conformal_threshold(nonconformity: Floats, coverage: float) -> float:

@@ -1,7 +1,7 @@
-"""Executors: engines that run processes, each with an output and a log file of its own, such as the parts of a work.
+"""Parts of work, and executors: engines that run processes, each with an output and a log file of its own.
 
 An executor is a few lines around an engine that exists: processes of this machine and tasks of Ray are here, the job
-arrays of SLURM in :mod:`hgld.compute.slurm_executor`. A failed process does not stop the others.
+arrays of SLURM in :mod:`hgld.compute.slurm`. A failed process does not stop the others.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from hgld.compute.stop_signals import catch_stop_signals
+from hgld.compute.machine import catch_stop_signals
 from hgld.errors import ConfigurationError, require_at_least
 from hgld.progress import NoProgress, Progress
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
+log = logging.getLogger(__name__)
 #: Stands in the arguments of a task for the kind of device that it is to use: ``cuda`` or ``cpu``.
 DEVICE = "{device}"
 _MAX_ERROR_LINES = 6
@@ -33,6 +34,68 @@ _POLL_S = 0.2
 #: How often Ray runs a task again whose process or node was lost.
 _RAY_RETRIES = 3
 _RAY_OPTION = re.compile(r"(num_gpus|num_cpus|memory)=([\d.]+(?:e\d+)?)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several parts of nearly the same size, into which work is divided in order.
+
+    Args:
+        number: Number of the part, from 1.
+        count: Number of parts.
+
+    Raises:
+        ConfigurationError: The number is not one of 1 to ``count``.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise ConfigurationError(f"`part` is {self}; expected 1/{self.count} to {self.count}/{self.count}")
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Return the part that a text such as ``3/16`` names.
+
+        Raises:
+            ConfigurationError: The text names no part.
+
+        >>> Part.parse("3/16")
+        Part(number=3, count=16)
+        """
+        match = re.fullmatch(r"(\d+)/([1-9]\d*)", text.strip())
+        if match is None:
+            raise ConfigurationError(f'`part` is "{text}"; expected a part and the number of parts, such as 3/16')
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, items: Sequence[T]) -> Sequence[T]:
+        """Return the items of this part, which are consecutive: all parts together have each item once.
+
+        >>> [Part(number, 3).of("abcdefgh") for number in (1, 2, 3)]
+        ['ab', 'cde', 'fgh']
+        """
+        n_items = len(items)
+        return items[n_items * (self.number - 1) // self.count : n_items * self.number // self.count]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def format_numbers(numbers: Sequence[int]) -> str:
+    """Format ascending numbers as SLURM writes the tasks of an array.
+
+    >>> format_numbers([3, 7, 8, 9, 12])
+    '3,7-9,12'
+    """
+    runs = list[list[int]]()
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _nothing() -> None:
@@ -186,13 +249,18 @@ class LocalExecutor:
     """Runs tasks as child processes, one at a time per slot.
 
     When this process is stopped or dies, its children save their last step and end, if they watch their stdin by
-    :func:`~hgld.compute.stop_signals.stop_with_parent`.
+    :func:`~hgld.compute.machine.stop_with_parent`.
 
     Args:
         slots: Devices, each slot of which takes one task at a time.
     """
 
     slots: Sequence[Slot]
+
+    @property
+    def n_processes(self) -> int:
+        """Number of processes that work on a task together."""
+        return len(self.slots[0].devices)
 
     def run(self, tasks: Sequence[Task], folder: Path, *, progress: Progress | None = None) -> list[Failure]:
         """See :meth:`Executor.run`."""

@@ -1,4 +1,4 @@
-"""The machine: its description for measurements, the cores that this process may use, and its memory allocator."""
+"""This process and its machine: cores, threads, memory, signals to stop, and a description for measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ import ctypes
 import os
 import platform
 import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+#: Parameters of mallopt(3).
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+#: Held while the number of threads of the process is changed: torch's, and those of scikit-learn's libraries.
+_TORCH_LOCK, _LIBRARIES_LOCK = threading.Lock(), threading.RLock()
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def describe_machine() -> str:
@@ -25,10 +39,6 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-#: Parameters of mallopt(3).
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
-
-
 def disable_trimming() -> None:
     """Keep freed memory in this process for later allocations, if the C library is glibc.
 
@@ -42,3 +52,138 @@ def disable_trimming() -> None:
     mallopt(_M_MMAP_MAX, 0)  # allocate large blocks on the heap, too
     mallopt(_M_TRIM_THRESHOLD, -1)  # never shrink the heap
     mallopt(_M_TOP_PAD, 2**26)  # grow it by at least 64 MiB
+
+
+if TYPE_CHECKING:
+    import torch
+
+
+def thread_count(device: torch.device) -> int:
+    """Return the number of threads that work on a device: torch's number on a CPU, one on a GPU."""
+    import torch
+
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def parallel_map(function: Callable[[S], T], items: Iterable[S], device: torch.device) -> list[T]:
+    """Return ``[function(item) for item in items]``, computed in :func:`thread_count` threads of one core each.
+
+    Torch's own threads synchronise after every operation, which takes several times as long where another program
+    uses one of the cores. Their number may also change the rounding of a matrix product; here it is always one.
+    """
+    import torch
+
+    n_threads = thread_count(device)
+    if n_threads == 1:
+        return [function(item) for item in items]
+    inference = torch.is_inference_mode_enabled()  # per thread, and needed for tensors created in it
+
+    def work(item: S) -> T:
+        with torch.inference_mode(inference):
+            return function(item)
+
+    with ThreadPoolExecutor(n_threads, initializer=_use_one_core, initargs=(n_threads,)) as pool:
+        return list(pool.map(work, items))
+
+
+def _use_one_core(n_threads: int) -> None:
+    """Limit torch to one core in the calling thread alone.
+
+    Torch keeps a number for each thread, and one of the process, which threads take over at their first operation.
+    ``set_num_threads`` sets both, so another thread sets that of the process back.
+    """
+    import torch
+
+    with _TORCH_LOCK:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # takes over the number of the process, which is done once
+        other = threading.Thread(target=torch.set_num_threads, args=(n_threads,))
+        other.start()
+        other.join()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit scikit-learn to one thread, since several add up partial sums in a random order.
+
+    The limit is that of the process, so another thread waits until this block has ended.
+    """
+    # Only libraries that are loaded already are limited.
+    import sklearn.cluster  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    with _LIBRARIES_LOCK, threadpool_limits(limits=1):
+        yield
+
+
+class StopRequest:
+    """Record of whether a stop has been requested."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._interrupts = False
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the block as soon as a stop is requested, as it has nothing to save."""
+        self._interrupts = True
+        try:
+            if self.requested:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._interrupts = False
+
+    def _record(self) -> None:
+        self.requested = True
+        if self._interrupts:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Turn the first Ctrl-C or SIGTERM in the block into a stop request.
+
+    A second Ctrl-C takes effect as usual. Further SIGTERMs are ignored: SLURM and torchrun send several, as they
+    signal all processes of a job, some of which pass the signal on; SIGKILL follows when time is up.
+
+    Signals can be caught in the main thread only; in other threads they take effect as usual.
+    """
+    stop = StopRequest()
+
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        if not stop.requested:
+            stop._record()
+        elif number == signal.SIGINT:
+            signal.signal(number, previous[signal.SIGINT])
+            signal.raise_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore Ctrl-C and SIGTERM, in a child process that ends when its parent no longer needs it.
+
+    The terminal and SLURM signal all processes; the parent may need a few more results for its last step.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def stop_with_parent() -> None:
+    """Send SIGTERM to this process when stdin ends: a pipe that the parent process keeps open while it lives."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.scoring import Scorer, ScoringConfig, Vectors, as_tensor, float32_matmul
-from hgld.errors import ConfigurationError
+from hgld.errors import require
 from hgld.ragged import RaggedIndices
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -91,8 +91,7 @@ class RunningTopK:
 
 def check_k(k: int) -> None:
     """Raise a :class:`ConfigurationError` unless ``k`` is at least 1."""
-    if k < 1:
-        raise ConfigurationError(f"`k` is {k}; expected at least 1")
+    require(k >= 1, "at least 1", k=k)
 
 
 def joined_top_k(parts: Sequence[RunningTopK]) -> tuple[Floats, Integers]:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.threads import parallel_map, thread_count
+from hgld.compute.machine import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 
 

@@ -1,8 +1,8 @@
 from .image_dataset import FeatureDataset as FeatureDataset
 from .image_dataset import ImageDataset as ImageDataset
+from .image_dataset import read_images as read_images
 from .image_labels import ImageLabels as ImageLabels
 from .image_labels import read_labels as read_labels
-from .image_sources import read_images as read_images
 from .loading import evaluation_batches as evaluation_batches
 from .loading import training_batches as training_batches
 from .manifest import Manifest as Manifest

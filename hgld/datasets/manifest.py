@@ -25,7 +25,7 @@ from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.datasets.label_columns import encode_labels, label_columns
 from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
+from hgld.hierarchy.label_matrix import Labelling, LabelSets, single_labels, take_images
 from hgld.io.columns import preview, read_text_columns, text_column_names
 from hgld.io.images import Box
 from hgld.io.text_array import TextArray
@@ -233,12 +233,22 @@ class Manifest:
         Raises:
             ConfigurationError: There is no such split.
         """
+        return self.take(self.rows_of(split))
+
+    def rows_of(self, split: str | None) -> NDArray[np.int64]:
+        """Return the rows of a split, or all rows for None.
+
+        Raises:
+            ConfigurationError: There is no such split.
+        """
+        if split is None:
+            return np.arange(len(self))
         if split not in self.split_names:
             advice = "; divide the images: hgld manifest --test-share or --open-set" * (len(self.split_names) == 1)
             raise ConfigurationError(
                 f'there is no split "{split}" among the images; expected {" or ".join(self.split_names)}{advice}'
             )
-        return self.take(np.flatnonzero(self.splits == split))
+        return np.flatnonzero(self.splits == split)
 
     def take(self, rows: NDArray[np.int64]) -> Manifest:
         """Return the images of some rows, in the given order; labels are renumbered from 0 in each column."""

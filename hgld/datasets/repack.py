@@ -12,7 +12,6 @@ manifest with other labels of the same images is written without touching the im
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,9 +24,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.compute.part import Part
-from hgld.datasets.batch import SkippedImage
+from hgld.compute.executors import Part
 from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.loading import SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
 from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
@@ -35,11 +34,11 @@ from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import (
     OPENING_WAIT_S,
     PartLocks,
-    atomic_write,
     exclusive_lock,
     free_bytes,
     require_free_space,
     sha256_of,
+    write_csv,
 )
 from hgld.io.remote import folder_of
 from hgld.io.text_array import TextArray
@@ -234,13 +233,8 @@ class _Job:
                 f"none of the {len(skipped):,} images can be read:\n{indented_list([*skipped.values()], limit=5)}"
             )
         ids = self._manifest.ids
-        with (
-            atomic_write(self._out / SKIPPED_NAME) as draft,
-            draft.open("w", newline="", encoding="utf-8") as stream,
-        ):
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(["id", "reason"])
-            writer.writerows((ids[row], reason.removeprefix(f"{ids[row]}: ")) for row, reason in skipped.items())
+        reasons = ((ids[row], reason.removeprefix(f"{ids[row]}: ")) for row, reason in skipped.items())
+        write_csv(self._out / SKIPPED_NAME, ["id", "reason"], reasons)
         self.shards.write_sums(records)
         write_manifest(self._out / MANIFEST_NAME, self._repacked_manifest(records), self.provenance)
         return self.skipped(records)

@@ -26,9 +26,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
-from hgld.datasets.batch import SkippedImage
 from hgld.datasets.image_dataset import EncodedImages
-from hgld.datasets.loading import worker_loader
+from hgld.datasets.loading import SkippedImage, worker_loader
 from hgld.datasets.resizing import resize
 from hgld.errors import ConfigurationError, HgldError, indented_list
 from hgld.io.files import atomic_write, sha256_of

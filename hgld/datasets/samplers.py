@@ -17,9 +17,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.errors import ConfigurationError, require_at_least
+from hgld.errors import ConfigurationError, require, require_at_least
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, require_labelled
+from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,8 @@ def epoch_generator(seed: int, epoch: int, *further: int) -> np.random.Generator
 
 def _check_sizes(batch_size: int, per_class: int, super_classes: int = 1) -> None:
     """Raise a :class:`ConfigurationError` if a batch cannot have this number of images of each class."""
-    if min(batch_size, per_class, super_classes) < 1:
-        raise ConfigurationError(
-            f"`batch_size` is {batch_size}, `per_class` {per_class} and `super_classes` {super_classes}; "
-            "expected at least 1"
-        )
+    sizes = {"batch_size": batch_size, "per_class": per_class, "super_classes": super_classes}
+    require(min(sizes.values()) >= 1, "at least 1", **sizes)
     if batch_size % (per_class * super_classes):
         suffix = f" of each of {super_classes} super-classes" if super_classes > 1 else ""
         raise ConfigurationError(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.datasets.manifest import Manifest
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require
 from hgld.hierarchy import LabelMatrix
 from hgld.io.text_array import TextArray
 
@@ -18,10 +18,8 @@ OPEN_SET_SHARE = 0.5
 
 def check_test_share(test_share: float | None, example: float = 0.2) -> None:
     """Raise a :class:`ConfigurationError` unless a share is between 0 and 1, or None."""
-    if test_share is not None and not 0 < test_share < 1:
-        raise ConfigurationError(
-            f"`test_share` is {test_share}; expected a number between 0 and 1, such as {example}"
-        )
+    is_share = test_share is None or 0 < test_share < 1
+    require(is_share, f"a number between 0 and 1, such as {example}", test_share=test_share)
 
 
 def check_split_settings(split: object, test_share: float | None, open_set: str | None) -> None:
@@ -79,8 +77,7 @@ def split_for_rejection(manifest: Manifest, near_share: float, query_share: floa
         query_share: Share of the images of the other classes that are queries.
     """
     for name, share in (("near_share", near_share), ("query_share", query_share)):
-        if not 0 < share < 1:
-            raise ConfigurationError(f"`{name}` is {share}; expected a number between 0 and 1, such as 0.5")
+        require(0 < share < 1, "a number between 0 and 1, such as 0.5", **{name: share})
     labels = manifest.labels
     is_near, is_query = near_and_query_images(labels, near_share, query_share, seed)
     is_test = np.zeros(len(labels), dtype=bool)

@@ -1,12 +1,17 @@
-"""Image transforms: from a picture to the input tensor of a model.
+"""Pictures, and how they become the input of a network.
 
-The pixels are those of the published code, which resizes with Pillow (:mod:`hgld.datasets.resizing`), but the EXIF
-orientation is applied when a picture is decoded, unlike in the authors' code. They are normalised last, where batches
-are loaded on the device of the model (:class:`hgld.datasets.batch.Normalisation`).
+The pixels of a picture are decoded when a transform asks for them, in full or at a fraction of their size. JPEG files
+are decoded by torchvision where they are upright, which takes about half of Pillow's time; all others, and those that
+torchvision refuses, by Pillow (:mod:`hgld.io.images`). Both use libjpeg-turbo. As a torchvision built with another
+library would give other pixels, a few small files are decoded by both before torchvision is used. Its makers announce
+that a later version will have no decoder; Pillow then decodes all files.
 """
 
 from __future__ import annotations
 
+import functools
+import io
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,15 +19,132 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field, model_validator
+from torchvision.io import ImageReadMode
 from torchvision.transforms import RandomResizedCrop
 
-from hgld.datasets.batch import Normalisation
-from hgld.datasets.pictures import Picture
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
-from hgld.io.images import Box
+from hgld.io.images import ORIENTATION, Box, open_image, upright_rgb
 from hgld.io.settings import Settings
 
 Fit = Literal["crop", "squash", "pad", "longest"]
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Normalise pixels on the device of the model, so that workers pass on a byte a value instead of four.
+
+    Pixel values x become (x / 255 - mean) / std, computed as x * (1 / (255 std)) - mean / std.
+
+    Args:
+        mean: Mean of red, green and blue, for values of 0 to 1.
+        std: Standard deviation of red, green and blue.
+
+    >>> white = torch.full((3, 1, 1), 255, dtype=torch.uint8)
+    >>> Normalisation((0.0, 0.0, 0.5), (1.0, 0.5, 0.5))(white).flatten().tolist()
+    [1.0, 2.0, 1.0]
+    """
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def __call__(self, pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Normalise pixels.
+
+        Args:
+            dtype: Type of the result, to which values computed in float32 are rounded.
+
+        Returns:
+            Shape (..., 3, h, w), with the colours of a pixel side by side in memory, as in torch's ``channels_last``.
+        """
+        std = np.array(self.std, np.float32)
+        colours_last = pixels.movedim(-3, -1)
+        *shape, width, n_colours = colours_last.shape
+        # For a whole row, as operations on three values at a time take several times as long.
+        factors = np.tile(1 / (255 * std), width)
+        offsets = np.tile(np.array(self.mean, np.float32) / std, width)
+        values = colours_last.reshape(*shape, width * n_colours).to(torch.float32)
+        values *= torch.from_numpy(factors).to(pixels.device)
+        values -= torch.from_numpy(offsets).to(pixels.device)
+        return values.to(dtype).reshape(*shape, width, n_colours).movedim(-1, -3)
+
+
+class Picture:
+    """A picture, upright and in RGB, that is decoded on demand.
+
+    Args:
+        image: Picture that is upright and in RGB already, or a JPEG file that was opened by Pillow.
+        jpeg: Content of the JPEG file.
+    """
+
+    def __init__(self, image: Image.Image, jpeg: bytes | None = None) -> None:
+        self._image, self._jpeg = image, jpeg
+        self._orientation = 1 if jpeg is None else _orientation(image)
+        # From 5 on, the camera lay on its side.
+        self.width, self.height = image.size[::-1] if self._orientation >= 5 else image.size
+
+    def decode(self, reduction: int = 1) -> Pixels:
+        """Return the pixels.
+
+        Args:
+            reduction: 1, 2, 4 or 8, by which width and height may be divided (rounded up) if that is faster.
+        """
+        if self._jpeg is None:
+            return np.array(self._image)
+        mode = self._image.mode
+        if reduction == 1 and self._orientation == 1 and mode in ("L", "RGB") and torchvision_decodes_alike():
+            with suppress(RuntimeError):  # Pillow says what is wrong
+                return decode_by_torchvision(self._jpeg)
+        image = open_image(self._jpeg)
+        if reduction > 1:
+            image.draft(mode, (image.width // reduction, image.height // reduction))
+        return np.array(upright_rgb(image))
+
+
+def open_picture(data: bytes) -> Picture:
+    """Open an image file, whose pixels are decoded at once unless it is of JPEG."""
+    image = open_image(data)
+    return Picture(image, data) if image.format == "JPEG" else Picture(upright_rgb(image))
+
+
+def decode_by_torchvision(data: bytes) -> Pixels:
+    """Decode a JPEG file of grey or coloured pixels in RGB, as it lies, by torchvision.
+
+    Raises:
+        RuntimeError: It is damaged.
+        AttributeError: torchvision has no decoder.
+    """
+    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    # Not torchvision.io.decode_jpeg, which warns at every call that it will be moved to another package.
+    decoded = torch.ops.image.decode_jpeg(encoded, ImageReadMode.RGB.value, False)
+    pixels: Pixels = np.ascontiguousarray(decoded.permute(1, 2, 0).numpy())
+    return pixels
+
+
+@functools.cache
+def torchvision_decodes_alike() -> bool:
+    """Return whether torchvision decodes a few small files to the pixels of Pillow."""
+    # Smooth colours: the interpolation of colours, which is stored at half of the resolution, differs most there.
+    y, x = np.mgrid[:19, :22]
+    colours = np.stack([12 * x, 13 * y, 255 - 6 * (x + y)], axis=2).astype(np.uint8)
+    for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
+        file = io.BytesIO()
+        Image.fromarray(colours).save(file, "JPEG", subsampling=subsampling)
+        try:
+            decoded = decode_by_torchvision(file.getvalue())
+        except (RuntimeError, AttributeError):
+            return False
+        if not np.array_equal(decoded, np.asarray(upright_rgb(open_image(file.getvalue())))):
+            return False
+    return True
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return how the camera was held, by the EXIF data: 1 to 8, 1 for upright."""
+    with suppress(Exception):  # damaged EXIF data say nothing
+        orientation = image.getexif().get(ORIENTATION, 1)
+        if orientation in range(1, 9):
+            return int(orientation)
+    return 1
 
 
 class ImageSettings(Settings):

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from hgld.compute.scoring import Vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import require_labelled
+from hgld.hierarchy.label_matrix import LabelMatrix, require_labelled
 
 
 def decomposability_gap(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hgld.compute.part import Part, format_numbers
+from hgld.compute.executors import Part, format_numbers
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.distractors import CountsByTask, DistractorCounts
 from hgld.evaluation.evaluate import EvaluationConfig, count_distractors

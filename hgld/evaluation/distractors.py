@@ -8,7 +8,7 @@ them. Counts of blocks add up, so several jobs may count the distractors of a pa
 queries are the same.
 
 For each query, a compiled loop sets aside the scores that are not below all of its positives. When they are enough,
-each is compared with the positives, beginning where a table by the upper bits of its key says.
+each is compared with the positives, beginning where a table of equal intervals of scores says.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.compiled import compiled
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
+from hgld.compute.machine import parallel_map
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Scorer, float32_matmul
-from hgld.compute.threads import parallel_map
 from hgld.errors import InputError
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, RankingConfig, count_positives, ranked_items
 from hgld.evaluation.ranking_statistics import COMPILED_WIDTH, RankingStatistics, RankTables, ranking_statistics
@@ -36,8 +36,8 @@ from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
 Integers = npt.NDArray[np.int64]
-#: Number of entries of the table of a query.
-_N_BINS = 2**12
+#: Number of intervals of the table of a query.
+_N_BINS = 2**13
 #: Number of scores of a query that are set aside before they are compared, while its table is in the cache.
 _N_NEAR = 2**14
 #: Most queries of a block, bytes of its positives, and upper bound on those of a positive.
@@ -52,13 +52,14 @@ class RankedPositives:
     Args:
         queries: Slice of the queries.
         ranks: Ranks, from 0, of the positives of each query.
-        keys: Their keys, see :class:`~hgld.evaluation.ranking.KeyFormat`, as long as ``ranks.columns``.
+        steps: float32, ascending for each query, as long as ``ranks.columns``; their scores in fixed point, see
+            :class:`~hgld.evaluation.ranking.KeyFormat`.
         levels: uint8; their levels, from 1 on.
     """
 
     queries: slice
     ranks: RaggedIndices
-    keys: npt.NDArray[Any]
+    steps: npt.NDArray[np.float32]
     levels: npt.NDArray[np.uint8]
 
     def after(self, counts: Integers) -> RankedPositives:
@@ -119,7 +120,6 @@ class PositiveRanking:
         self._scorer = Scorer(self._queries, self._gallery.rows(0, self._n_first), config)
         # Distractors that are further away than this bound come after all positives.
         self._format = KeyFormat.of(task.judgements.n_levels, self._scorer.largest, config.ties)
-        self._key_type = str(self._format.dtype).removeprefix("torch.")
 
     def _blocks(self, step: int) -> list[slice]:
         n_queries = self._judgements.n_queries
@@ -143,11 +143,11 @@ class PositiveRanking:
         for queries in blocks:
             pairs = self._pairs(queries)
             found = self._each_share(scorer, partial(self._positives, scorer, queries, pairs))
-            rows, keys, levels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-            order = np.lexsort((keys, rows))
+            rows, steps, levels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            order = np.lexsort((levels ^ self._format.flip, steps, rows))
             offsets = np.searchsorted(rows[order], np.arange(queries.stop - queries.start + 1))
             ranks = RaggedIndices(offsets, np.arange(len(order)) - np.repeat(offsets[:-1], np.diff(offsets)))
-            positives = RankedPositives(queries, ranks, keys[order], levels[order])
+            positives = RankedPositives(queries, ranks, steps[order], levels[order])
             yield positives.after(self.count(scorer, positives, pairs))
             progress.advance(queries.stop - queries.start)
 
@@ -168,15 +168,14 @@ class PositiveRanking:
             return parallel_map(work, scorer.shares(len(scorer.gallery)), _CPU)
 
     def _positives(self, scorer: Scorer, queries: slice, pairs: ExcludedPairs, starts: range) -> Any:
-        """Return the rows, keys and levels of the positives in some blocks of the gallery."""
-        form, found = self._format, [(np.empty(0, np.int64), np.empty(0, self._key_type), np.empty(0, np.uint8))]
+        """Return the rows, steps and levels of the positives in some blocks of the gallery."""
+        found = [(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))]
         for gallery, scores in scorer.scores(queries, starts):
             levels = self._judgements.levels(queries, gallery).clone()
             pairs.fill(gallery, levels, 0)
             rows, columns = np.nonzero(levels.numpy())
-            own = levels.numpy()[rows, columns]
-            steps = (scores.numpy()[rows, columns] * np.float32(form.scale)).astype(self._key_type)
-            found.append((rows, steps << form.bits | (own ^ form.flip), own))
+            steps = np.trunc(scores.numpy()[rows, columns] * np.float32(self._format.scale))
+            found.append((rows, steps, levels.numpy()[rows, columns]))
         return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
 
     def count(
@@ -190,54 +189,46 @@ class PositiveRanking:
             pairs: Excluded pairs, where there are items that are no distractors, of which the negatives are counted.
         """
         if scorer is None:
-            return np.zeros(len(positives.keys), np.int64)
-        form, offsets, keys = self._format, positives.ranks.offsets, positives.keys
-        table = _place_table(keys >> form.bits, offsets)
-        worst = np.append(keys >> form.bits, 0)[offsets[1:] - 1]
+            return np.zeros(len(positives.steps), np.int64)
+        offsets, scale = positives.ranks.offsets, np.float32(self._format.scale)
+        ends = offsets[1:] + np.arange(len(offsets) - 1)  # of each query, after whose positives infinity is put
+        starts = np.append(0, ends[:-1] + 1)
+        # Of equal scores, negatives come first, unless ties are optimistic.
+        steps = np.nextafter(positives.steps, np.float32(-np.inf)) if self._format.flip else positives.steps
+        steps = np.insert(steps, offsets[1:], np.float32(np.inf))
         # Fixed point cuts a fraction off.
-        limits = np.where(np.diff(offsets) > 0, worst + 1.0, -np.inf).astype(np.float32)
+        limits = np.where(ends > starts, steps[ends - 1] + np.float32(1), np.float32(-np.inf))
+        factors = (_N_BINS - 1) / np.maximum(limits - steps[starts], np.float32(1))
+        places = _places(steps, starts, ends, factors)
 
-        def count(starts: range) -> Integers:
-            counts, n_near = np.zeros(len(keys), np.int64), np.zeros(len(limits), np.int64)
+        def count(blocks: range) -> npt.NDArray[np.uint32]:
+            counts, n_near = np.zeros(len(steps), np.uint32), np.zeros(len(limits), np.int64)
             near = np.empty((len(limits), _N_NEAR), np.float32)
-            for gallery, scores in scorer.scores(positives.queries, starts):
+            for gallery, scores in scorer.scores(positives.queries, blocks):
                 if pairs is not None:
                     scores[self._judgements.levels(positives.queries, gallery) > 0] = torch.nan
                     pairs.fill(gallery, scores, torch.nan)
-                full = _N_NEAR - scores.shape[1]
-                _count_before(near, n_near, full, form.bits, form.flip, offsets, keys, *table, counts)
-                _set_aside(scores.numpy(), np.float32(form.scale), limits, near, n_near)
-            _count_before(near, n_near, 1, form.bits, form.flip, offsets, keys, *table, counts)
+                _count_before(near, n_near, _N_NEAR - scores.shape[1], steps, starts, factors, places, counts)
+                _set_aside(scores.numpy(), scale, limits, near, n_near)
+            _count_before(near, n_near, 1, steps, starts, factors, places, counts)
             return counts
 
-        totals = np.cumsum(np.sum(self._each_share(scorer, count), axis=0))
+        totals = np.delete(np.sum(self._each_share(scorer, count), axis=0, dtype=np.int64), ends).cumsum()
         before_row = np.append(0, totals)[offsets[:-1]]
         before: Integers = totals - np.repeat(before_row, np.diff(offsets))
         return before
 
 
-def _place_table(steps: npt.NDArray[Any], offsets: Integers) -> tuple[npt.NDArray[np.int32], Integers]:
-    """Return the table of each query: by the upper bits of a score's step, the first positive that may not be better.
-
-    Args:
-        steps: Scores of the positives in fixed point, ascending for each query.
-        offsets: Positions of the positives of each query.
-
-    Returns:
-        int32, shape (n_query, _N_BINS); and the number of lower bits that are dropped, shape (n_query,).
-    """
-    counts = np.diff(offsets)
-    if not len(steps):
-        return np.zeros((len(counts), _N_BINS), np.int32), np.zeros(len(counts), np.int64)
-    best, worst = (
-        steps[np.minimum(ends, len(steps) - 1)].astype(np.int64) for ends in (offsets[:-1], offsets[1:] - 1)
-    )
-    n_bits = np.frexp((worst - best).clip(min=0).astype(np.float64))[1].astype(np.int64)
-    shifts = (n_bits - _N_BINS.bit_length() + 1).clip(min=0)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    bins = ((steps - best[rows]) >> shifts[rows]).clip(max=_N_BINS - 1)
-    in_bin = np.bincount(rows * _N_BINS + bins, minlength=len(counts) * _N_BINS).reshape(-1, _N_BINS)
-    return (in_bin.cumsum(axis=1) - in_bin).astype(np.int32), shifts
+def _places(
+    steps: npt.NDArray[np.float32], starts: Integers, ends: Integers, factors: npt.NDArray[np.float32]
+) -> npt.NDArray[Any]:
+    """Return the number of positives of each query below each interval of scores, see :func:`_count_before`."""
+    # Narrow numbers, so that a table stays in the cache.
+    places = np.empty((len(starts), _N_BINS), np.uint16 if (ends - starts).max() < 2**16 else np.uint32)
+    for own, start, end, factor in zip(places, starts, ends, factors, strict=True):
+        bins = ((steps[start:end] - steps[start]) * factor).astype(np.int32)
+        own[:] = np.searchsorted(bins, np.arange(_N_BINS))
+    return places
 
 
 @compiled()
@@ -258,11 +249,10 @@ def _set_aside(
         n_near: int64, shape (n_query,); numbers of scores there; updated.
     """
     for row in range(len(scores)):
-        own, count, limit = near[row], n_near[row], limits[row]
-        for i in range(scores.shape[1]):  # without a branch, which processors would often predict wrongly
-            scaled = scores[row, i] * scale
-            own[count] = scaled
-            count += scaled <= limit
+        own, count, limit = near[row], np.uint64(n_near[row]), limits[row]
+        for score in scores[row]:  # without a branch, which processors would often predict wrongly
+            own[count] = score * scale
+            count += np.uint64(score * scale <= limit)
         n_near[row] = count
 
 
@@ -271,13 +261,11 @@ def _count_before(
     near: npt.NDArray[np.float32],
     n_near: Integers,
     least: int,
-    n_bits: int,
-    flip: int,
-    offsets: Integers,
-    keys: Any,
-    first_places: npt.NDArray[np.int32],
-    shifts: Integers,
-    counts: Integers,
+    steps: npt.NDArray[np.float32],
+    starts: Integers,
+    factors: npt.NDArray[np.float32],
+    places: npt.NDArray[Any],
+    counts: npt.NDArray[np.uint32],
 ) -> None:
     """Count the negatives that come before each positive, and not before the one ahead of it.
 
@@ -285,23 +273,21 @@ def _count_before(
         near: Scaled scores of the negatives, see :func:`_set_aside`.
         n_near: Their numbers, set to 0.
         least: Number from which on they are counted; rows with fewer wait.
-        n_bits: Number of bits of a level.
-        flip: Bits that are flipped in levels, of which that of a negative is 0.
-        offsets: int64, shape (n_query + 1,); positions of the positives of each query.
-        keys: int32 or int64; keys of the positives, ascending for each query.
-        first_places: int32, shape (n_query, n_bins); see :func:`_place_table`.
-        shifts: int64, shape (n_query,); likewise.
-        counts: int64, as long as ``keys``; updated.
+        steps: float32; the positives of each query, ascending, then infinity. Negatives above one come after it.
+        starts: int64, shape (n_query,); position of the first positive of each query.
+        factors: float32, shape (n_query,); number of intervals of scores per step.
+        places: uint16 or uint32, shape (n_query, n_bins); number of positives below each interval.
+        counts: uint32, as long as ``steps``; updated.
     """
     for row in np.flatnonzero(n_near >= least):
-        start, stop, places = offsets[row], offsets[row + 1], first_places[row]
-        for i in range(n_near[row]):
-            step = keys.dtype.type(near[row, i])
-            place = start + places[min(max(step - (keys[start] >> n_bits), 0) >> shifts[row], len(places) - 1)]
-            while place < stop and keys[place] < ((step << n_bits) | flip):
-                place += 1
-            if place < stop:
-                counts[place] += 1
+        own, own_counts = steps[starts[row] :], counts[starts[row] :]
+        best, factor, own_places = own[0], factors[row], places[row]
+        for score in near[row, : n_near[row]]:
+            step = np.trunc(score)
+            place = np.uint64(own_places[np.uint32(max((step - best) * factor, np.float32(0)))])
+            while own[place] < step:
+                place += np.uint64(1)
+            own_counts[place] += np.uint32(1)
         n_near[row] = 0
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from hgld.compute.compiled import is_compiled
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.compute.processes import Processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
@@ -25,8 +25,7 @@ from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
-from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 
@@ -105,21 +104,6 @@ class EvaluationConfig(MetricSettings):
     distractor_counts: CountsByTask | None = None
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
-
-    def weights(self, own_relevance: npt.NDArray[np.float64] | None, shape: tuple[int, int]) -> LevelWeights:
-        """Return the weights of the levels of a task.
-
-        Args:
-            own_relevance: Relevances that come with the levels, if any.
-            shape: (n_query, L + 1).
-        """
-        return LevelWeights(
-            own_relevance if self.relevance is None else self.relevance,
-            self.relevance_alpha,
-            own_relevance if self.gain is None else self.gain,
-            self.level_weights,
-            shape=shape,
-        )
 
 
 def evaluate_retrieval(
@@ -373,30 +357,23 @@ def _rankings(
     task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
 ) -> list[tuple[RetrievalTask, list[Metric]]]:
     """Return the task with its metrics, and where there is one, the task with other judgements for graded metrics."""
-    graded_task = _graded_task(task, metrics, config)
-    if graded_task is None:
-        return [(task, list(metrics))]
     graded = [metric for metric in metrics if metric.is_graded]
-    return [(task, [metric for metric in metrics if metric not in graded]), (graded_task, graded)]
-
-
-def _graded_task(task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig) -> RetrievalTask | None:
-    """Return the task with the judgements for graded metrics; None if there are none, or none of these metrics."""
     if (
         task.graded_judgements is None
         or config.several_labels == "best"
         or config.relevance is not None
         or config.gain is not None
-        or not any(metric.is_graded for metric in metrics)
+        or not graded
     ):
-        return None
+        return [(task, list(metrics))]
     if config.relevance_alpha != 1:
         raise ConfigurationError(
             "`relevance_alpha` belongs to Eq. 20, but images with several labels have the relevance of Algorithm 1; "
             "leave it out, or set `several_labels` to best"
         )
     name = f"{task.name} (graded)"
-    return replace(task, name=name, judgements=task.graded_judgements, graded_judgements=None)
+    graded_task = replace(task, name=name, judgements=task.graded_judgements, graded_judgements=None)
+    return [(task, [metric for metric in metrics if metric not in graded]), (graded_task, graded)]
 
 
 def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metric]:
@@ -435,7 +412,7 @@ def _measure(
     This process ranks its share of the queries and takes the metrics of each block.
     """
     n_levels = task.judgements.n_levels
-    weights = config.weights(task.judgements.relevance, (task.judgements.n_queries, n_levels + 1))
+    weights = LevelWeights(config, task.judgements.relevance, (task.judgements.n_queries, n_levels + 1))
     cutoffs = sorted({metric.k for metric in metrics if metric.k is not None})
     # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
@@ -476,17 +453,11 @@ def _ranked(
     """Yield the blocks of this process, with whole rankings, or as many first ranks as needed."""
     tables, n_levels = None, task.judgements.n_levels
     for ranked in rank(
-        task.queries,
-        task.gallery,
-        task.judgements,
-        excluded=task.excluded,
-        itself=task.itself,
-        gallery_mask=task.gallery_mask,
-        config=config.ranking,
-        part=config.processes.part,
+        task,
+        config.ranking,
         n_neighbours=config.n_neighbours,
         needed=needed_ranks(metrics),
-        ids=(task.query_ids, task.gallery_ids),
+        part=config.processes.part,
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)

@@ -34,7 +34,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, block_columns
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.metrics import Metric
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import ListJudgements
+from hgld.evaluation.relevance import LevelWeights, ListJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import RetrievalTask, label_judgements
 from hgld.evaluation.settings import EvaluationFiles
@@ -50,8 +50,7 @@ from hgld.gldv2.ground_truth import (
     read_retrieval_solution,
 )
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_matrix import nested_codes
-from hgld.hierarchy.label_sets import take_images
+from hgld.hierarchy.label_matrix import nested_codes, take_images
 from hgld.tables.embeddings import Embeddings, rows_of
 
 SOLUTION, LANDMARKS = "retrieval_solution_v2.1.csv", "index_image_to_landmark.csv"
@@ -314,7 +313,7 @@ def _result(
                 f"{metric.name} needs more of the ranking than the first {N_RANKS} images, which predictions hold; "
                 f"choose metrics at k of 1 to {N_RANKS} such as mAP@100, NDCG@100 or HP@100, or mistake_severity"
             )
-    weights = config.weights(None, (len(levels), n_levels + 1))
+    weights = LevelWeights(config, None, (len(levels), n_levels + 1))
     ranked = torch.from_numpy(levels)
     n_ranked = torch.full((len(levels),), n_gallery)
     cutoffs = [metric.k for metric in metrics if metric.k is not None]

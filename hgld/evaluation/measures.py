@@ -22,8 +22,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig, build_task, evaluate_retrieval, evaluate_tasks, label_array
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import split_task
-from hgld.hierarchy.label_matrix import LabelMatrix, column_of, labelled_rows
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, column_of, labelled_rows
 
 
 def path_consistency(

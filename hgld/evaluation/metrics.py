@@ -73,7 +73,7 @@ from typing import Any, Literal
 
 import torch
 
-from hgld.compute.threads import parallel_map
+from hgld.compute.machine import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import NeededRanks
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index

@@ -16,10 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.datasets.dyml_files import read_test_set
-from hgld.datasets.ilias_files import IliasIds, object_of, read_ids
 from hgld.datasets.image_labels import ImageLabels
-from hgld.datasets.revisited_ground_truth import SETTINGS, RevisitedGroundTruth, read_ground_truth
+from hgld.datasets.readers.fine_grained import read_test_set
+from hgld.datasets.readers.landmarks import (
+    SETTINGS,
+    IliasIds,
+    RevisitedGroundTruth,
+    object_of,
+    read_ground_truth,
+    read_ids,
+)
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.metrics import Metric, MetricSpec
@@ -260,10 +266,10 @@ def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> l
     Args:
         queries: Embeddings with ids such as ``bmk_fine/query/0.jpg``, relative to the folder.
         gallery: Embeddings with ids such as ``bmk_fine/gallery/0.jpg``; may be the same object.
-        folder: Folder of the ground truth, see :func:`~hgld.datasets.dyml_files.read_test_set`.
+        folder: Folder of the ground truth, see :func:`~hgld.datasets.readers.fine_grained.read_test_set`.
 
     Raises:
-        InputError: See :func:`~hgld.datasets.dyml_files.read_test_set`, or images are not embedded.
+        InputError: See :func:`~hgld.datasets.readers.fine_grained.read_test_set`, or images are not embedded.
     """
     tasks = []
     for name, level in read_test_set(folder).items():

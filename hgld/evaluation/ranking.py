@@ -29,13 +29,14 @@ import torch
 from torch import Tensor
 
 from hgld.compute.compiled import compiled, is_compiled
+from hgld.compute.machine import parallel_map, thread_count
 from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
-from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.relevance import RelevanceJudgements
-from hgld.evaluation.reranking import PairScorer, make_scorer, pair_scores
+from hgld.evaluation.reranking import PairScorer, RerankedScorer, pair_scores
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
@@ -407,21 +408,15 @@ def ranked_items(
 
 
 def rank(
-    query_embeddings: torch.Tensor,
-    gallery_embeddings: torch.Tensor,
-    judgements: RelevanceJudgements,
-    *,
-    excluded: RaggedIndices | None = None,
-    itself: RaggedIndices | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    task: RetrievalTask,
     config: RankingConfig | None = None,
+    *,
     n_neighbours: int = 0,
     needed: NeededRanks | None = None,
-    ids: tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None] = (None, None),
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
 ) -> Iterator[Ranked]:
-    """Rank the gallery for every query, a block of queries at a time.
+    """Rank the gallery for every query of a task, a block of queries at a time.
 
     An embedding of zeros, which has no direction, has a score of 0 with all others, so that ties decide.
 
@@ -429,18 +424,11 @@ def rank(
     the gallery comes first.
 
     Args:
-        query_embeddings: float of any width, shape (n_query, d); may be memory-mapped, and is not modified.
-        gallery_embeddings: The same for the gallery, shape (n_gallery, d).
-        judgements: Levels of all pairs.
-        excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
-        itself: Those that are itself or copies of it, which re-ranking must not know.
-        gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from
-            every ranking.
+        task: Queries, gallery, judgements and exclusions.
         config: Settings of ranking.
         n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
         needed: Ranks that are needed, all of them by default; further ones may be left out of ``levels`` where that
             is faster, and the first have the same levels.
-        ids: Ids of the queries, shape (n_query,), and of the gallery, for scores of pairs.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: Progress bar over the queries.
 
@@ -451,21 +439,21 @@ def rank(
         InputError: The shapes do not fit, or an embedding has a value that is not finite.
     """
     config, progress = config or RankingConfig(), progress or NoProgress()
-    n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
-    mask, excluded, n_ranked = ranked_items(judgements, excluded, gallery_mask)
-    check_embeddings(query_embeddings, gallery_embeddings)
-    for embeddings, n_judged, role in (
-        (query_embeddings, n_queries, "query"),
-        (gallery_embeddings, n_gallery, "gallery"),
-    ):
+    n_queries, n_gallery = task.judgements.n_queries, task.judgements.n_gallery
+    mask, excluded, n_ranked = ranked_items(task.judgements, task.excluded, task.gallery_mask)
+    check_embeddings(task.queries, task.gallery)
+    for embeddings, n_judged, role in ((task.queries, n_queries, "query"), (task.gallery, n_gallery, "gallery")):
         if len(embeddings) != n_judged:
             raise InputError(f"there are {len(embeddings):,} {role} embeddings, but labels for {n_judged:,}")
 
     device = torch.device(config.device)
-    judgements = judgements.to(device)
+    judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    of_pairs, settings = pair_scores(config.pair_scorer, *ids), config.reranking
-    scorer = make_scorer(query_embeddings, gallery_embeddings, config, settings, itself, gallery_mask, of_pairs)
+    arrays, scorer = (task.queries, task.gallery, config), None
+    if config.reranking.rerank is not None:
+        of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
+        scorer = RerankedScorer(*arrays, config.reranking, task.itself, task.gallery_mask, of_pairs)
+    scorer = scorer or Scorer(*arrays)
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]

@@ -39,7 +39,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.compiled import REORDER_SUMS, compiled, is_compiled
-from hgld.compute.threads import parallel_map, thread_count
+from hgld.compute.machine import parallel_map, thread_count
 from hgld.errors import ConfigurationError
 
 Floats = npt.NDArray[np.float64]

@@ -35,7 +35,7 @@ from hgld.gldv2.ground_truth import (
     read_recognition_predictions,
     read_recognition_solution,
 )
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from hgld.tables.embeddings import Embeddings
 
 log = logging.getLogger(__name__)

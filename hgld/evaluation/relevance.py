@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,11 @@ import torch
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.settings import SeveralLabels
-from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, nested_codes
 from hgld.ragged import RaggedIndices
+
+if TYPE_CHECKING:
+    from hgld.evaluation.evaluate import EvaluationConfig
 
 #: Function from the number of items at each level to the relevance of each level, both float64, (n_query, L + 1).
 Relevance = Callable[[torch.Tensor], torch.Tensor]
@@ -177,11 +179,9 @@ class LevelWeights:
     """Weights of the levels for all queries of a task.
 
     Args:
-        relevance: A function of the level counts, or values of the shape (L + 1,) or (n_query, L + 1); Eq. 20 if
-            None.
-        alpha: Exponent alpha of Eq. 20.
-        gain: Gain in the same forms; 2^l - 1 if None.
-        level_weights: Weights of the levels in wAP, coarsest first; equal if None.
+        config: Relevance, its exponent, gain and weights.
+        own_relevance: Relevances that come with the levels, where the settings have no others; None if there are
+            none.
         shape: (n_query, L + 1).
 
     Attributes:
@@ -192,14 +192,11 @@ class LevelWeights:
     """
 
     def __init__(
-        self,
-        relevance: Relevance | npt.ArrayLike | None,
-        alpha: float,
-        gain: Relevance | npt.ArrayLike | None,
-        level_weights: Sequence[float] | None = None,
-        *,
-        shape: tuple[int, int],
+        self, config: EvaluationConfig, own_relevance: npt.NDArray[np.float64] | None, shape: tuple[int, int]
     ) -> None:
+        alpha, level_weights = config.relevance_alpha, config.level_weights
+        relevance = own_relevance if config.relevance is None else config.relevance
+        gain = own_relevance if config.gain is None else config.gain
         equation_20 = partial(hierarchical_relevance, alpha=alpha)
         self._relevance = (
             (lambda queries: equation_20) if relevance is None else _by_block(relevance, shape, "relevance")

@@ -28,9 +28,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hgld.compute.machine import parallel_map
 from hgld.compute.nearest_neighbours import Floats, Integers, nearest_neighbours, search_block
 from hgld.compute.scoring import Scorer, ScoringConfig
-from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
 from hgld.ragged import RaggedIndices
@@ -358,21 +358,6 @@ def _users(positions: Integers) -> RaggedIndices:
     return RaggedIndices.from_pairs(positions[items, places], items, len(positions))
 
 
-def make_scorer(
-    queries: Tensor,
-    gallery: Tensor,
-    config: ScoringConfig,
-    settings: RerankSettings,
-    itself: RaggedIndices | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
-    pairs: PairScores | None = None,
-) -> Scorer:
-    """Return what computes scores, after re-ranking if there is a method; see :class:`RerankedScorer`."""
-    if settings.rerank is None:
-        return Scorer(queries, gallery, config)
-    return RerankedScorer(queries, gallery, config, settings, itself, gallery_mask, pairs)
-
-
 def reranked_search(
     search: Callable[[Tensor, int], tuple[Floats, Integers]],
     queries: Tensor,
@@ -420,7 +405,9 @@ def first_items(
     pairs: PairScores | None = None,
 ) -> tuple[Floats, Integers]:
     """Return the cosines and positions of the first k items of whole rankings, see :func:`reranked_search`."""
-    scorer = make_scorer(queries, gallery, config, settings, itself, gallery_mask, pairs)
+    scorer = None
+    if settings.rerank is not None:
+        scorer = RerankedScorer(queries, gallery, config, settings, itself, gallery_mask, pairs)
     scores, positions = nearest_neighbours(
         queries, gallery, k, excluded=excluded, gallery_mask=gallery_mask, config=config, scorer=scorer
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ import torch
 
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
-from hgld.evaluation.metrics import Metric
 from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, RelevanceJudgements, WithDistractors
-from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, labelled_images, take_images
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
+
+if TYPE_CHECKING:
+    from hgld.evaluation.metrics import Metric
 
 #: Ids of images: texts or integers, shape (n,).
 Ids = npt.NDArray[Any]

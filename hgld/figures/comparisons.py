@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.compute.threads import one_thread
+from hgld.compute.machine import one_thread
 from hgld.figures.style import INK, LIGHT, LINES, legend_below, level_colours, make_axes, open_axes, save
 
 if TYPE_CHECKING:

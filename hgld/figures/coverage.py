@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.resampling import wilson
-from hgld.figures.style import FAINT, INK, LIGHT, LINES, legend_below, make_axes, open_axes, save
+from hgld.figures.style import FAINT, INK, LIGHT, LINES, legend_below, make_axes, make_figure, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,10 +76,9 @@ def draw_risk_coverage(path: Path, curves: Sequence[RiskCoverageCurve], *, title
 
     If as many answers are right for all scores, the curve of the best possible order of them is drawn, too.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
-    figure = Figure(figsize=(8.2, max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves))), layout="constrained")
+    figure = make_figure(8.2, max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves)), layout="constrained")
     axes = figure.subplots()
     styles = {curve.title: _line_style(position) for position, curve in enumerate(curves)}
     for curve in sorted(curves, key=lambda curve: curve.area):
@@ -116,10 +115,8 @@ def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPan
 
     It shows what Table 5.5 of the thesis does: which scores detect near images, which far ones, and which both.
     """
-    from matplotlib.figure import Figure
-
     width, height = 1.9 + _PANEL_WIDTH * len(panels), 1.2 + _ROW_HEIGHT * len(scores)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = make_figure(width, height, layout="constrained")
     panel_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     kinds = list(dict.fromkeys(kind for panel in panels for kind in panel.series))
     for axes, panel in zip(panel_axes, panels, strict=True):
@@ -207,9 +204,7 @@ def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
 
     Calibrated scores lie on the diagonal; bars are 95 % Wilson intervals.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6 * len(runs), 6), layout="constrained")
+    figure = make_figure(4.6 * len(runs), 6, layout="constrained")
     axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=(5, 3))
     for (upper, lower), run in zip(axes.T, runs, strict=True):
         upper.set_title(f"{run.title}: calibration error {run.calibration_error():.3f}", fontsize=10, color=INK)

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, Nouns, open_axes, root_colours, save, without_glyph_warnings
+from hgld.figures.style import (
+    FAINT,
+    INK,
+    LIGHT,
+    Nouns,
+    make_canvas,
+    make_figure,
+    open_axes,
+    root_colours,
+    save,
+    without_glyph_warnings,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,9 +48,7 @@ def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns) -> None:
 
     Groups are in descending order of landmarks; all have image counts, or none has.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 8.6), layout="constrained")
+    figure = make_figure(12, 8.6, layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)[:, 0]
     axes = upper.subplots()
     roots, colours = _largest_roots(groups), root_colours(group.root for group in groups)
@@ -128,7 +137,6 @@ def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: No
 
     There is at most one band per pair of groups; small ones are merged by :func:`fold_small`.
     """
-    from matplotlib.figure import Figure
     from matplotlib.patches import PathPatch, Rectangle
 
     drawn = fold_small(bands, _N_BANDS)
@@ -138,10 +146,7 @@ def draw_flows(path: Path, bands: Sequence[Band], *, n_landmarks: int, nouns: No
     column_height = max(sum(_slots(column, scale).values()) for column in (left, right))
     starts, ends = (_bar_tops(column, scale, column_height) for column in (left, right))
     height = _TITLE + column_height + _MARGIN
-    figure = Figure(figsize=(_WIDTH, height))
-    # In inches, y down.
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(height, 0))
-    axes.set_axis_off()
+    figure, axes = make_canvas((_WIDTH, height))
     title = f"{moved:,} of {n_landmarks:,} {nouns[1]} moved to another group"
     axes.text(_WIDTH / 2, 0.3, title, ha="center", va="center", fontsize=11, color=INK)
 
@@ -269,12 +274,10 @@ class Confusion:
 
 def draw_confusion(path: Path, confusion: Confusion) -> None:
     """Draw the confusion matrix of the confused groups; agreement is on the diagonal."""
-    from matplotlib.figure import Figure
-
     n = len(confusion.names)
     label_size = 0.6 + _CHARACTER * max(map(len, confusion.names), default=0)
     width, height = max(n * _CELL + label_size + 0.2, 5.0), n * _CELL + label_size + _NOTE
-    figure = Figure(figsize=(width, height))
+    figure = make_figure(width, height)
     note = (
         f"Numbers are {confusion.unit}. Blue: agreement. Red: disagreement.\n"
         f"Not shown: {confusion.elsewhere:,} in groups that were never confused."

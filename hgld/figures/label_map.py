@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, open_axes, save, without_glyph_warnings
+from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, make_figure, open_axes, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -108,10 +108,9 @@ def draw_label_map(path: Path, label_map: LabelMap) -> None:
 
 def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     """Draw inertia and silhouette over the number of clusters, one above the other."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(8, 6), layout="constrained")
+    figure = make_figure(8, 6, layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
     ks = [point.n_clusters for point in points]
     for axes, values, title, colour in (
@@ -230,9 +229,7 @@ def _largest_radius(n: int, largest: float) -> float:
 
 
 def _label_map_frame() -> tuple[Figure, Axes, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 8), dpi=DPI)
+    figure = make_figure(13, 8, dpi=DPI)
     axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
     legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))
     for panel in (axes, legend):

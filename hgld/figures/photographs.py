@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageOps
 
-from hgld.figures.style import FAINT, INK, LevelStyle, save
+from hgld.figures.style import FAINT, INK, LevelStyle, make_canvas, save
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 
 if TYPE_CHECKING:
@@ -98,18 +98,13 @@ class StripQuery:
 
 def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]) -> None:
     """Draw queries below their headings, each beside its two strips of results, and a legend of all levels."""
-    from matplotlib.figure import Figure
-
     sections = {heading: queries for heading, queries in sections.items() if queries}
     n_results = max(
         len(strip.results) for queries in sections.values() for query in queries for strip in query.strips
     )
     width = _FIRST_RESULT + n_results * (1 + _GAP)
     height = _LINE + sum(2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE) for queries in sections.values())
-    figure = Figure(figsize=(_WIDTH_INCHES, _WIDTH_INCHES * height / width))
-    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
-    axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
-    axes.set_axis_off()
+    figure, axes = make_canvas((width, height), _WIDTH_INCHES, margin=0.01)
     _draw_legend(axes, levels)
     colours = {level.level: level.colour for level in levels}
 
@@ -209,17 +204,12 @@ def draw_examples(path: Path, columns: Mapping[str, Sequence[ExampleGroup]]) -> 
 
     Columns of one group or more are named by their heading, which is empty where there is only one.
     """
-    from matplotlib.figure import Figure
-
     n_photographs = max(len(group.photographs) for groups in columns.values() for group in groups)
     width = n_photographs * (1 + _EXAMPLES_GAP) - _EXAMPLES_GAP
     heading = _HEADING if any(columns) else 0
     height = heading + max(map(len, columns.values())) * (1 + _TITLE + _EXAMPLES_GAP)
     total = len(columns) * (width + _BETWEEN) - _BETWEEN
-    figure = Figure(figsize=(_EXAMPLES_WIDTH_INCHES, _EXAMPLES_WIDTH_INCHES * height / total))
-    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
-    axes.set(xlim=(0, total), ylim=(height, 0), aspect="equal")
-    axes.set_axis_off()
+    figure, axes = make_canvas((total, height), _EXAMPLES_WIDTH_INCHES, margin=0.01)
     for number, (title, groups) in enumerate(columns.items()):
         left = number * (width + _BETWEEN)
         axes.text(left, heading / 2, title, weight="bold", size=12, color=INK, va="center", parse_math=False)

@@ -112,16 +112,37 @@ def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tup
 
     Rows have a height in inches.
     """
-    from matplotlib.figure import Figure
-
     n_columns = n_columns or {1: 1, 2: 2, 4: 2}.get(n, 3)
     n_rows = -(-n // n_columns)
     width = _WIDTH if n > 1 else 0.65 * _WIDTH
-    figure = Figure(figsize=(width, n_rows * row_height + 0.5), layout="constrained")
+    figure = make_figure(width, n_rows * row_height + 0.5, layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     for unused in axes[n:]:
         unused.remove()
     return figure, axes[:n]
+
+
+def make_figure(width: float, height: float, **layout: Any) -> Figure:
+    """Return an empty figure of a size in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), **layout)
+
+
+def make_canvas(size: tuple[float, float], inches: float | None = None, margin: float = 0.0) -> tuple[Figure, Axes]:
+    """Return a figure and axes to draw on from the upper left corner, y down, in units of any length.
+
+    Args:
+        size: Width and height in units.
+        inches: Width of the figure. Default: units are inches.
+        margin: Share of width and height that is left free on each side.
+    """
+    width, height = size
+    scale = 1.0 if inches is None else inches / width
+    figure = make_figure(width * scale, height * scale)
+    axes = figure.add_axes((margin, margin, 1 - 2 * margin, 1 - 2 * margin), xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    return figure, axes
 
 
 def legend_below(figure: Figure, panels: Iterable[Axes], n_columns: int, **style: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import INK, Nouns, root_colours, save, without_glyph_warnings
+from hgld.figures.style import INK, Nouns, make_canvas, root_colours, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -59,13 +59,9 @@ def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     Roots have groups as children, and these labels.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH, _HEIGHT))
+    figure, axes = make_canvas((_WIDTH, _HEIGHT))
     FigureCanvasAgg(figure)  # keeps one renderer for all text measurements
-    # In inches, y down.
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(_HEIGHT, 0))
-    axes.set_axis_off()
     colours = root_colours(root.name for root in roots)
     with without_glyph_warnings():  # texts are measured before they are drawn
         for root, (left, top, width, height) in zip(roots, _root_boxes(roots, _WIDTH, _HEIGHT, _GAP), strict=True):

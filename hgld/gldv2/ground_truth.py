@@ -21,7 +21,6 @@ repeats.
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import parse_whole_number, read_rows
-from hgld.io.files import atomic_write
+from hgld.io.files import write_csv
 from hgld.ragged import Integers, RaggedIndices
 
 log = logging.getLogger(__name__)
@@ -244,15 +243,7 @@ def write_retrieval_predictions(path: Path, query_ids: Sequence[str], rankings: 
                     raise InputError(f'the id "{image}" is empty or has whitespace; predictions separate ids by it')
             yield query, " ".join(images)
 
-    write_predictions(path, ("id", "images"), rows())
-
-
-def write_predictions(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a CSV file of predictions atomically."""
-    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+    write_csv(path, ("id", "images"), rows())
 
 
 def check_new_id(image: str, line: int, lines: dict[str, int]) -> None:
@@ -387,7 +378,7 @@ def write_recognition_predictions(
             answer = predictions.get(image)
             yield image, "" if answer is None else f"{answer.landmark} {float(answer.score)!r}"
 
-    write_predictions(path, _COLUMNS, rows())
+    write_csv(path, _COLUMNS, rows())
 
 
 def _parse_prediction(cell: str) -> LandmarkPrediction:

@@ -1,4 +1,4 @@
-"""Label matrices: the lowest common level and the relevance of items, from their labels alone.
+"""Labels of images in a hierarchy: label matrices, sets of several labels per image, and the vote of neighbours.
 
 A hierarchy has L levels. The papers number them from 1, the coarsest (the root, natural or human-made), to L, the
 finest (the landmark); level 0 means "nothing in common". A label matrix has one *column* per level, the finest first.
@@ -6,20 +6,35 @@ So level l is column L - l; :func:`column_of` is the only place that converts be
 
 A row of -1 is an unlabelled image, never a class: it shares nothing with any image. Evaluations leave such images out
 and count them, rejection scores know which images of an index they are, and losses and samplers refuse them.
+
+Images with several labels each, as trademarks have by the Vienna classification (thesis, section 4.2.2 and Fig. 6.1),
+are described by :class:`LabelSets`. A label is a row of a label matrix: a class of the finest level together with its
+ancestors. Two labels share the finest level at which they are equal, and two images the finest level that any of
+their labels share. That level is no tree distance: a may share a label with b, and b another one with c, while a and
+c have nothing in common.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hgld.errors import ConfigurationError, InputError, require_at_least
+from hgld.ragged import Integers, RaggedIndices
 
 #: One row per item and one column per level, the finest first: int64, shape (N, L).
 LabelMatrix = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 #: End of messages about labels that are not nested, where the first column has the fewest classes.
 REVERSED = "; levels go from the finest to the coarsest, but column 0 has the fewest classes: reverse the columns"
+#: Difference of cosines that changes the weight of a vote by the factor e: tau of Wu et al. (2018).
+TEMPERATURE = 0.07
+Floats = npt.NDArray[np.floating[Any]]
 
 
 def column_of(level: int, n_levels: int) -> int:
@@ -149,3 +164,312 @@ def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: flo
         count = (levels == level).sum(axis=1)
         weights[:, level] = (level / n_levels) ** alpha / np.maximum(count, 1)
     return np.take_along_axis(weights, levels, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSets:
+    """Labels of images that may have several each; immutable.
+
+    Args:
+        labels: int64, shape (n_labels, L), finest level first: the distinct labels, each with its ancestors.
+        members: Rows of ``labels`` for each image, each once; the first is the image's main label. An image without
+            any is unlabelled.
+
+    >>> sets = LabelSets.from_lists([np.array([[3, 0], [5, 1]]), np.array([[3, 0]])])
+    >>> len(sets), sets.labels.tolist(), sets.of(0).tolist()
+    (2, [[3, 0], [5, 1]], [[3, 0], [5, 1]])
+    """
+
+    labels: LabelMatrix
+    members: RaggedIndices
+
+    def __post_init__(self) -> None:
+        for values in (self.labels, self.members.offsets, self.members.columns):
+            values.flags.writeable = False
+
+    @classmethod
+    def from_lists(cls, images: Sequence[npt.ArrayLike]) -> LabelSets:
+        """Create label sets from the labels of each image, integers of shape (n, L); repeated labels count once."""
+        arrays = [np.asarray(image) for image in images]
+        depths = {array.shape[1] for array in arrays if array.ndim == 2}
+        for position, array in enumerate(arrays):
+            if array.ndim != 2 or len(depths) > 1 or not array.shape[1]:
+                raise InputError(
+                    f"image {position} has labels of the shape {array.shape}, image 0 of {arrays[0].shape}; expected "
+                    "(n, L), with the same number of levels L for all images"
+                )
+        if not arrays:
+            raise InputError("there are no images; expected the labels of at least one")
+        return cls.from_rows(np.concatenate(arrays).astype(np.int64), np.array([len(array) for array in arrays]))
+
+    @classmethod
+    def from_rows(cls, rows: LabelMatrix, counts: Integers) -> LabelSets:
+        """Create label sets from the labels of all images, one after another; repeated labels of an image count once.
+
+        Args:
+            rows: int64, shape (n_rows, L).
+            counts: int64, shape (N,); number of rows of each image, which add up to n_rows.
+        """
+        labels, codes = np.unique(rows, axis=0, return_inverse=True)
+        images = np.repeat(np.arange(len(counts)), counts)
+        _, first = np.unique(images * len(labels) + codes.reshape(-1), return_index=True)
+        first.sort()  # the order of an image's labels is kept
+        offsets = np.searchsorted(images[first], np.arange(len(counts) + 1))
+        return cls(labels, RaggedIndices(offsets, codes.reshape(-1)[first]))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[LabelMatrix]:
+        return map(self.of, range(len(self)))
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels, L."""
+        return int(self.labels.shape[1])
+
+    def counts(self) -> Integers:
+        """Return the number of labels of each image: int64, shape (N,)."""
+        return self.members.counts()
+
+    @cached_property
+    def most_labels(self) -> int:
+        """Largest number of labels of an image, at least 1."""
+        return int(self.counts().max(initial=1))
+
+    def of(self, image: int) -> LabelMatrix:
+        """Return the labels of an image: int64, shape (n, L)."""
+        return self.labels[self.members.row(image)]
+
+    def take(self, images: npt.NDArray[np.int64]) -> LabelSets:
+        """Return the labels of some images, in the given order, without labels that none of them has."""
+        members = self.members.take(images)
+        used, columns = np.unique(members.columns, return_inverse=True)
+        return LabelSets(self.labels[used], RaggedIndices(members.offsets, columns))
+
+    def first(self) -> LabelMatrix:
+        """Return the main label of each image: int64, shape (N, L); all images must have labels."""
+        return self.labels[self.members.columns[self.members.offsets[:-1]]]
+
+    def single(self) -> LabelMatrix | None:
+        """Return the label matrix, int64 (N, L), if every image has exactly one label; else None."""
+        return self.first() if (self.counts() == 1).all() else None
+
+    def single_column(self, column: int) -> npt.NDArray[np.int64] | None:
+        """Return a column, int64 (N,), if the labels of each image agree in it and all images have labels; else None.
+
+        >>> LabelSets.from_lists([np.array([[3, 0], [5, 0]])]).single_column(1)
+        array([0])
+        """
+        if not self.counts().all():
+            return None
+        values = self.labels[self.members.columns, column]
+        first = self.first()[:, column]
+        return first if np.array_equal(values, np.repeat(first, self.counts())) else None
+
+    def rarest(self) -> LabelMatrix:
+        """Return the label of each image that the fewest images have, the earlier of equals: int64, shape (N, L).
+
+        All images must have labels.
+        """
+        sizes = np.bincount(self.members.columns, minlength=len(self.labels))[self.members.columns]
+        order = np.lexsort((np.arange(len(sizes)), sizes, self.members.rows()))
+        return self.labels[self.members.columns[order[self.members.offsets[:-1]]]]
+
+    def padded(self, images: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Return labels in one array: int64, shape (n, K, L), K the most labels of any of all images; -1 as padding.
+
+        Args:
+            images: int64, shape (n,); images to return. Default: all of them.
+        """
+        members = self.members if images is None else self.members.take(images)
+        array = np.full((len(members), self.most_labels, self.n_levels), -1)
+        rows = members.rows()
+        array[rows, np.arange(len(rows)) - members.offsets[rows]] = self.labels[members.columns]
+        return array
+
+
+#: Labels of images with one each (a row per image, -1 in those of unlabelled images), or with several each.
+Labelling: TypeAlias = LabelMatrix | LabelSets
+
+
+def take_images(labels: Labelling, images: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Labelling:
+    """Return the labels of some images, given by their numbers or by a mask."""
+    if isinstance(labels, LabelSets):
+        return labels.take(np.arange(len(labels))[images])
+    return labels[images]
+
+
+def labelled_images(labels: Labelling) -> npt.NDArray[np.bool_]:
+    """Return which images have labels: bool, shape (N,)."""
+    if not isinstance(labels, LabelSets):
+        return labelled_rows(labels)
+    if (labels.labels < 0).any():
+        raise InputError("label sets have labels below 0; expected 0 and more, and no label for unlabelled images")
+    return labels.counts() > 0
+
+
+def require_labelled(labels: Labelling) -> None:
+    """Raise an :class:`InputError` if images are unlabelled, or a label is invalid."""
+    labelled = labelled_images(labels)
+    if not labelled.all():
+        raise InputError(
+            f"{int((~labelled).sum()):,} of {len(labelled):,} images are unlabelled (labels of -1, or none), first "
+            f"image {int(labelled.argmin())}; leave them out"
+        )
+
+
+def single_labels(labels: Labelling) -> LabelMatrix:
+    """Return the label matrix of images with one label each: int64, shape (N, L)."""
+    if not isinstance(labels, LabelSets):
+        return labels
+    single = labels.single()
+    if single is None:
+        n_others = int((labels.counts() != 1).sum())
+        raise InputError(
+            f"{n_others:,} of the {len(labels):,} images have several labels or none; this is for images with one "
+            "label each"
+        )
+    return single
+
+
+def main_labels(labels: Labelling) -> LabelMatrix:
+    """Return a label of each image: int64, shape (N, L); the first of several, and -1 for unlabelled images.
+
+    >>> main_labels(LabelSets.from_lists([np.array([[3, 0], [5, 1]]), np.array([[4, 0]])]))
+    array([[3, 0],
+           [4, 0]])
+    """
+    if not isinstance(labels, LabelSets):
+        return labels
+    labelled = labels.counts() > 0
+    matrix = np.full((len(labels), labels.n_levels), -1)
+    matrix[labelled] = labels.labels[labels.members.columns[labels.members.offsets[:-1][labelled]]]
+    return matrix
+
+
+def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
+    """Return a class that has other parents in one image than in others, as (column, class, image); else None.
+
+    A class may have several parents, as a landmark is in several groups, but then every image of it has them all.
+
+    >>> deviating_parents(LabelSets.from_lists([np.array([[3, 0], [3, 1]]), np.array([[3, 0]])]))
+    (0, 3, 1)
+    """
+    images = sets.members.rows()
+    rows = sets.labels[sets.members.columns]
+    for column in range(sets.n_levels - 1):
+        pairs, pair_of = np.unique(rows[:, column : column + 2], axis=0, return_inverse=True)
+        occurrences = np.unique(np.stack([images, pair_of.reshape(-1)], axis=1), axis=0)
+        images_of_pair = np.bincount(occurrences[:, 1], minlength=len(pairs))
+        classes, class_of = np.unique(pairs[:, 0], return_inverse=True)
+        members = np.unique(np.stack([occurrences[:, 0], class_of[occurrences[:, 1]]], axis=1), axis=0)
+        images_of_class = np.bincount(members[:, 1], minlength=len(classes))
+        if len(deviating := np.flatnonzero(images_of_pair < images_of_class[class_of])):
+            pair = deviating[0]
+            with_class = members[members[:, 1] == class_of[pair], 0]
+            with_pair = occurrences[occurrences[:, 1] == pair, 0]
+            return column, int(pairs[pair, 0]), int(np.setdiff1d(with_class, with_pair)[0])
+    return None
+
+
+def vote(
+    cosines: Floats, labels: npt.NDArray[np.int64], temperature: float = TEMPERATURE
+) -> tuple[LabelMatrix, npt.NDArray[np.float64]]:
+    """Return the labels that the neighbours of each query vote for, one per level, and their shares of the votes.
+
+    The weight of a neighbour with cosine s is exp(s / temperature), as in the weighted k-nearest-neighbour classifier
+    of Z. Wu, Y. Xiong, S. X. Yu, D. Lin, *Unsupervised Feature Learning via Non-Parametric Instance Discrimination*,
+    CVPR 2018. The label is chosen from the coarsest level down; see :func:`elect`.
+
+    A share is the sum of the weights of the neighbours with this label, divided by the sum over all labelled
+    neighbours. It is no probability: nothing calibrates it, and it says nothing of labels that the gallery lacks.
+
+    Args:
+        cosines: float, shape (n, k), cosines of the neighbours of n queries, best first; NaN for missing neighbours.
+            A neighbour with several labels is there once for each.
+        labels: int64, shape (n, k, L), their labels, finest first and nested; -1 for unlabelled neighbours.
+        temperature: Difference of cosines that changes a weight by the factor e.
+
+    Returns:
+        Labels, int64, shape (n, L), and shares, float64, shape (n, L), which do not increase from coarse to fine; -1
+        and NaN where no neighbour has a label.
+
+    >>> chosen, shares = vote(np.array([[0.9, 0.83, 0.83]]), np.array([[[5, 1], [6, 1], [7, 2]]]))
+    >>> chosen.tolist(), shares.round(2).tolist()
+    ([[5, 1]], [[0.58, 0.79]])
+    """
+    voters = labelled_neighbours(cosines, labels)
+    weights = softmax_weights(cosines, voters, temperature)
+    winner = elect(weights, labels, voters)
+    shares = np.minimum(winning_weights(weights, labels, voters, winner), 1.0)
+    return labels_of_winners(labels, winner), np.where(winner[:, None] < 0, np.nan, shares)
+
+
+def labelled_neighbours(cosines: Floats, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which neighbours have labels, bool, shape (n, k); see :func:`vote` for the arguments."""
+    return ~np.isnan(cosines) & (labels >= 0).all(axis=2)
+
+
+def softmax_weights(cosines: Floats, voters: npt.NDArray[np.bool_], temperature: float) -> npt.NDArray[np.float64]:
+    """Return exp(cosine / temperature), adding up to 1 over the voters of each query: float64, shape (n, k)."""
+    wide = np.where(voters, cosines, -np.inf).astype(np.float64)
+    best = np.where(voters.any(axis=1), wide.max(axis=1, initial=-np.inf), 0.0)
+    weights: npt.NDArray[np.float64] = np.exp((wide - best[:, None]) / temperature)
+    total = weights.sum(axis=1, keepdims=True)
+    return weights / np.where(total == 0, 1.0, total)
+
+
+def elect(weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the nearest of the neighbours of each query that have the winning label.
+
+    At the coarsest level, the label with the largest sum of weights is chosen; at every finer level, the one with the
+    largest sum among the children of the label above. Of equal sums, that of the nearer neighbour wins.
+
+    Args:
+        weights: float, shape (n, k), weights of the neighbours, nearest first.
+        labels: int64, shape (n, k, L), their labels, finest first and nested.
+        voters: bool, shape (n, k), the neighbours that have a vote.
+
+    Returns:
+        int64, shape (n,), index of the neighbour; -1 where none has a vote.
+    """
+    rows = np.arange(len(labels))
+    candidates = voters
+    for column in reversed(range(labels.shape[2])):
+        names = labels[:, :, column]
+        best = _sums_by_label(weights, names, candidates).argmax(axis=1)
+        candidates = candidates & (names == names[rows, best][:, None])
+    return np.where(voters.any(axis=1), candidates.argmax(axis=1), -1)
+
+
+def winning_weights(
+    weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_], winner: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the sum of the weights that agree with the winner at each level: float64, shape (n, L)."""
+    agreeing = voters[..., None] & (labels == labels_of_winners(labels, winner)[:, None])
+    sums: npt.NDArray[np.float64] = np.where(agreeing, weights[..., None], 0.0).sum(axis=1, dtype=np.float64)
+    return sums
+
+
+def labels_of_winners(labels: npt.NDArray[np.int64], winner: npt.NDArray[np.int64]) -> LabelMatrix:
+    """Return the labels of the winners, int64, shape (n, L); -1 where there is none."""
+    return np.where(winner[:, None] < 0, -1, labels[np.arange(len(labels)), winner])
+
+
+def _sums_by_label(
+    weights: Floats, names: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    """Return the sum of the weights of all voters with the label of each voter: (n, k); -inf for those without vote.
+
+    Equal labels are brought together by a stable sort of each row, so weights are added in the order of neighbours.
+    """
+    order = np.argsort(names, axis=1, kind="stable")
+    together = np.take_along_axis(names, order, axis=1)
+    starts = np.ones(names.shape, bool)
+    starts[:, 1:] = together[:, 1:] != together[:, :-1]
+    groups = starts.ravel().cumsum() - 1
+    counted = np.take_along_axis(np.where(voters, weights, 0.0), order, axis=1)
+    sums = np.empty(names.shape)
+    np.put_along_axis(sums, order, np.bincount(groups, counted.ravel())[groups].reshape(names.shape), axis=1)
+    return np.where(voters, sums, -np.inf)

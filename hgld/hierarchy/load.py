@@ -9,7 +9,6 @@ quotes values with commas, quotes or line ends as in GLDv2's own ``*_label_to_ca
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.download import HOST_URL, ChecksumError, DownloadConfig, Downloader
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import parse_whole_number, read_rows
-from hgld.io.files import atomic_write, cache_folder, sha256_of
+from hgld.io.files import atomic_write, cache_folder, sha256_of, write_csv
 from hgld.progress import Progress
 from hgld.tables import SPLITS, without_completed
 
@@ -92,10 +91,8 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
         position = rows.column_names.index("hierarchical_label")
         values = rows.set_column(position, "hierarchical_label", pa.array(groups)).select(columns)
         path = folder / name
-        with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)  # CR LF, quotes where necessary
-            writer.writerow(columns)
-            writer.writerows(zip(*(column.to_pylist() for column in values.columns), strict=True))
+        texts = zip(*(column.to_pylist() for column in values.columns), strict=True)
+        write_csv(path, columns, texts, lineterminator="\r\n")
         paths.append(path)
     return paths
 

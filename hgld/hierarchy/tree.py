@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.hierarchy.label_matrix import LabelMatrix, column_of, relevance
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, column_of, relevance
 from hgld.io.text_array import TextArray
 from hgld.tables.parquet import with_neutral_names, without_neutral_names
 

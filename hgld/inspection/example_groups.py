@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.figures.photographs import ExampleGroup, draw_examples
-from hgld.hierarchy.label_sets import single_labels
+from hgld.hierarchy.label_matrix import single_labels
 from hgld.inspection.photos import FindImage, images_of_manifest, shrink
 from hgld.io.columns import column_names, read_columns
 from hgld.io.files import atomic_write

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.machine import parallel_map
 from hgld.compute.scoring import Scorer, float32_matmul
-from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.protocols import normalised, sum_directions
@@ -23,6 +23,7 @@ from hgld.evaluation.relevance import (
     checked_relevance,
     hierarchical_relevance,
 )
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
 
@@ -48,14 +49,10 @@ class PrecisionRecall:
 
 
 def precision_recall(
-    query_embeddings: torch.Tensor,
-    gallery_embeddings: torch.Tensor,
-    judgements: RelevanceJudgements,
-    *,
+    task: RetrievalTask,
     recall: npt.ArrayLike,
+    *,
     relevance: Relevance = hierarchical_relevance,
-    excluded: RaggedIndices | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
     """Rank the gallery for every query, and return the precision-recall curves of all levels (paper, Eqs. 30 to 32).
@@ -64,8 +61,7 @@ def precision_recall(
     positive. So the curve of a query is a staircase; the area below it is AP, and that below the hierarchical one
     H-AP.
 
-    Embeddings, exclusions and the mask are as in :func:`~hgld.evaluation.ranking.rank`; ``recall``, shape (m,), are
-    the recalls, above 0 and up to 1, at which to take the precision.
+    ``recall``, shape (m,), are the recalls, above 0 and up to 1, at which to take the precision.
 
     Raises:
         ConfigurationError: A recall is not above 0 and up to 1.
@@ -74,14 +70,12 @@ def precision_recall(
     recalls = torch.from_numpy(np.array(recall, np.float64))
     if recalls.ndim != 1 or not ((recalls > 0) & (recalls <= 1)).all():
         raise ConfigurationError(f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1")
-    n_levels = judgements.n_levels
+    n_levels = task.judgements.n_levels
     binary = [by_level([float(n >= level) for n in range(n_levels + 1)]) for level in range(1, n_levels + 1)]
     relevances: tuple[Relevance, ...] = (*binary, checked_relevance(relevance))
     sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
-    for ranked in rank(
-        query_embeddings, gallery_embeddings, judgements, excluded=excluded, gallery_mask=gallery_mask, config=config
-    ):
+    for ranked in rank(task, config):
         device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
         block_precisions = partial(_precisions, n_levels=n_levels, relevances=relevances, recalls=recalls.to(device))
         n_rows = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
@@ -152,28 +146,17 @@ class ScoreCounts:
         return float(finest @ lower / (finest.sum() * others.sum()))
 
 
-def count_scores(
-    query_embeddings: torch.Tensor,
-    gallery_embeddings: torch.Tensor,
-    judgements: RelevanceJudgements,
-    *,
-    excluded: RaggedIndices | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
-    n_bins: int = 200,
-    config: RankingConfig | None = None,
-) -> ScoreCounts:
+def count_scores(task: RetrievalTask, *, n_bins: int = 200, config: RankingConfig | None = None) -> ScoreCounts:
     """Count the cosines of all queries with the gallery between -1 and 1, in blocks of queries.
-
-    Embeddings, exclusions and the mask are as in :func:`~hgld.evaluation.ranking.rank`.
 
     Raises:
         InputError: The embeddings differ in dimension, or one is zero or not finite.
     """
     config = config or RankingConfig()
     device = torch.device(config.device)
-    scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
-    excluded = RaggedIndices.from_lists([[]] * judgements.n_queries) if excluded is None else excluded
-    masked = None if gallery_mask is None else torch.from_numpy(~gallery_mask).to(device)
+    scorer, judgements = Scorer(task.queries, task.gallery, config), task.judgements.to(device)
+    excluded = RaggedIndices.empty(judgements.n_queries) if task.excluded is None else task.excluded
+    masked = None if task.gallery_mask is None else torch.from_numpy(~task.gallery_mask).to(device)
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):

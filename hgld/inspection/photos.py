@@ -11,14 +11,13 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
+from hgld.datasets.image_dataset import manifest_of_images, read_images
 from hgld.datasets.image_folders import find_in_tars
-from hgld.datasets.image_sources import manifest_of_images, read_images
 from hgld.datasets.manifest import Manifest
 from hgld.figures.photographs import data_url, upright_copy
 from hgld.gldv2.tar_images import TarFiles
 from hgld.hierarchy import Hierarchy
-from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
 from hgld.io.remote import address, folder_of, read_bytes
 from hgld.io.text_array import TextArray

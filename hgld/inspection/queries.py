@@ -22,8 +22,7 @@ from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.gldv2.ground_truth import write_recognition_predictions, write_retrieval_predictions
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_matrix import column_of
-from hgld.hierarchy.label_sets import Labelling, LabelSets, main_labels
+from hgld.hierarchy.label_matrix import Labelling, LabelSets, column_of, main_labels
 from hgld.inspection.photos import label_name
 from hgld.io.files import require_suffix
 from hgld.ragged import Integers, RaggedIndices
@@ -54,24 +53,36 @@ def top_k_items(
         ConfigurationError: ``k`` is less than 1.
         InputError: See :func:`~hgld.evaluation.ranking.rank`.
     """
-    config, ids = config or RankingConfig(), task.query_ids
-    excluded, itself = (None if pairs is None else pairs.take(queries) for pairs in (task.excluded, task.itself))
-    scores, positions = first_items(
-        task.queries[torch.from_numpy(queries)],
-        task.gallery,
-        k,
-        config,
-        config.reranking,
-        excluded=excluded,
-        itself=itself,
-        gallery_mask=task.gallery_mask,
-        pairs=pair_scores(config.pair_scorer, None if ids is None else ids[queries], task.gallery_ids),
-    )
+    scores, positions = _first_items(_take(task, queries), k, config or RankingConfig())
     levels = np.zeros(positions.shape, np.int64)
     for row, column in np.argwhere(positions >= 0):
         query, item = int(queries[row]), int(positions[row, column])
         levels[row, column] = task.judgements.levels(slice(query, query + 1), slice(item, item + 1)).item()
     return TopK(scores, positions, levels)
+
+
+def _take(task: RetrievalTask, queries: npt.NDArray[np.int64]) -> RetrievalTask:
+    """Return a task with some of the queries, which may repeat, but the judgements of all."""
+    excluded, itself = (None if pairs is None else pairs.take(queries) for pairs in (task.excluded, task.itself))
+    ids, vectors = task.query_ids, task.queries[torch.from_numpy(queries)]
+    ids = None if ids is None else ids[queries]
+    return replace(task, queries=vectors, query_ids=ids, excluded=excluded, itself=itself)
+
+
+def _first_items(
+    task: RetrievalTask, k: int, config: RankingConfig
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    return first_items(
+        task.queries,
+        task.gallery,
+        k,
+        config,
+        config.reranking,
+        excluded=task.excluded,
+        itself=task.itself,
+        gallery_mask=task.gallery_mask,
+        pairs=pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids),
+    )
 
 
 def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> npt.NDArray[np.float64]:
@@ -302,17 +313,7 @@ def write_predictions(
             "predictions name images by their ids, which these embeddings lack; add a file of ids beside them, "
             "and give distractors as one file"
         )
-    _, positions = first_items(
-        task.queries,
-        task.gallery,
-        k,
-        config,
-        config.reranking,
-        excluded=task.excluded,
-        itself=task.itself,
-        gallery_mask=task.gallery_mask,
-        pairs=pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids),
-    )
+    _, positions = _first_items(task, k, config)
     gallery_ids = task.gallery_ids
     rankings = ([str(gallery_ids[position]) for position in row if position >= 0] for row in positions.tolist())
     write_retrieval_predictions(path, [str(query) for query in task.query_ids], rankings)
@@ -406,15 +407,8 @@ def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple
     queries = members.rows()
     n_labels = len(queries)
     single = RaggedIndices(np.arange(n_labels + 1), members.columns)
-    each = replace(
-        task,
-        queries=task.queries[torch.from_numpy(queries)],
-        judgements=LabelSetJudgements(LabelSets(task.query_labels.labels, single), task.gallery_labels, "best"),
-        graded_judgements=None,
-        query_ids=None,
-        excluded=None if task.excluded is None else task.excluded.take(queries),
-        itself=None if task.itself is None else task.itself.take(queries),
-    )
+    judgements = LabelSetJudgements(LabelSets(task.query_labels.labels, single), task.gallery_labels, "best")
+    each = replace(_take(task, queries), judgements=judgements, graded_judgements=None, query_ids=None)
     precisions = _evaluate_levels(each, task.query_labels.n_levels, config)
     return queries, task.query_labels.labels[members.columns], precisions
 

@@ -7,6 +7,7 @@ locks after a warning: marker files instead would outlive killed jobs, and keep 
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import json
@@ -16,7 +17,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -112,6 +113,16 @@ def _claim(draft: Path) -> Iterator[bool]:
             claimed = False
             draft.unlink(missing_ok=True)
         yield claimed
+
+
+def write_csv(
+    path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], *, lineterminator: str = "\n"
+) -> None:
+    """Write rows below a header as a CSV file in UTF-8 atomically."""
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator=lineterminator)
+        writer.writerow(columns)
+        writer.writerows(rows)
 
 
 def check_writable_file(path: Path) -> None:

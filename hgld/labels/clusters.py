@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.compute.threads import one_thread
+from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.figures.comparisons import tsne_2d
 from hgld.figures.label_map import (

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.compute.threads import one_thread
+from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import preview
 from hgld.labels.class_graph import ClassTree, ancestors, nearest_classes, read_class_tree

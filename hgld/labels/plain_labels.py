@@ -9,7 +9,6 @@ that it could be.
 
 from __future__ import annotations
 
-import csv
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -23,7 +22,7 @@ import pyarrow as pa
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, bad_rows
 from hgld.io.columns import escape_formula, parse_whole_number, read_text_columns, text_column_names
-from hgld.io.files import atomic_write
+from hgld.io.files import write_csv
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import word_list
 from hgld.labels.wording import normalised_words
@@ -99,10 +98,7 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
 
     def compute() -> tuple[Sequence[pa.Table], PlainSummary]:
         table, summary = clean_labels(source, config, words)
-        with atomic_write(variants_file) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(Variant._fields)
-            writer.writerows(map(escape_formula, row) for row in summary.variants)
+        write_csv(variants_file, Variant._fields, [[*map(escape_formula, row)] for row in summary.variants])
         return [with_neutral_names(table, tables.CLEAN)], summary
 
     return STAGE.run(

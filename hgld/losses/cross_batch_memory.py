@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch.nn.functional import pad
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require, require_choice
 from hgld.losses.base import Loss
 from hgld.losses.kernels.batches import Labels, without_padding
 
@@ -35,7 +35,7 @@ class CrossBatchMemory(Loss):
     one place per image instead, which holds its newest embedding, and each call needs ``indices``, as in ROADMAP's
     code. Stored embeddings are copies without gradient, in float32 or, with half the memory, in 16 bits. Losses
     multiply and add these in float32, so the only error is that of storing them: a score changes by at most 2^-11 in
-    float16 and 2^-8 in bfloat16 (:func:`~hgld.losses.kernels.autograd.inner_products`).
+    float16 and 2^-8 in bfloat16 (:func:`~hgld.losses.kernels.batches.inner_products`).
 
     Each call in training mode is a step. The first ``start_step`` steps only fill the memory, because embeddings
     change too fast at the beginning. In evaluation mode the memory does not change. Run the backward pass of a step
@@ -91,18 +91,11 @@ class CrossBatchMemory(Loss):
         dtype: StoredType = "float32",
     ) -> None:
         super().__init__()
-        if size < 1 or dim < 1 or n_levels < 1:
-            raise ConfigurationError(
-                f"`size` is {size}, `dim` {dim} and `n_levels` {n_levels}; expected at least 1 of each"
-            )
-        if not (memory_weight > 0 and start_step >= 0):
-            raise ConfigurationError(
-                f"`memory_weight` is {memory_weight} and `start_step` {start_step}; expected above 0, and 0 or more"
-            )
-        if reduction not in ("mean", "sum"):
-            raise ConfigurationError(f'`reduction` is "{reduction}"; expected mean or sum')
-        if dtype not in get_args(StoredType):
-            raise ConfigurationError(f'`dtype` is "{dtype}"; expected one of {", ".join(get_args(StoredType))}')
+        require(min(size, dim, n_levels) >= 1, "at least 1 of each", size=size, dim=dim, n_levels=n_levels)
+        is_valid = memory_weight > 0 and start_step >= 0
+        require(is_valid, "above 0, and 0 or more", memory_weight=memory_weight, start_step=start_step)
+        require_choice(Reduction, reduction=reduction)
+        require_choice(StoredType, dtype=dtype)
         if loss.reference_part() is None:
             raise ConfigurationError(
                 f"{type(loss).__name__} compares with proxies only, so a memory has no effect; use it without one"

@@ -1,14 +1,36 @@
-"""Losses of pairs: contrastive, also for cross-batch memory, lifted structure and multi-similarity."""
+"""Losses of pairs and triplets: contrastive, lifted structure, multi-similarity, triplet and margin.
+
+KoLeo, the entropy of embeddings as a regulariser, is here for IRT_R, which adds it to the contrastive loss.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
+from torch import nn
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError
-from hgld.losses.kernels.class_losses import MetricLearningLoss, PairLoss, euclidean_distances
+from hgld.errors import ConfigurationError, require, require_at_least, require_choice
+from hgld.losses.base import Loss, WeightedSum
+from hgld.losses.kernels.batches import inner_products
+from hgld.losses.kernels.class_losses import (
+    ClassLoss,
+    Items,
+    MetricLearningLoss,
+    PairLoss,
+    check_classes,
+    euclidean_distances,
+)
+from hgld.losses.kernels.steps import check_temperature
+
+#: Score above which a positive is taken for a copy of the query, as in the authors' code.
+COPY = 0.9999
+#: How triplets are selected, see :class:`TripletLoss`.
+Mining = Literal["semihard", "easy_positive", "all"]
+#: Distances between which negatives are weighted by their density.
+_NEAREST, _FARTHEST = 0.5, 1.4
 
 
 class ContrastiveLoss(MetricLearningLoss):
@@ -31,11 +53,8 @@ class ContrastiveLoss(MetricLearningLoss):
     def __init__(self, positive_margin: float = 1.0, negative_margin: float = 0.5) -> None:
         from pytorch_metric_learning import distances, losses
 
-        if not (-1 <= positive_margin <= 1 and -1 <= negative_margin <= 1):
-            raise ConfigurationError(
-                f"`positive_margin` is {positive_margin} and `negative_margin` {negative_margin}; expected cosines, "
-                "-1 to 1"
-            )
+        margins = {"positive_margin": positive_margin, "negative_margin": negative_margin}
+        require(all(-1 <= margin <= 1 for margin in margins.values()), "cosines, -1 to 1", **margins)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         super().__init__(losses.ContrastiveLoss(positive_margin, negative_margin, distance=cosine))
 
@@ -63,8 +82,7 @@ class XBMContrastive(PairLoss):
 
     def __init__(self, margin: float = 0.5) -> None:
         super().__init__(include_query=False)
-        if not -1 <= margin <= 1:
-            raise ConfigurationError(f"`margin` is {margin}; expected a cosine, -1 to 1")
+        require(-1 <= margin <= 1, "a cosine, -1 to 1", margin=margin)
         self.margin = margin
 
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
@@ -140,10 +158,222 @@ class MultiSimilarityLoss(MetricLearningLoss):
     def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1) -> None:
         from pytorch_metric_learning import distances, losses, miners
 
-        if not (alpha > 0 and beta > 0):
-            raise ConfigurationError(f"`alpha` is {alpha} and `beta` {beta}; expected more than 0")
+        require(alpha > 0 and beta > 0, "more than 0", alpha=alpha, beta=beta)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         super().__init__(
             losses.MultiSimilarityLoss(alpha, beta, base, distance=cosine),
             miners.MultiSimilarityMiner(epsilon, distance=cosine),
         )
+
+
+class KoLeo(Loss):
+    """-(1/B) sum over i of log of the distance of embedding i to its nearest neighbour in the batch.
+
+    The estimate of the negative differential entropy by Kozachenko and Leonenko, up to constants (Sablayrolles et
+    al., ICLR 2019), which spreads embeddings. Labels and references are ignored, and the distance of equal embeddings
+    counts as 1e-8, without gradient.
+
+    >>> KoLeo()(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), torch.tensor([[0], [0], [1]]))
+    tensor(0.9946)
+    """
+
+    takes_label_sets = True
+    uses_references = False
+
+    def forward_batch(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
+        if len(embeddings) < 2:
+            return embeddings.sum() * 0
+        with torch.no_grad():
+            nearest = (embeddings @ embeddings.T).fill_diagonal_(-torch.inf).argmax(1)
+        squares = (embeddings - embeddings[nearest]).square().sum(1)
+        return -squares.clamp(min=1e-16).log().mean() / 2
+
+
+def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
+    """Return the contrastive loss with an entropy regulariser, IRT_R (El-Nouby et al., arXiv 2102.05644).
+
+    Its first term is :class:`XBMContrastive`, also for the memory that the paper has.
+
+    Args:
+        lambda_: Weight of :class:`~hgld.losses.KoLeo`, 0 or more; 0.7 as unofficial code has it for CUB.
+        margin: Cosine above which negatives are penalised, -1 to 1.
+
+    Returns:
+        Loss with the parts ``contrastive`` and ``entropy``.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> irt().weights
+    {'contrastive': 1.0, 'entropy': 0.7}
+    """
+    require_at_least(0, lambda_=lambda_)
+    return WeightedSum({"contrastive": (1.0, XBMContrastive(margin)), "entropy": (lambda_, KoLeo())})
+
+
+class TripletLoss(MetricLearningLoss):
+    """[s_n - s_p + margin]_+, averaged over the triplets where it is positive (Schroff et al., CVPR 2015).
+
+    Triplets take O(B N^2) memory while they are selected, so this loss suits batches and small memories.
+
+    Args:
+        margin: Margin between positive and negative scores, above 0.
+        mining: ``semihard`` takes all triplets whose negative is less similar than the positive, but by less than the
+            margin. ``easy_positive`` takes the most similar positive of each query and the most similar negative
+            below that, as the published code means to. ``all`` takes all triplets, as the published settings do
+            without their option ``semihard``, also those of the sum over levels.
+        include_query: Count the query as one of its own positives when there are no references, as the published code
+            does. Its triplets then have a loss where a negative is more similar than 1 - margin, and are the only
+            ones that ``easy_positive`` takes.
+
+    Raises:
+        ConfigurationError: The margin is out of range, or there is no such mining.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> TripletLoss(margin=0.1, mining="all")(embeddings, torch.tensor([[0], [0], [1]]))
+    tensor(0.3800)
+    """
+
+    def __init__(self, margin: float = 0.05, mining: Mining = "semihard", *, include_query: bool = False) -> None:
+        from pytorch_metric_learning import distances, losses, miners
+
+        require(margin > 0, "more than 0", margin=margin)
+        require_choice(Mining, mining=mining)
+        cosine = distances.DotProductSimilarity(normalize_embeddings=False)
+        if mining == "semihard":
+            miner = miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=cosine)
+        elif mining == "easy_positive":
+            miner = miners.BatchEasyHardMiner(distance=cosine)
+        else:
+            miner = None
+        loss = losses.TripletMarginLoss(margin=margin, distance=cosine)
+        super().__init__(loss, miner, include_query=include_query)
+
+
+class SelectivelyContrastiveTriplet(PairLoss):
+    """Easiest positive and hardest negative of each query, of which hard negatives are only pushed away.
+
+    Xuan et al., Hard Negative Examples are Hard, but Useful, ECCV 2020. With s_p the score of the most similar
+    positive of a query and s_n that of the most similar negative, the mean over queries of ::
+
+        weight s_n                              if s_n > s_p or s_n > hard
+        log(1 + exp((s_n - s_p) / tau))         else
+
+    A query is not its own positive, nor are positives with a score above 0.9999, which are taken for copies of it.
+    Queries without a positive or without a negative are not counted.
+
+    Args:
+        tau: Temperature, at least 1e-8.
+        hard: Score above which a negative is hard in any case.
+        weight: Weight lambda of the hard negatives, 0 or more.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> SelectivelyContrastiveTriplet()(embeddings, torch.tensor([[0], [0], [1]]))
+    tensor(0.8800)
+    """
+
+    def __init__(self, tau: float = 0.1, hard: float = 0.8, weight: float = 1.0) -> None:
+        super().__init__(include_query=False)
+        check_temperature("tau", tau)
+        require_at_least(0, weight=weight)
+        self.tau = tau
+        self.hard = hard
+        self.weight = weight
+
+    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
+        positives = positives & (scores <= COPY)
+        valid = positives.any(dim=1) & negatives.any(dim=1)
+        positive = scores.masked_fill(~positives, -2)[valid].amax(dim=1)
+        negative = scores.masked_fill(~negatives, -2)[valid].amax(dim=1)
+        is_hard = (negative > positive) | (negative > self.hard)
+        easy_terms = functional.softplus((negative - positive) / self.tau)
+        terms = torch.where(is_hard, self.weight * negative, easy_terms)
+        return terms.sum() / valid.sum().clamp(min=1)
+
+
+class MarginLoss(ClassLoss):
+    """[D_ap - beta + margin]_+ + [beta - D_an + margin]_+ over sampled triplets (Wu et al., ICCV 2017).
+
+    D are Euclidean distances, and beta is a learnt boundary of the query's class. Each pair of a query a and a
+    positive p gets one negative n of the query, drawn with a probability inverse to the density of its distance among
+    random unit vectors (Eqs. 5 and 6 there), with torch's global generator. The sum is divided by the number of terms
+    that are positive. A query is not its own positive.
+
+    Args:
+        n_classes: Number of classes in column 0 of the labels.
+        margin: Margin alpha between the boundary and the distances, above 0.
+        beta: Initial boundary, a distance, 0 to 2.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> MarginLoss(n_classes=2)(embeddings, torch.tensor([[0], [0], [1]])).isfinite()
+    tensor(True)
+    """
+
+    def __init__(self, n_classes: int, margin: float = 0.2, beta: float = 1.2) -> None:
+        super().__init__()
+        require(n_classes >= 1, "at least 1", n_classes=n_classes)
+        require(margin > 0 and 0 <= beta <= 2, "above 0, and 0 to 2", margin=margin, beta=beta)
+        self.n_classes = n_classes
+        self.margin = margin
+        self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
+
+    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+        """See :meth:`~hgld.losses.kernels.class_losses.ClassLoss.forward_classes`."""
+        (embeddings, classes), others = queries, references or queries
+        check_classes(classes, self.n_classes)
+        same = classes[:, None] == others.classes
+        negatives = ~same
+        if references is None:
+            same.fill_diagonal_(False)
+        distances = euclidean_distances(inner_products(embeddings, others.embeddings))
+        rows, positives, sampled = self._triplets(distances.detach(), same, negatives, embeddings.shape[1])
+        beta = self.boundaries.to(embeddings.dtype)[classes[rows]]
+        gaps = torch.stack([distances[rows, positives] - beta, beta - distances[rows, sampled]])
+        terms = functional.relu(gaps + self.margin)
+        return terms.sum() / (terms > 0).sum().clamp(min=1)
+
+    def _triplets(
+        self, distances: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, dim: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return query, positive and sampled negative of each triplet, int64 tensors of the same length."""
+        weights = sampling_weights(distances, negatives, dim)
+        queries, partners = (positives & (weights.sum(1, keepdim=True) > 0)).nonzero().unbind(1)
+        if not len(queries):
+            return queries, partners, partners
+        return queries, partners, torch.multinomial(weights[queries], 1)[:, 0]
+
+
+def sampling_weights(distances: torch.Tensor, negatives: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return the weights of distance-weighted sampling (Wu et al., Eqs. 5 and 6).
+
+    Below a distance of 0.5 they are those of this distance, and from 1.4 on 0.
+
+    Args:
+        distances: Float tensor of shape (B, N).
+        negatives: Boolean mask of the same shape.
+        dim: Dimension d of the embeddings: distances D of random unit vectors have a density proportional to
+            D^(d-2) (1 - D^2 / 4)^((d-3)/2).
+
+    Returns:
+        Tensor of the same shape: inverse densities relative to the largest of each row.
+
+    >>> distances = torch.tensor([[0.3, 0.5, 1.0, 1.5]])
+    >>> sampling_weights(distances, torch.ones(1, 4).bool(), 8)
+    tensor([[1.0000, 1.0000, 0.0273, 0.0000]])
+    """
+    drawn = negatives & (distances < _FARTHEST)
+    clamped = distances.clamp(min=_NEAREST, max=_FARTHEST)
+    log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * (1 - clamped.square() / 4).clamp(min=1e-6).log()
+    log_weights = (-log_density).masked_fill(~drawn, -torch.inf)
+    highest = log_weights.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
+    return (log_weights - highest).exp()

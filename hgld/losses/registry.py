@@ -1,82 +1,345 @@
-"""All losses by the names that settings give them.
+"""All losses by the names that settings give them, the options that each has, and how it is built from them.
 
-To add a loss to hgld, write it in a file of its own and enter it here: its options in settings are the parameters of
-its constructor (:mod:`~hgld.losses.loss_specs`). Other packages declare theirs as entry points
-(:func:`installed_losses`). Defaults are what the authors of the papers ran on most datasets, except h^-,
-which is that of Eq. 4; the option ``variant`` chooses another (:func:`~hgld.losses.suprank_step`).
+To add a loss to hgld, enter it in the table at the end. A :class:`LossSpec` is derived from the constructor of a
+loss, so that a default is written there alone: every parameter becomes an option of the same name, type and default,
+except that
+
+- parameters that describe the training data (``FROM_LABELS``) are filled in from a :class:`LabelSpace`;
+- ``step`` is replaced by the options of its step: those of :func:`~hgld.losses.suprank_step` or
+  :class:`~hgld.losses.Sigmoid`;
+- of what a parameter accepts, settings have what can be written in a file (``SETTINGS_TYPES``);
+- parameters that cannot be written in a settings file (``CODE_ONLY``) keep their defaults.
+
+Other packages declare losses as entry points (:func:`installed_losses`). Defaults are what the authors of the papers
+ran on most datasets, except h^-, which is that of Eq. 4; the option ``variant`` chooses another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+import numpy as np
+import torch
 from pydantic import Field, create_model
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_choice
+from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.io.settings import Settings
-from hgld.losses.average_precision import SmoothAP, SupAP, roadmap
-from hgld.losses.base import Loss
-from hgld.losses.blackbox_ap import BlackBoxAP
-from hgld.losses.csl import CSL
-from hgld.losses.decomposability import ProxyLoss
-from hgld.losses.hierarchical_ap import SmoothHAP, SupHAP, happier
-from hgld.losses.hmlc import HMLC
+from hgld.losses.ap_surrogates import BlackBoxAP, FastAP, SoftBinAP
+from hgld.losses.base import Loss, SumOverLevels
 from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
-from hgld.losses.koleo import irt
-from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
-from hgld.losses.margin import MarginLoss
-from hgld.losses.multi_sup_con import MultiSupCon
-from hgld.losses.ndcg import SmoothNDCG, SupNDCG, rod_ndcg
-from hgld.losses.pair_losses import ContrastiveLoss, LiftedStructureLoss, MultiSimilarityLoss, XBMContrastive
-from hgld.losses.proxy_gml import ProxyGML
-from hgld.losses.proxy_nca import ProxyNCA, ProxyNCAPP
-from hgld.losses.recall import SmoothRecall, SupRecall, rod_recall
-from hgld.losses.soft_bin_ap import FastAP, SoftBinAP
-from hgld.losses.softmax import ArcFace, CrossEntropy
-from hgld.losses.triplet import SelectivelyContrastiveTriplet, TripletLoss
+from hgld.losses.kernels.class_losses import ClassLoss
+from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
+from hgld.losses.pair_losses import (
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    SelectivelyContrastiveTriplet,
+    TripletLoss,
+    XBMContrastive,
+    irt,
+)
+from hgld.losses.proxy_losses import CSL, ArcFace, CrossEntropy, ProxyGML, ProxyNCA, ProxyNCAPP
+from hgld.losses.rank_losses import (
+    DecomposabilityLoss,
+    FinerStep,
+    ProxyLoss,
+    RelevanceName,
+    SmoothAP,
+    SmoothHAP,
+    SmoothNDCG,
+    SmoothRecall,
+    SupAP,
+    SupHAP,
+    SupNDCG,
+    SupRecall,
+    happier,
+    roadmap,
+    rod_ndcg,
+    rod_recall,
+)
+from hgld.losses.simix import SiMix
+from hgld.losses.supervised_contrastive import HMLC, MultiSupCon
+
+#: Which levels a loss of classes sees: the finest, or the sum or the mean over all.
+Levels = Literal["finest", "all", "mean"]
+#: Decomposability losses: L*_DG (paper, Eq. 8), L_DG (Eq. 7), or ArcFace as in some of the authors' settings.
+Decomposability = Literal["proxies", "pairs", "arcface"]
+#: Those that suit losses of all levels.
+ProxyDecomposability = Literal["proxies", "arcface"]
+DECOMPOSABILITY_LOSSES: Mapping[str, Callable[..., Loss]] = {
+    "proxies": ProxyLoss,
+    "pairs": DecomposabilityLoss,
+    "arcface": ArcFace,
+}
+
+#: Parameters that only make sense in code.
+CODE_ONLY = frozenset({"level", "mixup", "n_views", "plus"})
+#: Types in settings of parameters that also accept functions in code.
+SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName, "finer": FinerStep}
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """The classes of the training labels and the dimension of the embeddings, which losses with proxies depend on.
+
+    Args:
+        dim: Dimension d of the embeddings.
+        n_classes: Number of classes in each column of the labels, finest level first, numbered from 0.
+        classes: int64 tensor of shape (n_classes[0], L): the labels of each finest class; needed by CSL only.
+        labels_per_image: Most labels of an image, for label sets; None where each image has a single label.
+    """
+
+    dim: int
+    n_classes: tuple[int, ...]
+    classes: torch.Tensor | None = field(default=None, compare=False)
+    labels_per_image: int | None = None
+
+    @staticmethod
+    def from_labels(dim: int, labels: Labelling) -> LabelSpace:
+        """Return the space of training labels.
+
+        Args:
+            dim: Dimension d of the embeddings.
+            labels: int64 array of shape (N, L), finest level first, numbered from 0 in each column; or label sets.
+
+        >>> LabelSpace.from_labels(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes
+        tensor([[0, 0],
+                [1, 0],
+                [2, 1]])
+        """
+        if isinstance(labels, LabelSets):
+            n_of_sets = tuple(int(n) for n in labels.labels.max(axis=0) + 1)
+            return LabelSpace(dim, n_of_sets, labels_per_image=labels.most_labels)
+        _, first = np.unique(labels[:, 0], return_index=True)
+        n_classes = tuple(int(n) for n in labels.max(axis=0) + 1)
+        return LabelSpace(dim, n_classes, torch.from_numpy(labels[first]))
+
+    def known_classes(self) -> torch.Tensor:
+        """Return ``classes``.
+
+        Raises:
+            ConfigurationError: The space has none, as it is that of label sets or was created without.
+        """
+        if self.labels_per_image is not None:
+            raise ConfigurationError(
+                "the loss is for images with one label each, and these may have several; choose a rank loss, such as "
+                "happier, roadmap or sup_hap"
+            )
+        if self.classes is None:
+            raise ConfigurationError(
+                "the loss needs the labels of each class; create its space with `LabelSpace.from_labels`"
+            )
+        return self.classes
+
+
+#: Parameters that describe the training data, by name: their value for a column of the labels.
+FROM_LABELS: Mapping[str, Callable[[LabelSpace, int], Any]] = {
+    "dim": lambda space, column: space.dim,
+    "n_classes": lambda space, column: space.n_classes[column],
+    "classes": lambda space, column: space.known_classes(),
+}
+#: Functions whose parameters replace the parameter ``step``, by the type of its default.
+STEP_FACTORIES: Mapping[type, Callable[..., Any]] = {SupRankStep: suprank_step, Sigmoid: Sigmoid}
+
+
+class Option(NamedTuple):
+    """An option of a loss in settings.
+
+    Args:
+        annotation: Type of its values.
+        default: Default value.
+        constructor: Function or class of which it is a parameter, and whose docstring explains it.
+        meaning: What it says, if it is no parameter.
+    """
+
+    annotation: Any
+    default: Any
+    constructor: Callable[..., Any] | None = None
+    meaning: str = ""
+
+
+#: The options that are no parameters of a loss.
+_LEVELS = Option(
+    Levels,
+    "finest",
+    meaning="``finest`` for the finest level alone, ``all`` for the sum of the loss over all levels (Σ in the "
+    "papers' tables), or ``mean``, which the authors' code takes where their files give no weights.",
+)
+_SIMIX = Option(
+    bool,
+    False,
+    meaning="Similarity mixup (Patel et al., CVPR 2022): virtual items of all pairs of a class are queries, "
+    "positives and negatives, see :class:`~hgld.losses.SiMix`.",
+)
+_DECOMPOSABILITY_MEANING = (
+    "Decomposability loss: L*_DG of proxies (Eq. 8), L_DG of pairs (Eq. 7), or ArcFace as in some of the authors' "
+    "settings."
+)
+
+
+@dataclass(frozen=True)
+class LossSpec:
+    """A loss in settings: its options, and how it is built; call it with a space and options to build the loss.
+
+    A loss of classes (:class:`~hgld.losses.kernels.class_losses.ClassLoss`) also has the option ``levels``.
+
+    Args:
+        constructor: The class of the loss, or a function that returns it; the documentation of the loss.
+        simix: Whether the loss has the option ``simix`` for similarity mixup.
+    """
+
+    constructor: Callable[..., Loss]
+    simix: bool = False
+
+    @cached_property
+    def options(self) -> Mapping[str, Option]:
+        """Options by name. They are also parameters of the constructor but for ``levels`` and ``simix``."""
+        options = {"levels": _LEVELS} if self._is_of_classes else {}
+        return options | _options(self.constructor) | ({"simix": _SIMIX} if self.simix else {})
+
+    @property
+    def _is_of_classes(self) -> bool:
+        return isinstance(self.constructor, type) and issubclass(self.constructor, ClassLoss)
+
+    def __call__(self, space: LabelSpace, **options: Any) -> Loss:
+        """Return the loss with these options; all others have their defaults.
+
+        Raises:
+            ConfigurationError: There is no such option, or a value is out of range.
+        """
+        if unknown := options.keys() - self.options.keys():
+            raise ConfigurationError(f"the loss has no option {', '.join(sorted(unknown))}")
+        values = {name: options.get(name, option.default) for name, option in self.options.items()}
+        for name, value in values.items():
+            if get_origin(self.options[name].annotation) is Literal:
+                require_choice(self.options[name].annotation, **{name: value})
+        loss = self._build(space, values)
+        return SiMix(loss) if values.get("simix") else loss
+
+    def _build(self, space: LabelSpace, options: Mapping[str, Any]) -> Loss:
+        def of_column(column: int) -> Loss:
+            return self.constructor(**_arguments(self.constructor, space, options, column))
+
+        if self._is_of_classes and options["levels"] != "finest":
+            return SumOverLevels(of_column, len(space.n_classes), mean=options["levels"] == "mean")
+        return of_column(0)
+
+
+@dataclass(frozen=True)
+class DecomposableSpec(LossSpec):
+    """A rank loss with a decomposability loss in settings.
+
+    The options are lambda, the choice of the decomposability loss, and those of both losses.
+
+    Args:
+        constructor: Function such as :func:`~hgld.losses.happier`, from the decomposability loss, lambda and the
+            parameters of the rank loss.
+        rank_loss: Constructor of the rank loss.
+        pairs: Whether the decomposability loss of pairs is a choice.
+        defaults: Defaults of options that differ from those of the constructors.
+    """
+
+    rank_loss: Callable[..., Loss] = field(kw_only=True)
+    pairs: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def options(self) -> Mapping[str, Option]:
+        """Options by name."""
+        weight = inspect.signature(self.constructor, eval_str=True).parameters["lambda_"]
+        choices = Decomposability if self.pairs else ProxyDecomposability
+        options = {
+            "lambda_": Option(weight.annotation, weight.default, self.constructor),
+            "decomposability": Option(choices, "proxies", meaning=_DECOMPOSABILITY_MEANING),
+        }
+        for constructor in (self.rank_loss, *(DECOMPOSABILITY_LOSSES[name] for name in get_args(choices))):
+            options |= {name: option for name, option in _options(constructor).items() if name not in options}
+        return options | {name: options[name]._replace(default=default) for name, default in self.defaults.items()}
+
+    def _build(self, space: LabelSpace, options: Mapping[str, Any]) -> Loss:
+        second_term = DECOMPOSABILITY_LOSSES[options["decomposability"]]
+        decomposability = second_term(**_arguments(second_term, space, options))
+        return self.constructor(decomposability, options["lambda_"], **_arguments(self.rank_loss, space, options))
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return [parameter for parameter in parameters if parameter.name not in CODE_ONLY]
+
+
+def _options(constructor: Callable[..., Any]) -> dict[str, Option]:
+    options: dict[str, Option] = {}
+    for parameter in _parameters(constructor):
+        if parameter.name == "step":
+            options |= _options(STEP_FACTORIES[type(parameter.default)])
+        elif parameter.name not in FROM_LABELS:
+            annotation = SETTINGS_TYPES.get(parameter.name, parameter.annotation)
+            options[parameter.name] = Option(annotation, parameter.default, constructor)
+    return options
+
+
+def _arguments(
+    constructor: Callable[..., Any], space: LabelSpace, options: Mapping[str, Any], column: int = 0
+) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for parameter in _parameters(constructor):
+        if parameter.name == "step":
+            factory = STEP_FACTORIES[type(parameter.default)]
+            arguments["step"] = factory(**_arguments(factory, space, options))
+        elif parameter.name in FROM_LABELS:
+            arguments[parameter.name] = FROM_LABELS[parameter.name](space, column)
+        else:
+            arguments[parameter.name] = options[parameter.name]
+    return arguments
+
 
 #: Group of the entry points: ``name = "module:constructor"``, where the name is that of the loss in settings.
 GROUP = "hgld.losses"
 
 _OWN_LOSSES: Mapping[str, LossSpec] = {
-    "smooth_ap": with_simix(spec(SmoothAP)),
-    "sup_ap": with_simix(spec(SupAP)),
-    "roadmap": decomposable(roadmap, SupAP, pairs=True),
-    "recall": with_simix(spec(SmoothRecall)),
-    "sup_recall": with_simix(spec(SupRecall)),
-    "rod_recall": decomposable(rod_recall, SupRecall, pairs=True),
-    "sup_hap": spec(SupHAP),
-    "smooth_hap": spec(SmoothHAP),
-    "happier": decomposable(happier, SupHAP),
-    "happier_f": decomposable(happier, SupHAP, lambda_=0.5, alpha=5.0),  # as run on SOP; alpha is 3 on iNaturalist
-    "sup_ndcg": spec(SupNDCG),
-    "smooth_ndcg": spec(SmoothNDCG),
-    "rod_ndcg": decomposable(rod_ndcg, SupNDCG),
-    "softbin_ap": with_simix(per_level(SoftBinAP)),
-    "fast_ap": with_simix(per_level(FastAP)),
-    "blackbox_ap": with_simix(per_level(BlackBoxAP)),
-    "triplet": per_level(TripletLoss),
-    "triplet_sct": per_level(SelectivelyContrastiveTriplet),
-    "contrastive": with_simix(per_level(ContrastiveLoss)),
-    "xbm_contrastive": with_simix(per_level(XBMContrastive)),
-    "irt": spec(irt),
-    "lifted_structure": per_level(LiftedStructureLoss),
-    "margin": with_simix(per_level(MarginLoss)),
-    "multi_similarity": with_simix(per_level(MultiSimilarityLoss)),
-    "cross_entropy": per_level(CrossEntropy),
-    "norm_softmax": with_simix(per_level(ProxyLoss)),
-    "arcface": per_level(ArcFace),
-    "proxy_nca": with_simix(per_level(ProxyNCA)),
-    "proxy_nca_pp": with_simix(per_level(ProxyNCAPP)),
-    "proxy_gml": per_level(ProxyGML),
-    "csl": spec(CSL),
-    "hmlc": spec(HMLC),
-    "multi_sup_con": spec(MultiSupCon),
-    "hyperbolic_contrastive": per_level(HyperbolicContrastive),
-    "hier": spec(hyperbolic_hier),
+    "smooth_ap": LossSpec(SmoothAP, simix=True),
+    "sup_ap": LossSpec(SupAP, simix=True),
+    "roadmap": DecomposableSpec(roadmap, rank_loss=SupAP, pairs=True),
+    "recall": LossSpec(SmoothRecall, simix=True),
+    "sup_recall": LossSpec(SupRecall, simix=True),
+    "rod_recall": DecomposableSpec(rod_recall, rank_loss=SupRecall, pairs=True),
+    "sup_hap": LossSpec(SupHAP),
+    "smooth_hap": LossSpec(SmoothHAP),
+    "happier": DecomposableSpec(happier, rank_loss=SupHAP),
+    # as run on SOP; alpha is 3 on iNaturalist
+    "happier_f": DecomposableSpec(happier, rank_loss=SupHAP, defaults={"lambda_": 0.5, "alpha": 5.0}),
+    "sup_ndcg": LossSpec(SupNDCG),
+    "smooth_ndcg": LossSpec(SmoothNDCG),
+    "rod_ndcg": DecomposableSpec(rod_ndcg, rank_loss=SupNDCG),
+    "softbin_ap": LossSpec(SoftBinAP, simix=True),
+    "fast_ap": LossSpec(FastAP, simix=True),
+    "blackbox_ap": LossSpec(BlackBoxAP, simix=True),
+    "triplet": LossSpec(TripletLoss),
+    "triplet_sct": LossSpec(SelectivelyContrastiveTriplet),
+    "contrastive": LossSpec(ContrastiveLoss, simix=True),
+    "xbm_contrastive": LossSpec(XBMContrastive, simix=True),
+    "irt": LossSpec(irt),
+    "lifted_structure": LossSpec(LiftedStructureLoss),
+    "margin": LossSpec(MarginLoss, simix=True),
+    "multi_similarity": LossSpec(MultiSimilarityLoss, simix=True),
+    "multi_sup_con": LossSpec(MultiSupCon),
+    "cross_entropy": LossSpec(CrossEntropy),
+    "norm_softmax": LossSpec(ProxyLoss, simix=True),
+    "arcface": LossSpec(ArcFace),
+    "proxy_nca": LossSpec(ProxyNCA, simix=True),
+    "proxy_nca_pp": LossSpec(ProxyNCAPP, simix=True),
+    "proxy_gml": LossSpec(ProxyGML),
+    "csl": LossSpec(CSL),
+    "hmlc": LossSpec(HMLC),
+    "hyperbolic_contrastive": LossSpec(HyperbolicContrastive),
+    "hier": LossSpec(hyperbolic_hier),
 }
 
 
@@ -105,7 +368,7 @@ def installed_losses(taken: Collection[str]) -> dict[str, LossSpec]:
     """Return the specifications of losses that installed packages declare, by their names in settings.
 
     A constructor is a subclass of :class:`~hgld.losses.Loss`, whose parameters become options as those of hgld's own
-    losses do (:func:`~hgld.losses.loss_specs.spec`); or it is a :class:`~hgld.losses.loss_specs.LossSpec`.
+    losses do (:class:`LossSpec`); or it is a :class:`LossSpec`.
 
     Args:
         taken: Names of hgld's own losses.
@@ -127,7 +390,7 @@ def _load(entry: EntryPoint) -> LossSpec:
         if isinstance(loaded, LossSpec):
             return loaded
         if isinstance(loaded, type) and issubclass(loaded, Loss):
-            return spec(loaded)
+            return LossSpec(loaded)
     except Exception as error:  # whatever the import of somebody's module may raise
         raise ConfigurationError(f"{_origin(entry)}: {type(error).__name__}: {error}") from error
     raise ConfigurationError(f"{_origin(entry)}: it is no subclass of hgld.losses.Loss")

@@ -37,30 +37,17 @@ class SiMix(Loss):
         self.generator = generator
 
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
-        loss = self.loss.forward_batch(
-            *with_virtual_items(embeddings, labels, pairs, alphas), reference_embeddings, reference_labels
-        )
+        loss = self.loss.forward_batch(*with_virtual_items(embeddings, labels, pairs, alphas), *references)
         self.parts = self.loss.parts
         return loss
 
-    def reference_part(self) -> Loss | None:
-        """See :meth:`hgld.losses.Loss.reference_part`."""
-        return self._with_virtual_items(self.loss.reference_part())
-
-    def proxy_part(self) -> Loss | None:
-        """See :meth:`hgld.losses.Loss.proxy_part`."""
-        return self._with_virtual_items(self.loss.proxy_part())
-
-    def _with_virtual_items(self, part: Loss | None) -> Loss | None:
+    def _part(self, uses_references: bool) -> Loss | None:
+        part = self.loss._part(uses_references)
         return None if part is None else SiMix(part, generator=self.generator)
 
 

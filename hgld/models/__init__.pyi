@@ -9,11 +9,11 @@ from .image_embedder import ImageEmbedder as ImageEmbedder
 from .image_embedding import embed_images as embed_images
 from .image_embedding import embed_part as embed_part
 from .image_embedding import merge_parts as merge_parts
-from .model_files import read_checkpoint as read_checkpoint
-from .model_files import save_checkpoint as save_checkpoint
 from .model_loading import load_checkpoint_model as load_checkpoint_model
 from .model_loading import load_model as load_model
 from .model_loading import load_untrained_model as load_untrained_model
+from .model_loading import read_checkpoint as read_checkpoint
+from .model_loading import save_checkpoint as save_checkpoint
 from .model_settings import PRESETS as PRESETS
 from .model_settings import ModelSettings as ModelSettings
 from .pca_projection import initialise_projection as initialise_projection

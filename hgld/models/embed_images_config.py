@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.errors import ConfigurationError, require_at_least
+from hgld.errors import ConfigurationError, require, require_at_least
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class EmbedImagesConfig:
     workers: int = 2
 
     def __post_init__(self) -> None:
-        if not self.scales or min(self.scales) <= 0:
-            raise ConfigurationError(f"`scales` is {list(self.scales)}; expected at least one number, all above 0")
+        is_valid = len(self.scales) > 0 and min(self.scales) > 0
+        require(is_valid, "at least one number, all above 0", scales=list(self.scales))
         if self.with_std and tuple(self.scales) != (1,):
             raise ConfigurationError(
                 f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "

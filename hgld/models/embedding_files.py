@@ -8,7 +8,6 @@ were asked for, are in a file of their own; see :mod:`hgld.tables.embeddings`.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from hgld.compute.scoring import Distance
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, indented_list
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write, sha256_of, write_csv
 from hgld.io.remote import address, files_below
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import EmbeddingShard, ModelSource
@@ -117,11 +116,8 @@ def write_output(
         raise InputError(f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}")
     rows = embeddings.rows.numpy()
     _record_path(out).unlink(missing_ok=True)  # it describes the file that is now replaced
-    with atomic_write(skipped_path(out)) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["id", "reason"])
-        for image in embeddings.skipped:
-            writer.writerow([ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")])
+    skipped = ((ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")) for image in embeddings.skipped)
+    write_csv(skipped_path(out), ["id", "reason"], skipped, lineterminator="\r\n")
     landmarks = None if landmark_ids is None else landmark_ids[rows]
     write_embeddings(out, embeddings.vectors, ids[rows].tolist(), landmarks)
     remove_deviations(out)

@@ -11,7 +11,6 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -41,9 +40,8 @@ _DEFAULT_SIZE = 224
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Network:
-    """A network, and the images that it expects.
+class ExternalNetwork(nn.Module):
+    """A network of another runtime, without parameters; the SHA-256 of its files is a buffer.
 
     Args:
         name: What it is called in messages and in the provenance of embeddings, without folders.
@@ -53,33 +51,31 @@ class _Network:
         normalisation: ``mean`` and ``std`` of :class:`~hgld.datasets.transforms.ImageSettings`.
     """
 
-    name: str
-    source: str
-    files: Sequence[Path]
-    function: Callable[[NDArray[np.float32]], Any]
-    size: int | None = None
-    normalisation: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-
-class ExternalNetwork(nn.Module):
-    """A network of another runtime, without parameters; the SHA-256 of its files is a buffer."""
-
-    def __init__(self, network: _Network) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        files: Sequence[Path],
+        function: Callable[[NDArray[np.float32]], Any],
+        size: int | None,
+        normalisation: Mapping[str, tuple[float, ...]],
+    ) -> None:
         super().__init__()
-        self._network = network
-        digest = hashlib.sha256("".join(map(sha256_of, network.files)).encode()).digest()
+        self.name, self.source, self.size, self.normalisation = name, source, size, normalisation
+        self._function = function
+        digest = hashlib.sha256("".join(map(sha256_of, files)).encode()).digest()
         self.register_buffer("sha256", torch.tensor([*digest], dtype=torch.uint8))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Compute features on the CPU: float, shape (B, 3, h, w) -> float32, shape (B, C)."""
-        name, size = self._network.name, self._network.size
+        name, size = self.name, self.size
         if size is not None and images.shape[2:] != (size, size):
             raise ConfigurationError(
                 f"{name} takes no images of {images.shape[3]} x {images.shape[2]}; set `size` to {size}"
             )
         try:
             # A copy, which a function may change.
-            output = self._network.function(images.detach().float().cpu().numpy().copy(order="C"))
+            output = self._function(images.detach().float().cpu().numpy().copy(order="C"))
             features = torch.as_tensor(output).detach().to(images.device, torch.float32)
         except Exception as error:  # whatever runtimes and functions raise
             raise ConfigurationError(f"{name} cannot embed images: {_reason(error)}") from error
@@ -109,15 +105,14 @@ def load_external(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedde
     load = {PYTHON: _load_function, _ONNX: _load_onnx, _LITERT: _load_litert}[f"{kind}:"]
     network = load(place)
     size = image_settings.get("size", network.size or _DEFAULT_SIZE)
-    images = valid_image_settings({"size": size, "resize": size} | dict(network.normalisation) | dict(image_settings))
+    images = valid_image_settings({"size": size, "resize": size, **network.normalisation, **image_settings})
     log.info("images of %s: %s", network.name, images.describe())
-    backbone = ExternalNetwork(network)
-    n_channels = backbone(torch.zeros(1, 3, images.size, images.size)).shape[1]
+    n_channels = network(torch.zeros(1, 3, images.size, images.size)).shape[1]
     settings = ModelSettings(backbone=network.name, pretrained=False)
-    return ImageEmbedder(EmbeddingModel(backbone, n_channels, settings), images, ModelSource(network.source))
+    return ImageEmbedder(EmbeddingModel(network, n_channels, settings), images, ModelSource(network.source))
 
 
-def _load_litert(place: str) -> _Network:
+def _load_litert(place: str) -> ExternalNetwork:
     path, tensor = _file_and_tensor(place)
     interpreters = _package("ai_edge_litert.interpreter", "litert")
     try:
@@ -185,7 +180,7 @@ def _shape(tensor: Any) -> str:
     return " x ".join(map(str, tensor["shape"]))
 
 
-def _load_onnx(place: str) -> _Network:
+def _load_onnx(place: str) -> ExternalNetwork:
     path, output = _file_and_tensor(place)
     runtime = _package("onnxruntime", "onnx")
     options = runtime.SessionOptions()
@@ -223,7 +218,7 @@ def _load_onnx(place: str) -> _Network:
     return _of_file(_ONNX, path, output, features, height, _normalisation(dtype, 1, 0))
 
 
-def _load_function(place: str) -> _Network:
+def _load_function(place: str) -> ExternalNetwork:
     module_name, _, function_name = place.rpartition(":")
     name = source = f"{PYTHON}{place}"
     path = Path(module_name)
@@ -244,7 +239,7 @@ def _load_function(place: str) -> _Network:
         raise ConfigurationError(f"{name}: {module_name} has no function {function_name}")
     file = getattr(module, "__file__", None)  # modules of C in the interpreter have none
     normalisation = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-    return _Network(name, source, [Path(file)] if file else [], function, normalisation=normalisation)
+    return ExternalNetwork(name, source, [Path(file)] if file else [], function, None, normalisation)
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -263,12 +258,12 @@ def _of_file(
     function: Callable[[NDArray[np.float32]], NDArray[Any]],
     size: int | None,
     normalisation: Mapping[str, tuple[float, ...]],
-) -> _Network:
+) -> ExternalNetwork:
     suffix = "" if tensor is None else f"#{tensor}"
     # ONNX may keep weights beside the file: torch in FILE.data, other programs in FILE_data.
     beside = sorted(each for each in path.parent.iterdir() if each.name in (f"{path.name}.data", f"{path.name}_data"))
     names = f"{kind}{path.name}{suffix}", f"{kind}{path.absolute()}{suffix}"
-    return _Network(*names, [path, *beside], function, size, normalisation)
+    return ExternalNetwork(*names, [path, *beside], function, size, normalisation)
 
 
 def _file_and_tensor(place: str) -> tuple[Path, str | None]:

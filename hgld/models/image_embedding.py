@@ -28,12 +28,10 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from hgld.compute.part import Part, format_numbers
+from hgld.compute.executors import Part, format_numbers
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import SkippedImage
-from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.image_sources import open_images
-from hgld.datasets.loading import BatchReader
+from hgld.datasets.image_dataset import ImageDataset, open_images
+from hgld.datasets.loading import BatchReader, SkippedImage
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import OPENING_WAIT_S, PartLocks, are_running, atomic_write, exclusive_lock
@@ -48,8 +46,7 @@ from hgld.models.embedding_files import (
     write_output,
 )
 from hgld.models.embedding_model import MEMORY_FORMAT
-from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
-from hgld.models.odin import odin_perturbation
+from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, odin_perturbation
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import check_suffix

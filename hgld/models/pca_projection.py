@@ -23,7 +23,7 @@ from functools import reduce
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import Images
+from hgld.datasets.loading import Images
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.embedding_model import EmbeddingModel
 

@@ -1,6 +1,6 @@
 """The interface of all rejection scores: fitted on the images of an index, they say how unlike them other images are.
 
-To add a score, write a :class:`Detector` with a name in a module of :mod:`hgld.rejection.scores`, where
+To add a score, write a :class:`Detector` with a name in a module of :mod:`hgld.rejection`, where
 :mod:`hgld.rejection.registry` finds it. A score is a dataclass: its fields are its options, and those that are
 :func:`fitted` are what is saved of it. :class:`Detector` checks inputs and divides them into blocks; a score
 implements ``_fit`` and ``_score``.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
@@ -104,14 +104,15 @@ def choice(default: str, literal: Any) -> Any:
     return field(default=default, metadata={"expected": f"one of {', '.join(values)}", "holds": values.__contains__})
 
 
-def fitted(kind: type | None = None, prefix: str = "") -> Mapping[str, Any]:
+def fitted(kind: type = torch.Tensor, prefix: str = "", *, optional: bool = False) -> Mapping[str, Any]:
     """Return the metadata of a field that fitting sets and that is saved with the score.
 
     Args:
-        kind: Dataclass of tensors that the field holds; a tensor by default.
-        prefix: Prefix of the names of the tensors of ``kind`` in the state.
+        kind: Type of the value: a tensor, an array, ``int``, or a dataclass of tensors.
+        prefix: Prefix of the names of the tensors of a dataclass in the state.
+        optional: Whether the field may be None.
     """
-    return {"kind": kind, "prefix": prefix}
+    return {"kind": kind, "prefix": prefix, "optional": optional}
 
 
 @dataclass(eq=False)
@@ -227,12 +228,12 @@ class Detector(ABC):
     def state(self) -> dict[str, torch.Tensor]:
         """Return what was fitted, as tensors by name."""
         state: dict[str, torch.Tensor] = {}
-        for name, kind, prefix in _fitted_fields(self):
-            value = getattr(self, name)
-            if kind is None:
-                state[name] = value
-            else:
-                state |= {prefix + part.name: getattr(value, part.name) for part in fields(kind)}
+        for declared in _fitted_fields(self):
+            value, prefix = getattr(self, declared.name), declared.metadata["prefix"]
+            if is_dataclass(value):
+                state |= {prefix + part.name: getattr(value, part.name) for part in fields(value)}
+            elif value is not None:
+                state[declared.name] = as_tensor(value) if isinstance(value, np.ndarray) else torch.as_tensor(value)
         return state
 
     def restore(self: Self, dim: int, state: Mapping[str, torch.Tensor], *, n_levels: int = 1) -> Self:
@@ -263,18 +264,19 @@ class Detector(ABC):
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the attributes that :meth:`state` returns."""
-        for name, kind, prefix in _fitted_fields(self):
-            if kind is None:
-                setattr(self, name, state[name])
-            else:
-                setattr(self, name, kind(**{part.name: state[prefix + part.name] for part in fields(kind)}))
+        for declared in _fitted_fields(self):
+            kind, prefix = declared.metadata["kind"], declared.metadata["prefix"]
+            names = [prefix + part.name for part in fields(kind)] if is_dataclass(kind) else [declared.name]
+            value = None
+            if names[0] in state or not declared.metadata["optional"]:
+                tensors = [state[name] for name in names]
+                convert = {torch.Tensor: torch.as_tensor, np.ndarray: torch.Tensor.numpy}.get(kind, kind)
+                value = convert(*tensors)
+            setattr(self, declared.name, value)
 
 
-def _fitted_fields(detector: Detector) -> Iterator[tuple[str, Any, str]]:
-    """Yield the name, the dataclass (None for a tensor) and the prefix of each :func:`fitted` attribute."""
-    for declared in fields(detector):
-        if "kind" in declared.metadata:
-            yield declared.name, declared.metadata["kind"], declared.metadata["prefix"]
+def _fitted_fields(detector: Detector) -> list[Field[Any]]:
+    return [declared for declared in fields(detector) if "kind" in declared.metadata]
 
 
 @dataclass(eq=False)
@@ -290,7 +292,9 @@ class NeighbourDetector(Detector):
     """
 
     index: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    labels: LabelMatrix | None = field(init=False, repr=False, default=None)
+    labels: LabelMatrix | None = field(
+        init=False, repr=False, default=None, metadata=fitted(np.ndarray, optional=True)
+    )
 
     @property
     def n_neighbours(self) -> int:
@@ -343,10 +347,6 @@ class NeighbourDetector(Detector):
         """
         return cosines, positions
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the embeddings and labels of the index."""
-        return super().state() | ({} if self.labels is None else {"labels": as_tensor(self.labels)})
-
     def _fit(self, images: DetectorInputs) -> None:
         self.index, self.labels = images.embeddings, images.labels
 
@@ -356,8 +356,7 @@ class NeighbourDetector(Detector):
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         super()._restore(state)
         if "labels" in self.requires or "labels" in state:
-            self.labels = state["labels"].numpy()
-            self.n_levels = self.labels.shape[1]
+            self.n_levels = state["labels"].shape[1]
 
     def _neighbours(self, queries: torch.Tensor) -> tuple[Cosines, Positions]:
         """Return the neighbours of queries in the whole index."""

@@ -37,7 +37,7 @@ from hgld.io.settings import Settings
 from hgld.progress import byte_size
 from hgld.rejection.detector import Detector
 from hgld.rejection.registry import build_detector
-from hgld.rejection.thresholds import Threshold
+from hgld.rejection.risk_coverage import Threshold
 from hgld.version import __version__
 
 DESCRIPTION, STATE, CARD = "detector.json", "detector.safetensors", "README.md"
@@ -290,7 +290,10 @@ def _facts(detector: Detector, record: DetectorRecord, n_bytes: int) -> str:
     model = record.model
     rows = [
         ["score", f"`{detector.name}`"],
-        *([f"option `{name}`", _text(value)] for name, value in detector.options().items()),
+        *(
+            [f"option `{name}`", f"{value:g}" if isinstance(value, float) else str(value)]
+            for name, value in detector.options().items()
+        ),
         ["dimension of the embeddings", f"{detector.dim:,}"],
         ["images of the index", f"{record.n_images:,}"],
         ["levels of the labels, finest first", ", ".join(record.level_names) or "none"],
@@ -374,7 +377,3 @@ def _limits(detector: Detector, record: DetectorRecord) -> list[str]:
         "It knows the index that it was fitted on. When images are added or removed, fit it again.",
         "A score is no probability. Its values cannot be compared with those of other scores or indexes.",
     ]
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,473 +1,291 @@
-"""HEAT: energies of prior densities, and training the residual energies that correct them.
-
-From chapter 5 of Elias Ramzi's thesis, Robust image retrieval with deep learning (CNAM, 2024), and Lafon et al.,
-Hybrid Energy Based Model in the Feature Space for Out-of-Distribution Detection, ICML 2023. Section, equation and
-table numbers are those of the thesis; "the published code" is https://github.com/MarcLafon/heatood. Training is
-contrastive divergence (Eqs. 5.3, 5.5, 5.6) against samples of the corrected density by Langevin dynamics (Eq. 5.4).
-The score itself, which composes the energies of several priors, is :class:`hgld.rejection.scores.heat.Heat`.
-"""
+"""HEAT: energies of priors, corrected by learnt residual energies, and composed."""
 
 from __future__ import annotations
 
-import copy
-import logging
-import math
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, get_args
 
-import numpy as np
 import torch
-from torch import nn
-from torch.nn import functional
 
-from hgld.errors import ConfigurationError
-from hgld.rejection.gaussians import ClassGaussians
-from hgld.rejection.linear_classifier import LinearClassifier
-
-log = logging.getLogger(__name__)
-_LOG_INTERVAL_S = 10.0
-_SLOPE = 0.2
-
-Self = TypeVar("Self", bound="Prior")
-Energy = Callable[[torch.Tensor], torch.Tensor]
-#: Draws n features, shape (n, d), that chains begin at.
-Sampler = Callable[[int, torch.Generator], torch.Tensor]
-#: Where the thesis's text and the published code differ: the density of the Gaussians, the samples that the residual
-#: energy learns from, their projection, and the presets.
-Variant = Literal["thesis", "code"]
-PriorName = Literal["gmm", "energy", "gmm_std"]
-
-
-@dataclass(frozen=True)
-class LangevinSettings:
-    """Number and sizes of the steps of Langevin dynamics.
-
-    Args:
-        steps: Number of steps T; 0 leaves the samples of the prior as they are.
-        step_size: Step size eta of the first and of the last step.
-        noise: Scale of the noise of the first and of the last step. Default: ``sqrt(eta)``, as in Eq. 5.4.
-        variant: ``thesis``: the gradient is multiplied by eta / 2 (Eq. 5.4), and sizes decay linearly, to the last
-            value in the last step. ``code``: it is multiplied by eta, and sizes are
-            ``(first - last) (1 - t/T)^2 + last``, which does not reach the last value.
-    """
-
-    steps: int = 20
-    step_size: tuple[float, float] = (1e-4, 1e-5)
-    noise: tuple[float, float] | None = (5e-3, 5e-4)
-    variant: Variant = "thesis"
-
-    def step_sizes(self) -> list[float]:
-        """Return eta of each step."""
-        return self._decay(self.step_size)
-
-    def gradient_factors(self) -> list[float]:
-        """Return what the gradient is multiplied by in each step."""
-        return [size / 2 if self.variant == "thesis" else size for size in self.step_sizes()]
-
-    def noise_scales(self) -> list[float]:
-        """Return the scale of the noise of each step."""
-        if self.noise is None:
-            return [math.sqrt(size) for size in self.step_sizes()]
-        return self._decay(self.noise)
-
-    def _decay(self, ends: tuple[float, float]) -> list[float]:
-        first, last = ends
-        if self.variant == "thesis":
-            return [float(size) for size in np.linspace(first, last, self.steps)]
-        return [(first - last) * (1 - step / self.steps) ** 2 + last for step in range(self.steps)]
-
-
-@dataclass(frozen=True)
-class ResidualSettings:
-    """Hyper-parameters of the residual energy of one prior.
-
-    Args:
-        variant: See :data:`Variant`.
-        hidden_dim: Number of hidden units.
-        n_hidden: Number of hidden layers between the first and the last.
-        shared_hidden: Whether these are one layer; see :class:`~ResidualEnergy`.
-        epochs: Number of passes over the images of the index.
-        batch_size: Number of images, and of chains, of each update; the thesis names none.
-        learning_rate: Learning rate of Adam, whose betas are 0 and 0.999, as in the published code.
-        decay_after: Number of epochs after which the learning rate is divided by 10, if at all.
-        l2: Weight lambda of the squared residual energies in the loss (Eq. 5.6).
-        temperature: Temperature T_G that the energy of the prior is divided by.
-        input_noise: Standard deviation of the noise added to the inputs of the residual energy in training.
-        langevin: Sampling of negatives.
-    """
-
-    variant: Variant = "thesis"
-    hidden_dim: int = 1024
-    n_hidden: int = 4
-    shared_hidden: bool = False
-    epochs: int = 20
-    batch_size: int = 256
-    learning_rate: float = 5e-6
-    decay_after: int | None = None
-    l2: float = 10.0
-    temperature: float = 1e3
-    input_noise: float = 1e-4
-    langevin: LangevinSettings = field(default_factory=LangevinSettings)
-
-
-_CODE = ResidualSettings(
-    variant="code",
-    shared_hidden=True,
-    batch_size=1024,
-    learning_rate=1e-5,
-    decay_after=10,
-    langevin=LangevinSettings(steps=40, variant="code"),
+from hgld.compute.scoring import ScoringConfig, at_least_float32
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.classifiers import LinearClassifier, index_classifier
+from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, option
+from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
+from hgld.rejection.residual_energy import (
+    PRESETS,
+    GaussianPrior,
+    LogitPrior,
+    Prior,
+    PriorName,
+    ResidualEnergy,
+    ResidualSettings,
+    Sampler,
+    Variant,
+    corrected_energy,
+    gaussian_sampler,
+    normal_sampler,
+    train_residual_energy,
 )
 
-#: The thesis's hyper-parameters (Sec. 5.3, the same for all priors, but that T_G is of Gaussians), and those of the
-#: published code for CIFAR-10: heat/config/ebm/heat_gmm_c10.yaml, heat_el_c10.yaml, heat_gmm_std_c10.yaml, with the
-#: epochs and batch sizes of its README.
-PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
-    "thesis": {
-        "gmm": ResidualSettings(),
-        "energy": ResidualSettings(temperature=1.0),
-        "gmm_std": ResidualSettings(),
-    },
-    "code": {
-        "gmm": _CODE,
-        "energy": replace(
-            _CODE,
-            batch_size=256,
-            l2=0.1,
-            temperature=1.0,
-            langevin=LangevinSettings(50, (0.1, 0.01), (0.1, 0.01), "code"),
-        ),
-        "gmm_std": replace(_CODE, langevin=LangevinSettings(steps=1, variant="code")),
-    },
-}
+_BLOCK = 8192
+
+#: Beyond these, ``beta`` is taken as infinite or 0: it is no number of float32 any more.
+_LARGE, _SMALL = 1e30, 1e-30
+#: Options of the training of residual energies, which priors may have of their own.
+_TRAINING = (
+    *("epochs", "batch_size", "hidden_dim", "learning_rate", "l2", "temperature"),
+    *("steps", "step_size", "noise"),
+)
 
 
-class Prior(ABC):
-    """The energy of a prior density of features, differentiable with respect to them.
+@dataclass(eq=False)
+class Heat(Detector):
+    """The composition of corrected energies of priors (thesis, chapter 5; Lafon et al., ICML 2023).
+
+    The priors are ``gmm``, Gaussians of the classes of embeddings; ``energy``, the energy of the logits of a linear
+    classifier; and ``gmm_std``, Gaussians of the classes of the standard deviations of feature maps. With one of them
+    the score is HEAT-GMM, HEAT-EL or HEAT-GMM_std. Where options are None, those of the preset of the variant hold,
+    :data:`hgld.rejection.residual_energy.PRESETS`.
+
+    Classes are the labels of the finest level. The density of the classifier cannot be sampled from, so its chains
+    begin at samples of the Gaussians of the classes; in the published code, at standard normal noise.
 
     Args:
-        density: Dataclass of the tensors of the density.
-
-    Attributes:
-        unit_length: Whether its features are embeddings, or standard deviations, scaled to length 1.
-    """
-
-    unit_length: bool
-
-    def __init__(self, density: Any) -> None:
-        self.density = density
-
-    @abstractmethod
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the energy of each row of features, float, shape (n, d) -> (n,)."""
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what the density is made of, by name."""
-        return {part.name: getattr(self.density, part.name) for part in fields(self.density)}
-
-    def to(self: Self, device: torch.device) -> Self:
-        """Return the prior on a device."""
-        moved = copy.copy(self)
-        moved.density = type(self.density)(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
-        return moved
-
-    def features(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the features of images from their embeddings or standard deviations, float, shape (n, d)."""
-        inputs = inputs.to(next(iter(self.tensors().values())).dtype)
-        return functional.normalize(inputs, dim=1) if self.unit_length else inputs
-
-    def project(self, features: torch.Tensor) -> torch.Tensor:
-        """Return features made non-negative and, where ``unit_length``, scaled to it, as in the published code."""
-        features = features.relu()
-        return functional.normalize(features, dim=1) if self.unit_length else features
-
-
-class GaussianPrior(Prior):
-    """Gaussians of the classes, with a shared covariance, of features of unit length.
-
-    As in the thesis, ``-log sum_c exp(-d_c^2 / 2)`` for Mahalanobis distances d_c; or as in the published code, the
-    negative log-likelihood of the mixture, with classes weighted by their frequencies.
-
-    Args:
-        gaussians: The Gaussians.
-        variant: ``thesis`` or ``code``.
-    """
-
-    unit_length = True
-    density: ClassGaussians
-
-    def __init__(self, gaussians: ClassGaussians, variant: Variant = "thesis") -> None:
-        super().__init__(gaussians)
-        self.variant = variant
-
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
-        """See :class:`Prior`."""
-        if self.variant == "code":
-            return self.density.negative_log_likelihoods(features)
-        return self.density.mixture_energies(features)
-
-
-class LogitPrior(Prior):
-    """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``, of embeddings as they are."""
-
-    unit_length = False
-    density: LinearClassifier
-
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
-        """See :class:`Prior`."""
-        return -self.density.logits(features).logsumexp(dim=1)
-
-
-def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> Sampler:
-    """Return a sampler of the Gaussians of classes, on their device; classes weigh the same by default."""
-    means = gaussians.means
-    weights = torch.ones(len(means)) if weights is None else weights.float()
-    # Whitening is (z - origin) A, so that a whitened sample w is that of w A^-1 + origin.
-    unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(means.dtype)
-
-    def sample(n: int, generator: torch.Generator) -> torch.Tensor:
-        classes = torch.multinomial(weights.to(generator.device), n, replacement=True, generator=generator)
-        noise = normal_noise((n, means.shape[1]), generator, means)
-        samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
-        return samples + gaussians.origin
-
-    return sample
-
-
-def normal_sampler(like: torch.Tensor) -> Sampler:
-    """Return a sampler of standard normal features, where the published code begins chains of energies of logits."""
-    return lambda n, generator: normal_noise((n, like.shape[-1]), generator, like)
-
-
-def normal_noise(shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor) -> torch.Tensor:
-    """Return standard normal noise of the type and on the device of a tensor.
-
-    It is drawn in float32, so that float64 trains on the same noise.
-    """
-    return torch.randn(shape, generator=generator, device=generator.device).to(like)
-
-
-class ResidualEnergy(nn.Module):
-    """E_theta(z), a perceptron with LeakyReLU of slope 0.2 and one output.
-
-    With four hidden layers it has six linear layers, as in the thesis. With ``shared_hidden``, one hidden layer is
-    applied that many times, with the same weights: so does the published code, perhaps by accident. For 512 inputs
-    and 1,024 hidden units that leaves 1,575,937 of 4,724,737 parameters.
-
-    Args:
-        dim: Number of features d.
-        hidden_dim: Number of hidden units.
-        n_hidden: Number of layers between the first and the last one.
-        shared_hidden: Whether these are one layer.
-        generator: Generator of the initial weights, on the CPU; they are those of :class:`torch.nn.Linear`, uniform
-            within ``1 / sqrt(inputs)``. Default: zeros, to be loaded into.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        hidden_dim: int,
-        n_hidden: int = 4,
-        *,
-        shared_hidden: bool = False,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        self.n_hidden = n_hidden
-        self.first = _linear(dim, hidden_dim, generator)
-        n_own = min(n_hidden, 1) if shared_hidden else n_hidden
-        self.hidden = nn.ModuleList(_linear(hidden_dim, hidden_dim, generator) for _ in range(n_own))
-        self.last = _linear(hidden_dim, 1, generator)
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the energy of features, shape (n, d) -> (n,)."""
-        values = functional.leaky_relu(self.first(features), _SLOPE)
-        for layer in range(self.n_hidden):
-            values = functional.leaky_relu(self.hidden[min(layer, len(self.hidden) - 1)](values), _SLOPE)
-        energies: torch.Tensor = self.last(values)
-        return energies.squeeze(1)
-
-
-def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator | None) -> nn.Linear:
-    layer = nn.Linear(n_inputs, n_outputs)
-    bound = 0.0 if generator is None else 1 / math.sqrt(n_inputs)
-    for parameter in layer.parameters():
-        nn.init.uniform_(parameter, -bound, bound, generator=generator)
-    return layer
-
-
-def langevin_steps(
-    energy: Energy,
-    start: torch.Tensor,
-    noise: Iterable[torch.Tensor],
-    settings: LangevinSettings,
-    *,
-    project: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> Iterator[torch.Tensor]:
-    """Yield the features after each step ``z <- z - step grad E(z) + scale w`` of chains, one per row.
-
-    In Eq. 5.4 the step is ``eta / 2`` and the scale ``sqrt(eta)``. The published code subtracts its noise, which is
-    symmetric.
-
-    Args:
-        energy: Function from features, shape (n, d), to energies, shape (n,).
-        start: float, shape (n, d): where the chains begin.
-        noise: Standard normal noise w of each step, shape (n, d).
-        settings: Number and sizes of the steps.
-        project: Function applied to the end of each step. Default: none.
-    """
-    features = start
-    for step, scale, own_noise in zip(settings.gradient_factors(), settings.noise_scales(), noise, strict=False):
-        features = features - step * energy_gradient(energy, features) + scale * own_noise
-        if project is not None:
-            features = project(features)
-        yield features
-
-
-def energy_gradient(energy: Energy, features: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of each row's energy with respect to the row, shape (n, d)."""
-    with torch.enable_grad():
-        features = features.detach().requires_grad_(True)
-        (gradient,) = torch.autograd.grad(energy(features).sum(), features)
-    return gradient
-
-
-class ContrastiveLoss(NamedTuple):
-    """The loss of a residual energy (Eq. 5.6) and its terms.
-
-    Args:
-        divergence: Mean residual energy of images less that of negatives (Eq. 5.3).
-        squares: Mean squared residual energy of images, plus that of negatives (Eq. 5.5).
-        total: ``divergence + l2 * squares``.
-    """
-
-    divergence: torch.Tensor
-    squares: torch.Tensor
-    total: torch.Tensor
-
-
-def contrastive_loss(residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float) -> ContrastiveLoss:
-    """Return the loss of Eq. 5.6: only the residual energy has parameters, so the prior's does not occur in it."""
-    of_images, of_negatives = residual(images), residual(negatives.detach())
-    divergence = of_images.mean() - of_negatives.mean()
-    squares = of_images.square().mean() + of_negatives.square().mean()
-    return ContrastiveLoss(divergence, squares, divergence + l2 * squares)
-
-
-def corrected_energy(prior: Prior, residual: Energy, temperature: float) -> Energy:
-    """Return the function ``E_prior(z) / T_G + E_theta(z)`` from features to energies (Eq. 5.2)."""
-    return lambda features: prior.energies(features) / temperature + residual(features)
-
-
-def sample_negatives(
-    prior: Prior,
-    residual: ResidualEnergy,
-    start: torch.Tensor,
-    noise: Iterator[torch.Tensor],
-    settings: ResidualSettings,
-) -> torch.Tensor:
-    """Return samples that the residual energy should raise.
-
-    As in the thesis, the ends of chains that begin at ``start``. As in the published code, these and then the starts,
-    after every step of which the features are projected; see :meth:`Prior.project`.
-
-    Returns:
-        float, shape (n, d), or (2n, d) as in the published code.
-    """
-    is_code = settings.variant == "code"
-    end = start = prior.project(start) if is_code else start
-    energy = corrected_energy(prior, residual, settings.temperature)
-    project: Callable[[torch.Tensor], torch.Tensor] | None = prior.project if is_code else None
-    for features in langevin_steps(energy, start, noise, settings.langevin, project=project):
-        end = features
-    return torch.cat([end, start]) if is_code else end
-
-
-def train_residual_energy(
-    prior: Prior,
-    sampler: Sampler,
-    inputs: torch.Tensor,
-    settings: ResidualSettings,
-    *,
-    name: str,
-    seed: int = 0,
-) -> ResidualEnergy:
-    """Train the residual energy of a prior on the images of an index (Algorithm 2).
-
-    The same seed gives the same network on the same kind of device with the same number of threads. Of the last batch
-    of an epoch, images that do not fill it are left out.
+        priors: Names of the priors, separated by commas. Default: all, but gmm_std only where there are deviations.
+        variant: ``thesis`` or ``code``, the published code; see :mod:`hgld.rejection.residual_energy`.
+        standardised: Whether energies are standardised over the index before they are composed, as in the published
+            code. Priors have energies of very different scales (that of Gaussians is divided by 1,000), and without
+            it the one with the largest spread decides alone.
+        beta: Exponent of the composition, from -inf to inf, see :func:`compose`; the thesis reports 0.
+        epochs: Number of passes over the index in training; 0 leaves the priors uncorrected but for a random,
+            untrained network.
+        batch_size: Number of images of each update.
+        hidden_dim: Number of hidden units of the residual energies.
+        learning_rate: Learning rate.
+        l2: Weight lambda of the squared residual energies.
+        temperature: Temperature T_G that the energy of a prior is divided by; inf leaves the residual energy alone,
+            the data-driven EBM of Table 5.2.
+        steps: Number of steps of Langevin dynamics.
+        step_size: Size of the first step, which decays to a tenth.
+        noise: Scale of the noise of the first step, which decays to a tenth.
+        per_prior: The options above from ``epochs`` on that differ for one prior, by its name.
+        shrinkage: See :class:`~hgld.rejection.gaussians.GaussianDetector`.
+        classifier: See :class:`~hgld.rejection.classifiers.ClassifierDetector`.
+        seed: Seed of training.
+        device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        ConfigurationError: The loss is not finite any more, or a batch does not fit into the memory of the device.
+        ConfigurationError: An option is out of range, or there is no such prior.
     """
-    features = prior.features(inputs[:1])
-    device = next(iter(prior.tensors().values())).device
-    host = torch.Generator().manual_seed(seed)
-    generator = host if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
-    residual = ResidualEnergy(
-        features.shape[1],
-        settings.hidden_dim,
-        settings.n_hidden,
-        shared_hidden=settings.shared_hidden,
-        generator=host,
-    ).to(device, features.dtype)
-    optimizer = torch.optim.Adam(residual.parameters(), lr=settings.learning_rate, betas=(0.0, 0.999))
-    batch_size = min(settings.batch_size, len(inputs))
-    logged_at = time.monotonic()
-    for epoch in range(settings.epochs):
-        if epoch == settings.decay_after:
-            optimizer.param_groups[0]["lr"] /= 10
-        total = torch.zeros((), device=device)
-        batches = torch.randperm(len(inputs), generator=host)[: len(inputs) // batch_size * batch_size]
-        for rows in torch.split(batches, batch_size):
-            images = prior.features(inputs[rows]).to(device)
-            try:
-                loss = _update(prior, residual, optimizer, images, sampler, settings, generator)
-            except torch.cuda.OutOfMemoryError as error:
+
+    name: ClassVar[str] = "heat"
+    requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
+    uses: ClassVar[frozenset[Input]] = frozenset[Input]({"deviations"})
+    priors: str | None = None
+    variant: Variant = choice("thesis", Variant)
+    standardised: bool = True
+    beta: float = option(0.0, "a number, or -inf or inf")
+    epochs: int | None = option(None, "a number of 0 or more")
+    batch_size: int | None = option(None, "at least 1")
+    hidden_dim: int | None = option(None, "at least 1")
+    learning_rate: float | None = option(None, "a number above 0")
+    l2: float | None = option(None, "a number of 0 or more")
+    temperature: float | None = option(None, "a number above 0, or inf")
+    steps: int | None = option(None, "a number of 0 or more")
+    step_size: float | None = option(None, "a number of 0 or more")
+    noise: float | None = option(None, "a number of 0 or more")
+    per_prior: Mapping[str, Mapping[str, int | float]] | None = None
+    shrinkage: float | None = option(None, "a number from 0 to 1")
+    classifier: str = "softmax"
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._named = None if self.priors is None else _parse_priors(self.priors)
+        self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
+        for prior, changes in (self.per_prior or {}).items():
+            if prior not in self._settings or not changes.keys() <= set(_TRAINING):
                 raise ConfigurationError(
-                    f"a batch of {batch_size} images does not fit into the memory of {device}; choose a smaller "
-                    "`batch_size`"
-                ) from error
-            total += loss * len(rows) / len(batches)
-        mean_loss = total.item()
-        with torch.no_grad():  # the last update may be the one that diverges
-            finite = residual(images).isfinite().all() and math.isfinite(mean_loss)
-        if not finite:
+                    f"`per_prior` has {', '.join(changes)} of {prior}; expected options of "
+                    f"{', '.join(self._settings)}: {', '.join(_TRAINING)}"
+                )
+            options: dict[str, Any] = {**changes, "per_prior": None}
+            own = replace(self, **options)  # which checks the values
+            self._settings[prior] = own._settings[prior]
+        self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
+        self._on = torch.device("cpu")
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the priors, residual energies, and the scales of energies."""
+        tensors = {
+            "energy_means": self._standardisation.means,
+            "energy_deviations": self._standardisation.deviations,
+        }
+        for name, (prior, residual) in self._fitted.items():
+            tensors |= {f"{name}.prior.{key}": tensor for key, tensor in prior.tensors().items()}
+            tensors |= {f"{name}.residual.{key}": tensor for key, tensor in residual.state_dict().items()}
+        return {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+
+    def _fit(self, images: DetectorInputs) -> None:
+        assert images.labels is not None
+        self._on = torch.device(ScoringConfig(device=self.device).device)  # checks it
+        available = [name for name in get_args(PriorName) if name != "gmm_std" or images.deviations is not None]
+        names = self._named or available
+        if missing := [name for name in names if name not in available]:
             raise ConfigurationError(
-                f"the residual energy of the prior {name} diverges in epoch {epoch + 1} of {settings.epochs}, with a "
-                f"loss of {mean_loss:.3g}; set a smaller `learning_rate` ({settings.learning_rate:g}) or `step_size` "
-                f"({settings.langevin.step_size[0]:g}), or a larger `temperature` ({settings.temperature:g})"
+                f"the prior {missing[0]} needs `deviations`, the standard deviations of feature maps (hgld "
+                "embed-images --with-std); name other `priors`, such as gmm,energy"
             )
-        if time.monotonic() - logged_at >= _LOG_INTERVAL_S:
-            logged_at = time.monotonic()
-            log.info("heat: epoch %d of %d of the prior %s, loss %.4g", epoch + 1, settings.epochs, name, mean_loss)
-    return residual.eval().requires_grad_(False)
+        self._fitted = {}
+        for name in names:
+            prior, sampler = self._prior(name, images)
+            inputs, settings = self._inputs(name, images), self._settings[name]
+            residual = train_residual_energy(prior, sampler, inputs, settings, name=name, seed=self.seed)
+            self._fitted[name] = (prior, residual)
+        blocks = [
+            self._energies(images.rows(slice(start, start + _BLOCK))) for start in range(0, len(images), _BLOCK)
+        ]
+        self._standardisation = Standardisation.of(torch.cat(blocks, dim=1))
+
+    def _score(self, images: DetectorInputs) -> Scores:
+        energies = self._energies(images)
+        composed = compose(self._standardisation(energies) if self.standardised else energies, self.beta)
+        return composed.to(at_least_float32(images.embeddings[:0]).dtype).cpu().numpy()
+
+    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        # A score that was fitted on a GPU also works without one.
+        device = self._on = torch.device(self.device if self.device == "cpu" or torch.cuda.is_available() else "cpu")
+        self._standardisation = Standardisation(
+            state["energy_means"].to(device), state["energy_deviations"].to(device)
+        )
+        self._fitted = {}
+        for name in get_args(PriorName):
+            tensors, weights = (
+                {key.removeprefix(prefix): tensor.clone() for key, tensor in state.items() if key.startswith(prefix)}
+                for prefix in (f"{name}.prior.", f"{name}.residual.")
+            )
+            if tensors:
+                if name == "energy":
+                    prior: Prior = LogitPrior(LinearClassifier(**tensors))
+                else:
+                    prior = GaussianPrior(ClassGaussians(**tensors), self.variant)
+                self._fitted[name] = (prior.to(device), self._residual_from(name, weights).to(device))
+
+    def _energies(self, images: DetectorInputs) -> torch.Tensor:
+        """Return the corrected energy of each prior, shape (K, n)."""
+        rows = []
+        for name, (prior, residual) in self._fitted.items():
+            features = prior.features(self._inputs(name, images)).to(self._on)
+            rows.append(corrected_energy(prior, residual, self._settings[name].temperature)(features))
+        return torch.stack(rows)
+
+    def _inputs(self, name: PriorName, images: DetectorInputs) -> torch.Tensor:
+        """Return the inputs of a prior, float, shape (n, d) or (n, c)."""
+        if name != "gmm_std":
+            return images.embeddings
+        deviations = images.deviations
+        if deviations is None:
+            raise ConfigurationError(
+                "the score heat was fitted with `deviations`, and they are missing; embed the images with hgld "
+                "embed-images --with-std, or fit the score with other `priors`, such as gmm,energy"
+            )
+        if "gmm_std" in self._fitted:
+            prior, _ = self._fitted["gmm_std"]
+            expected = len(prior.tensors()["origin"])
+            if deviations.shape[1] != expected:
+                raise InputError(
+                    f"the deviations have {deviations.shape[1]} channels, and the score heat was fitted on "
+                    f"{expected}; embed both with the same model"
+                )
+        return deviations.to(at_least_float32(images.embeddings[:0]).dtype)
+
+    def _prior(self, name: PriorName, images: DetectorInputs) -> tuple[Prior, Sampler]:
+        """Fit a prior, and return it with the sampler of the features that its chains begin at."""
+        assert images.labels is not None
+        inputs, classes = self._inputs(name, images), images.labels[:, 0]
+        is_code = self.variant == "code"
+        if name == "energy":
+            logit_prior = LogitPrior(index_classifier(self.classifier, images, self.name)).to(self._on)
+            if is_code:
+                return logit_prior, normal_sampler(logit_prior.density.weight)
+            gaussians = GaussianPrior(fit_gaussians(inputs, classes, shrinkage=self.shrinkage)).to(self._on).density
+            return logit_prior, gaussian_sampler(gaussians)
+        fitted = fit_gaussians(inputs, classes, unit_length=True, shrinkage=self.shrinkage)
+        prior = GaussianPrior(fitted, self.variant).to(self._on)
+        weights = prior.density.log_frequencies.exp() if is_code else None
+        return prior, gaussian_sampler(prior.density, weights)
+
+    def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
+        settings = self._settings[name]
+        weight = tensors["first.weight"]
+        residual = ResidualEnergy(
+            weight.shape[1], len(weight), settings.n_hidden, shared_hidden=settings.shared_hidden
+        ).to(weight.dtype)
+        residual.load_state_dict(tensors)
+        return residual.eval().requires_grad_(False)
+
+    def _prior_settings(self, name: PriorName) -> ResidualSettings:
+        """Return the preset of a prior with the options that are set."""
+        preset = PRESETS[self.variant][name]
+        sampling: dict[str, Any] = {} if self.steps is None else {"steps": self.steps}
+        for key in ("step_size", "noise"):
+            first = getattr(self, key)
+            if first is not None:
+                sampling[key] = (first, first / 10)
+        changes = {key: getattr(self, key) for key in _TRAINING[:6] if getattr(self, key) is not None}
+        return replace(preset, langevin=replace(preset.langevin, **sampling), **changes)
 
 
-def _update(
-    prior: Prior,
-    residual: ResidualEnergy,
-    optimizer: torch.optim.Optimizer,
-    images: torch.Tensor,
-    sampler: Sampler,
-    settings: ResidualSettings,
-    generator: torch.Generator,
-) -> torch.Tensor:
-    """Update the residual energy with a batch of images; returns the loss."""
-    start = sampler(len(images), generator)
-    shape = tuple(start.shape)
-    noise = (normal_noise(shape, generator, start) for _ in range(settings.langevin.steps))
-    residual.requires_grad_(False)  # the chains need gradients of features only, which are half the work
-    negatives = sample_negatives(prior, residual, start, noise, settings)
-    residual.requires_grad_(True)
-    if settings.input_noise:
-        images = images + settings.input_noise * normal_noise(tuple(images.shape), generator, images)
-        negatives = negatives + settings.input_noise * normal_noise(tuple(negatives.shape), generator, negatives)
-    loss = contrastive_loss(residual, images, negatives, settings.l2).total
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return loss.detach()
+def _parse_priors(text: str) -> list[PriorName]:
+    """Return the priors named in ``gmm,energy``, in the order of their definition."""
+    names = [name.strip() for name in text.split(",")]
+    known = get_args(PriorName)
+    unknown = [name for name in names if name not in known]
+    if unknown or len(set(names)) < len(names):
+        raise ConfigurationError(f"`priors` is {text}; expected different ones of {', '.join(known)}, between commas")
+    return [name for name in known if name in names]
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    """Means and standard deviations of energies, which standardised ones are measured in."""
+
+    means: torch.Tensor
+    deviations: torch.Tensor
+
+    @classmethod
+    def of(cls, energies: torch.Tensor) -> Standardisation:
+        """Measure energies, shape (K, n); of a constant energy the deviation is taken as 1."""
+        wide = energies.double()
+        deviations = wide.std(dim=1) if wide.shape[1] > 1 else torch.zeros_like(wide[:, 0])
+        deviations = torch.where(deviations > 0, deviations, torch.ones_like(deviations))
+        return cls(wide.mean(dim=1).to(energies.dtype), deviations.to(energies.dtype))
+
+    def __call__(self, energies: torch.Tensor) -> torch.Tensor:
+        """Return standardised energies, shape (K, n)."""
+        return (energies - self.means[:, None]) / self.deviations[:, None]
+
+
+def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
+    """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))`` of energies, shape (K, n) -> (n,).
+
+    It is continuous in ``beta``: the minimum at -inf, the mean at 0, the maximum at inf. Eq. 5.7 lacks the factor
+    1 / K, which adds ``log(K) / beta`` and changes no order; it has no limit at ``beta`` 0, although the thesis calls
+    it a sum there (Sec. 5.2.2), and also the mean (Sec. 5.3.3).
+
+    >>> energies = torch.tensor([[0.0], [1.0]])
+    >>> [round(compose(energies, beta).item(), 3) for beta in (-torch.inf, -1.0, 0.0, 1.0, torch.inf)]
+    [0.0, 0.38, 0.5, 0.62, 1.0]
+    """
+    mean, extreme = energies.mean(dim=0), energies.amax(dim=0) if beta > 0 else energies.amin(dim=0)
+    if abs(beta) < _SMALL or abs(beta) > _LARGE:
+        return mean if abs(beta) < _SMALL else extreme
+    # No exponent is above 0, so none overflows.
+    large = extreme + (beta * (energies - extreme)).exp().mean(dim=0).log() / beta
+    # Small exponents keep more digits beside the mean; the others are clamped, as torch.where leaves them out.
+    exponents = beta * (energies - mean)
+    small = mean + exponents.clamp(-1, 1).expm1().mean(dim=0).log1p() / beta
+    return torch.where(exponents.abs().amax(dim=0) < 1, small, large)

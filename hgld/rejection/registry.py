@@ -11,8 +11,8 @@ from pydantic import ValidationError, create_model
 
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
+from hgld.rejection import classifiers, gaussians, heat, neighbours, subspaces
 from hgld.rejection.detector import Detector
-from hgld.rejection.scores import classifiers, gaussians, heat, neighbours, subspaces
 
 #: The class of each score.
 DETECTORS: Mapping[str, type[Detector]] = {

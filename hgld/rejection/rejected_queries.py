@@ -19,13 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.resampling import Interval
 from hgld.compute.scoring import ScoringConfig
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import Evaluation, EvaluationConfig, EvaluationFiles, RetrievalResult, RetrievalTask
+from hgld.evaluation import Evaluation, EvaluationConfig, EvaluationFiles, RetrievalTask
 from hgld.evaluation.evaluation_files import EvaluationInputs, choose_protocol, evaluate_inputs
+from hgld.evaluation.recognition import RecognitionResult
+from hgld.evaluation.results import LatexRow, RetrievalResult, escape_latex, latex_table
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.rejection.detection_metrics import DETECTION_METRICS, detection_intervals, detection_metrics
 from hgld.rejection.detector import Detector, NeighbourDetector
 from hgld.rejection.open_set import (
     ScoredAnswers,
@@ -36,7 +40,7 @@ from hgld.rejection.open_set import (
     score_queries,
 )
 from hgld.rejection.registry import build_detector
-from hgld.rejection.rejection_report import SCORE, RejectionReport, rejection_report
+from hgld.rejection.risk_coverage import Threshold, area_interval, risk_coverage, threshold_for_precision
 from hgld.tables.embeddings import Embeddings
 
 #: Shares of the queries that are accepted, at which metrics are reported.
@@ -96,7 +100,7 @@ class RejectionConfig:
             InputError: A fitted score does not fit the embeddings, or the score cannot be fitted on them.
         """
         if self.detector is not None:
-            self._check_fitted(self.detector, gallery, labels)
+            _check_fitted(self.detector, gallery, labels)
             return self.detector
         detector = build_detector(self.score, self.options)
         if further := sorted(detector.requires - {"labels"}):
@@ -128,18 +132,19 @@ class RejectionConfig:
         answers, scores = answer_queries(detector, gallery, labels, queries, gallery_mask, config)
         return answers[:, 0], -scores[:, 0]
 
-    def _check_fitted(self, detector: Detector, gallery: torch.Tensor, labels: LabelMatrix | None) -> None:
-        if detector.dim != gallery.shape[1]:
-            raise InputError(
-                f"the embeddings have {gallery.shape[1]} dimensions, and the score {detector.name} was fitted on "
-                f"{detector.dim}; embed both with the same model, or fit the score on this gallery"
-            )
-        own = detector.labels if isinstance(detector, NeighbourDetector) else None
-        if own is not None and labels is not None and not np.array_equal(own, labels):
-            raise InputError(
-                f"the score {detector.name} was fitted with other labels of its {len(own):,} images than those of "
-                "this gallery; fit it with the same labels and hierarchy"
-            )
+
+def _check_fitted(detector: Detector, gallery: torch.Tensor, labels: LabelMatrix | None) -> None:
+    if detector.dim != gallery.shape[1]:
+        raise InputError(
+            f"the embeddings have {gallery.shape[1]} dimensions, and the score {detector.name} was fitted on "
+            f"{detector.dim}; embed both with the same model, or fit the score on this gallery"
+        )
+    own = detector.labels if isinstance(detector, NeighbourDetector) else None
+    if own is not None and labels is not None and not np.array_equal(own, labels):
+        raise InputError(
+            f"the score {detector.name} was fitted with other labels of its {len(own):,} images than those of this "
+            "gallery; fit it with the same labels and hierarchy"
+        )
 
 
 def evaluate_with_rejection(
@@ -180,7 +185,8 @@ def evaluate_with_rejection(
                 f"the ground truth of {chosen.name} says which test images show no landmark; leave out `unknown`"
             )
         evaluation = evaluate_inputs(chosen, inputs, [], replace(config, answer=rejection.answer))
-        return evaluation, _reports(evaluation.results, rejection, intervals)
+        reports = [rejection_report(result, rejection, {}, intervals=intervals) for result in evaluation.results]
+        return evaluation, [report for report in reports if report is not None]
     tasks = chosen.build_tasks(inputs)
     rejected = [RejectedQueries(task, rejection, inputs.hierarchy, files.split) for task in tasks]
     n_neighbours = max(each.detector.n_neighbours for each in rejected)
@@ -190,10 +196,10 @@ def evaluate_with_rejection(
     results, reports, remaining = [], [], iter(evaluation.results)
     for each in rejected:
         unknown = each.unknown_answers(config.ranking)
-        own = [each.scored(next(remaining), rows) for rows in each.query_rows()]
-        results += own
-        reports += _reports(own, rejection, intervals, unknown)
-    return replace(evaluation, results=tuple(results)), reports
+        for rows in each.query_rows():
+            results.append(each.scored(next(remaining), rows))
+            reports.append(rejection_report(results[-1], rejection, unknown, intervals=intervals))
+    return replace(evaluation, results=tuple(results)), [report for report in reports if report is not None]
 
 
 class RejectedQueries:
@@ -310,13 +316,193 @@ class RejectedQueries:
         return labels.labels if known else None
 
 
-def _reports(
-    results: Sequence[RetrievalResult],
+#: Names of the unknown queries of a protocol: those without a positive at the finest level, and those of recognition.
+QUERIES_WITHOUT_POSITIVES = "queries without positives"
+IMAGES_WITHOUT_LANDMARK = "images without a landmark"
+N_RESAMPLES = 1000
+#: Column of the rejection score in the table of queries; of coarser levels with ``_l1`` where theirs differ.
+SCORE = "rejection_score"
+#: Metrics of detection that tables show, by name, with their titles; reports as JSON have all.
+SHOWN_METRICS = {
+    name: DETECTION_METRICS[name] for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
+}
+
+
+@dataclass(frozen=True)
+class LevelFigures:
+    """Figures of the answers at a level.
+
+    Args:
+        level: Level, L for the finest.
+        gap: GAP; NaN where no query is known.
+        aurc: Area under risk over coverage.
+        intervals: 95 % intervals of ``gap`` and ``aurc``, if they are asked for.
+    """
+
+    level: int
+    gap: float
+    aurc: float
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CoverageFigures:
+    """Figures of the queries with the lowest scores.
+
+    Args:
+        wanted: Wanted share of the queries.
+        n_accepted: Number of queries that are accepted: as many as the share allows without dividing equal scores.
+        threshold: Score of the last of these; NaN for none.
+        risk: Share of wrong answers at the finest level among these; NaN for none.
+        means: Mean of each metric over these, of those that have it.
+    """
+
+    wanted: float
+    n_accepted: int
+    threshold: float
+    risk: float
+    means: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class UnknownFigures:
+    """Figures of the known queries and a set of unknown images."""
+
+    n_known: int
+    n_unknown: int
+    detection: Mapping[str, float]
+    detection_intervals: Mapping[str, Interval]
+    levels: tuple[LevelFigures, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RejectionReport:
+    """Figures of the rejected queries of a result.
+
+    Args:
+        name: Name of the result.
+        score: ``name`` and ``options`` of the rejection score.
+        levels: Figures of the answers to the queries at each level, finest first.
+        coverages: Figures of the queries with the lowest scores, for several shares of them.
+        threshold: Threshold for the wanted precision at the finest level, chosen on the queries.
+        means_at_threshold: Mean of each metric over the queries that it accepts.
+        unknown: Figures of each set of unknown images.
+    """
+
+    name: str
+    score: Mapping[str, Any]
+    levels: tuple[LevelFigures, ...]
+    coverages: tuple[CoverageFigures, ...]
+    threshold: Threshold
+    means_at_threshold: Mapping[str, float]
+    unknown: Mapping[str, UnknownFigures]
+
+
+def rejection_report(
+    result: RetrievalResult,
     rejection: RejectionConfig,
-    intervals: bool,
-    unknown: Mapping[str, ScoredAnswers] | None = None,
-) -> list[RejectionReport]:
-    score, precision, coverages = rejection.description(), rejection.precision, rejection.coverages
-    options: Any = {"score": score, "precision": precision, "coverages": coverages, "intervals": intervals}
-    reports = (rejection_report(result, unknown or {}, **options) for result in results)
-    return [report for report in reports if report is not None]
+    unknown: Mapping[str, ScoredAnswers],
+    *,
+    intervals: bool = True,
+) -> RejectionReport | None:
+    """Return the figures of the rejected queries of a result; None if there is no answer to any."""
+    answers = scored_answers(result)
+    if not len(answers):
+        return None
+    is_known = answers.known[:, 0]
+    known, sets = answers.take(is_known), dict(unknown)
+    if not is_known.all():
+        name = IMAGES_WITHOUT_LANDMARK if isinstance(result, RecognitionResult) else QUERIES_WITHOUT_POSITIVES
+        sets = {name: answers.take(~is_known), **sets}
+    threshold = threshold_for_precision(answers.scores, answers.right[:, 0], rejection.precision)
+    return RejectionReport(
+        name=result.name,
+        score=rejection.description(),
+        levels=_level_figures(answers, intervals),
+        coverages=tuple(_at_coverage(result, answers, coverage) for coverage in rejection.coverages),
+        threshold=threshold,
+        means_at_threshold=_means(result, threshold.accepts(answers.scores)),
+        unknown={name: _unknown_figures(known, each, intervals) for name, each in sets.items() if len(known)},
+    )
+
+
+def scored_answers(result: RetrievalResult) -> ScoredAnswers:
+    """Return the answers in the table of queries of a result, of retrieval with a rejection score or of recognition.
+
+    Images of recognition without a prediction have the score infinity: they are rejected by any threshold, and rank
+    behind all predictions, where they change no GAP.
+    """
+    table = result.per_query
+    if isinstance(result, RecognitionResult):
+        top1 = table[["top1"]].to_numpy()
+        return ScoredAnswers(table[[SCORE]].fillna(np.inf).to_numpy(), top1 == 1, ~np.isnan(top1))
+    n_levels = sum(name.startswith("right_l") for name in table.columns)
+    levels = range(n_levels, 0, -1)
+    score_columns = [name if (name := f"{SCORE}_l{level}") in table else SCORE for level in levels]
+    return ScoredAnswers(
+        level_scores=table[score_columns].to_numpy(),
+        right=table[[f"right_l{level}" for level in levels]].to_numpy(),
+        known=table[[f"positives_l{level}" for level in levels]].to_numpy() > 0,
+    )
+
+
+def rejection_to_latex(reports: Sequence[RejectionReport]) -> str:
+    """Format figures of rejected queries as a table for the package booktabs, in percent with one decimal.
+
+    The rows of a result are that of its own queries, with GAP and the area under risk over coverage (AURC), and those
+    of its sets of unknown images. None is marked as the best, as rows are about different images.
+    """
+    rows = []
+    for report in reports:
+        rows.append(_latex_row(report.name, report.levels[0], {}))
+        rows += [
+            _latex_row(f"{report.name}, {name}", figures.levels[0], figures.detection)
+            for name, figures in report.unknown.items()
+        ]
+    has_sets = any(report.unknown for report in reports)
+    return latex_table(rows, ["GAP", "AURC", *(SHOWN_METRICS.values() if has_sets else ())], mark=False)
+
+
+def _latex_row(name: str, level: LevelFigures, detection: Mapping[str, float]) -> LatexRow:
+    shown = {title: detection[key] for key, title in SHOWN_METRICS.items() if key in detection}
+    return LatexRow(escape_latex(name), {"GAP": level.gap, "AURC": level.aurc, **shown})
+
+
+def _level_figures(answers: ScoredAnswers, intervals: bool) -> tuple[LevelFigures, ...]:
+    figures = []
+    for column in range(answers.n_levels):
+        scores, right = answers.level_scores[:, column], answers.right[:, column]
+        recognition = answers.recognition(column)
+        bounds = {}
+        if intervals:
+            bounds = {
+                "gap": recognition.intervals(n_resamples=N_RESAMPLES)["gap"],
+                "aurc": area_interval(scores, right, known=answers.known[:, column], n_resamples=N_RESAMPLES),
+            }
+        aurc = risk_coverage(scores, right).area
+        figures.append(LevelFigures(answers.n_levels - column, recognition.means["gap"], aurc, bounds))
+    return tuple(figures)
+
+
+def _at_coverage(result: RetrievalResult, answers: ScoredAnswers, coverage: float) -> CoverageFigures:
+    curve = risk_coverage(answers.scores, answers.right[:, 0])
+    # Within rounding: 0.9 of 10 queries are 9.
+    place = int(np.searchsorted(curve.n_accepted, coverage * len(answers) * (1 + 1e-12), side="right")) - 1
+    if place < 0:
+        return CoverageFigures(coverage, 0, np.nan, np.nan, dict.fromkeys(result.metrics, np.nan))
+    n_accepted, threshold, risk = (each[place].item() for each in (curve.n_accepted, curve.thresholds, curve.risk))
+    return CoverageFigures(coverage, n_accepted, threshold, risk, _means(result, answers.scores <= threshold))
+
+
+def _means(result: RetrievalResult, accepted: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Return the mean of each metric over the accepted queries; of recognition, over all images with a landmark."""
+    if isinstance(result, RecognitionResult):
+        return result.with_answered(accepted).means
+    return {name: float(result.per_query.loc[accepted, name].mean()) for name in result.metrics}
+
+
+def _unknown_figures(known: ScoredAnswers, unknown: ScoredAnswers, intervals: bool) -> UnknownFigures:
+    scores = known.scores, unknown.scores
+    bounds = detection_intervals(*scores, n_resamples=N_RESAMPLES) if intervals else {}
+    levels = _level_figures(known.joined(unknown), intervals)
+    return UnknownFigures(len(known), len(unknown), detection_metrics(*scores), bounds, levels)

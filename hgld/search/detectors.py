@@ -26,7 +26,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.image_labels import ImageLabels
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_votes import vote
+from hgld.hierarchy.label_matrix import vote
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.rejection import (
     Detector,
@@ -40,7 +40,7 @@ from hgld.rejection import (
 from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
 from hgld.rejection.detector_files import STATE, Calibration, Figure, check_replaceable_folder
 from hgld.rejection.open_set import rank_answers
-from hgld.rejection.thresholds import threshold_for_precision
+from hgld.rejection.risk_coverage import threshold_for_precision
 from hgld.search.gallery import gallery_labels
 from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
 from hgld.tables import Provenance, input_digests, write_results

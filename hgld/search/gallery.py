@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
-from hgld.datasets.image_sources import read_images
 from hgld.datasets.label_columns import label_columns
 from hgld.errors import ConfigurationError, HgldError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
+from hgld.hierarchy.label_matrix import Labelling, LabelSets, take_images
 from hgld.inspection.photos import FindImage, images_of_manifest, label_name
 from hgld.io.files import atomic_write
 from hgld.io.remote import folder_of

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hgld.datasets.batch import ExampleDataset
-from hgld.datasets.image_dataset import AnyImage, ImageList
-from hgld.datasets.image_sources import open_images
-from hgld.datasets.loading import evaluation_batches
+from hgld.datasets.image_dataset import AnyImage, ImageList, open_images
+from hgld.datasets.loading import ExampleDataset, evaluation_batches
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, HgldError
 from hgld.labels.embed import embed_labels

@@ -22,7 +22,7 @@ from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_sea
 from hgld.evaluation.settings import RerankSettings
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_votes import TEMPERATURE, vote
+from hgld.hierarchy.label_matrix import TEMPERATURE, vote
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
@@ -56,7 +56,7 @@ class LevelAnswer:
     Args:
         level: Name of the level.
         name: Name of the label.
-        share: Its share of the votes, from 0 to 1; see :func:`hgld.hierarchy.label_votes.vote`.
+        share: Its share of the votes, from 0 to 1; see :func:`hgld.hierarchy.label_matrix.vote`.
     """
 
     level: str
@@ -114,7 +114,7 @@ class Answers:
         query_ids: n texts.
         top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
         labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
-        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
+        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_matrix.vote`.
         rejections: Levels at which the answers are accepted; None if all are.
     """
 
@@ -165,7 +165,7 @@ class Searcher:
         gallery: The gallery.
         index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
             blocks.
-        temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
+        temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_matrix.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
         config: Device, precision and distance of the exact search, and re-ranking. Votes count cosines, also after
             re-ranking, or minus distances.
@@ -226,7 +226,13 @@ class Searcher:
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         rejections = None if self._rejector is None else self._rejector.judge(vectors)
-        scores, positions = self._neighbours(vectors, k, names)
+        check_k(k)
+        scorer = None if self._config is None else self._config.pair_scorer
+        pairs = pair_scores(scorer, np.array(names), self.gallery.ids)
+        scores, positions = np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        if len(vectors):
+            originals = self.gallery.vectors
+            scores, positions = reranked_search(self._nearest, vectors, originals, k, self._reranking, pairs)
         n_levels = self.gallery.n_levels
         near = self.gallery.labels_of(positions.reshape(-1))
         n_labels = near.shape[1]  # an image has a vote for each of its labels
@@ -239,16 +245,6 @@ class Searcher:
         levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, names, top_k, labels, shares, rejections)
-
-    def _neighbours(
-        self, queries: torch.Tensor, k: int, ids: Sequence[str]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        if not len(queries):
-            return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
-        check_k(k)
-        scorer = None if self._config is None else self._config.pair_scorer
-        pairs = pair_scores(scorer, np.array(ids), self.gallery.ids)
-        return reranked_search(self._nearest, queries, self.gallery.vectors, k, self._reranking, pairs)
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if self._index is None:

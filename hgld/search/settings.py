@@ -49,7 +49,7 @@ class CalibrationFiles:
         unknown: Embeddings of further images that show no landmark of the index, by name.
         precision: Wanted share of right answers among those that a threshold accepts.
         conservative: Choose thresholds that reach the precision on new images with a confidence of 95 %; see
-            :mod:`hgld.rejection.thresholds`.
+            :mod:`hgld.rejection.risk_coverage`.
 
     Raises:
         ConfigurationError: Further images are called known, or the precision is not a share.

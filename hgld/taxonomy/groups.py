@@ -14,7 +14,6 @@ only for groups that others were merged into. Changed groups travel with decisio
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
-from hgld.io.files import atomic_write
+from hgld.io.files import write_csv
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
@@ -174,13 +173,12 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
         "merged": ["\n".join(group.merged) for group in groups],
     }
     columns = {name: values for name, values in optional.items() if any(values)}
-    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow((*(groups[0].levels if groups else _LEVELS), "items", "guideline", *columns))
-        for group, *values in zip(groups, *columns.values(), strict=True):
-            guideline = unify_line_breaks(group.guideline)
-            row = (*group.path, " ".join(group.items), guideline, *values)
-            writer.writerow(map(escape_formula, row))
+    rows = (
+        (*group.path, " ".join(group.items), unify_line_breaks(group.guideline), *values)
+        for group, *values in zip(groups, *columns.values(), strict=True)
+    )
+    header = (*(groups[0].levels if groups else _LEVELS), "items", "guideline", *columns)
+    write_csv(path, header, ([*map(escape_formula, row)] for row in rows))
 
 
 def _levels(columns: Sequence[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -18,8 +18,18 @@ from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_fol
 from hgld.io.markdown import markdown_table
 from hgld.models.external_networks import is_external
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.model_files import CARD, CONFIG, TRAINING, is_written_by_hgld, read_checkpoint, write_model
-from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
+from hgld.models.model_loading import (
+    CARD,
+    CONFIG,
+    HUB_PREFIX,
+    TRAINING,
+    find_checkpoint,
+    is_published,
+    is_written_by_hgld,
+    load_model,
+    read_checkpoint,
+    write_model,
+)
 from hgld.training.run_folder import RunFolder, result_affecting
 from hgld.version import __version__
 
@@ -47,22 +57,40 @@ class ModelEvaluation:
 
 
 @dataclass(frozen=True)
+class PushConfig:
+    """Description of a published model.
+
+    Args:
+        license: Licence of the weights, by its identifier on the hub, such as ``apache-2.0``. Default: not stated.
+        datasets: Names of data sets on the hub that the model was trained on.
+        evaluations: Files of ``hgld evaluate --json``, whose names become those of the data sets.
+        private: Whether a new repository can be seen only by its owner.
+        force: Whether to replace files of a repository that holds something else than a model of hgld, or of a folder
+            that holds something else than this model.
+    """
+
+    license: str | None = None
+    datasets: Sequence[str] = ()
+    evaluations: Sequence[Path] = ()
+    private: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
 class CardFacts:
     """What a model card says besides the settings of the model.
 
     Args:
         source: How :func:`hgld.load_model` finds it, such as ``hf:owner/name``.
         training: Contents of ``training.json``; None if hgld did not train the model.
-        license: Licence of the weights, by its identifier on the hub; None if it was not stated.
-        datasets: Names of data sets on the hub that the model was trained on.
+        config: Licence, and data sets on the hub that the model was trained on.
     """
 
     title: str
     source: str
     training: Mapping[str, Any] | None
     evaluations: Sequence[ModelEvaluation] = ()
-    license: str | None = None
-    datasets: Sequence[str] = ()
+    config: PushConfig = field(default_factory=PushConfig)
 
 
 def model_card(model: ImageEmbedder, facts: CardFacts) -> str:
@@ -107,11 +135,11 @@ def _metadata(facts: CardFacts) -> str:
         if math.isfinite(mean)
     ]
     data = ModelCardData(
-        license=facts.license,
+        license=facts.config.license,
         library_name="hgld",
         pipeline_tag=_TASK,
         tags=list(_TAGS),
-        datasets=list(facts.datasets) or None,
+        datasets=list(facts.config.datasets) or None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
         model_name=facts.title,
         eval_results=results or None,
@@ -203,26 +231,6 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class PushConfig:
-    """Description of a published model.
-
-    Args:
-        license: Licence of the weights, by its identifier on the hub, such as ``apache-2.0``. Default: not stated.
-        datasets: Names of data sets on the hub that the model was trained on.
-        evaluations: Files of ``hgld evaluate --json``, whose names become those of the data sets.
-        private: Whether a new repository can be seen only by its owner.
-        force: Whether to replace files of a repository that holds something else than a model of hgld, or of a folder
-            that holds something else than this model.
-    """
-
-    license: str | None = None
-    datasets: Sequence[str] = ()
-    evaluations: Sequence[Path] = ()
-    private: bool = False
-    force: bool = False
-
-
-@dataclass(frozen=True)
 class PushSummary:
     """Result of publishing a model.
 
@@ -299,14 +307,7 @@ def _card_facts(checkpoint: Path | None, name: str, source: str, config: PushCon
     if checkpoint is not None:
         training, evaluation = training_record(checkpoint)
         evaluations = [*([evaluation] if evaluation else []), *evaluations]
-    return CardFacts(
-        title=name.rpartition("/")[2],
-        source=source,
-        training=training,
-        evaluations=evaluations,
-        license=config.license,
-        datasets=config.datasets,
-    )
+    return CardFacts(name.rpartition("/")[2], source, training, evaluations, config)
 
 
 def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation | None]:
@@ -317,28 +318,23 @@ def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation |
     """
     state, run = read_checkpoint(checkpoint), RunFolder(checkpoint.parent)
     recorded = run.recorded_run()
-    is_of_run = recorded is not None and recorded[1]["digests"] == state["digests"]
-    record = {
-        "settings": _without_folders(state["settings"]),
-        "digests": state["digests"],
-        "checkpoint": checkpoint.name,
-        "epoch": state["epoch"],
-        "step": state["step"],
-        "versions": recorded[1]["versions"] if recorded and is_of_run else {},
-    }
-    rows = [row for row in run.history("test") if row["step"] == state["step"]] if is_of_run else []
-    return record, _evaluation(record, rows[-1]) if rows else None
-
-
-def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any]) -> ModelEvaluation:
-    """Return the evaluation on the test images in a line of the history of a training."""
-    data = record["settings"]["data"]
-    return ModelEvaluation(
+    settings = _without_folders(state["settings"])
+    record = {"settings": settings, "digests": state["digests"], "checkpoint": checkpoint.name}
+    record |= {"epoch": state["epoch"], "step": state["step"], "versions": {}}
+    if recorded is None or recorded[1]["digests"] != state["digests"]:
+        return record, None
+    record["versions"] = recorded[1]["versions"]
+    rows = [row for row in run.history("test") if row["step"] == state["step"]]
+    if not rows:
+        return record, None
+    data = settings["data"]
+    evaluation = ModelEvaluation(
         dataset=f"{Path(data['manifest']).stem} ({data['test'] or data['queries']})",
         protocol="leave-one-out" if data["test"] else f"gallery {data['gallery']}",
-        means={name: value for name, value in row.items() if name not in ("kind", "step", "epoch")},
-        digest=record["digests"]["manifest"],
+        means={name: value for name, value in rows[-1].items() if name not in ("kind", "step", "epoch")},
+        digest=state["digests"]["manifest"],
     )
+    return record, evaluation
 
 
 def read_evaluations(path: Path) -> list[ModelEvaluation]:

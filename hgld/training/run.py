@@ -18,18 +18,15 @@ from hgld.io.files import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml, training_file
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.loss_specs import LabelSpace
-from hgld.losses.registry import build_loss
+from hgld.losses.registry import LabelSpace, build_loss
 from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import EmbeddingModel, build_model
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
-from hgld.training.loggers import require_loggers
-from hgld.training.random_state import seed_generators
-from hgld.training.run_folder import RunFolder, require_same_run
-from hgld.training.trainer import Trainer
+from hgld.training.run_folder import RunFolder, require_loggers, require_same_run
+from hgld.training.trainer import Trainer, seed_generators
 from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.training_settings import TrainingSettings
 
@@ -101,11 +98,20 @@ def train(
         images.require_readable()
         resuming = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
         trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
-        n_history_lines = _load_checkpoint(trainer) if resuming else 0
+        n_history_lines = 0
+        if resuming:
+            state = read_checkpoint(folder.last, trainer.device)
+            require_same_run(folder.last, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
+            trainer.load_state_dict(state)
+            n_history_lines = state["history"]  # at the time of the checkpoint
         if processes.rank == 0:
-            folder.open_run(
-                to_yaml(settings), _run_record(trainer), n_history_lines=n_history_lines, loggers=settings.loggers
-            )
+            record = {
+                "digests": images.digests,
+                "processes": processes.count,
+                "device": torch.cuda.get_device_name(torch_device) if torch_device.type == "cuda" else device,
+                "machine": describe_machine(),
+            }
+            folder.open_run(to_yaml(settings), record, n_history_lines=n_history_lines, loggers=settings.loggers)
         finished = False
         try:
             trainer.train()
@@ -180,7 +186,7 @@ def _build_trainer(
 def _initial_model(images: TrainingImages, device: torch.device, processes: Processes) -> EmbeddingModel:
     """Build the model with its initial weights and projection."""
     settings = images.settings
-    model = _with_lora(build_model(settings.model), settings).to(device)
+    model = _build(settings, settings.model).to(device)
     if settings.model.projection != "random":
         dataset = images.untransformed
         rows = np.arange(len(dataset))[processes.rank :: processes.count]
@@ -193,10 +199,11 @@ def _initial_model(images: TrainingImages, device: torch.device, processes: Proc
 
 def empty_model(settings: TrainingSettings) -> EmbeddingModel:
     """Build the model for the weights of a checkpoint."""
-    return _with_lora(build_model(settings.model.model_copy(update={"pretrained": False})), settings)
+    return _build(settings, settings.model.model_copy(update={"pretrained": False}))
 
 
-def _with_lora(model: EmbeddingModel, settings: TrainingSettings) -> EmbeddingModel:
+def _build(settings: TrainingSettings, model_settings: ModelSettings) -> EmbeddingModel:
+    model = build_model(model_settings)
     if settings.lora is not None:
         model.add_lora(settings.lora.rank, settings.lora.alpha)
     return model
@@ -218,25 +225,6 @@ def _require_distance(loss: Loss, model: ModelSettings) -> None:
                 f"the loss has the curvature {ball.curvature} and clip {ball.clip}, but the model {model.curvature} "
                 f"and {model.clip}; set model.curvature and model.clip to those of the loss"
             )
-
-
-def _load_checkpoint(trainer: Trainer) -> int:
-    """Restore the last checkpoint, and return the number of history lines at that time."""
-    path = trainer.folder.last
-    state = read_checkpoint(path, trainer.device)
-    require_same_run(path, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
-    trainer.load_state_dict(state)
-    return int(state["history"])
-
-
-def _run_record(trainer: Trainer) -> dict[str, object]:
-    device = trainer.device
-    return {
-        "digests": trainer.images.digests,
-        "processes": trainer.processes.count,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-        "machine": describe_machine(),
-    }
 
 
 def _summary(trainer: Trainer) -> TrainingSummary:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -17,69 +18,32 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hgld.compute.machine import StopRequest, catch_stop_signals
 from hgld.compute.processes import Processes
-from hgld.compute.stop_signals import StopRequest, catch_stop_signals
-from hgld.datasets.batch import Batch, ExampleDataset, SkippedImage
-from hgld.datasets.loading import BatchReader
+from hgld.datasets.loading import Batch, BatchReader, ExampleDataset, SkippedImage
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.gathering import gather_embeddings
-from hgld.losses.kernels.batches import EmbeddingsError
+from hgld.losses.kernels.batches import EmbeddingsError, gather_embeddings
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import save_checkpoint
+from hgld.models.model_loading import save_checkpoint
 from hgld.progress import NoProgress, Progress
-from hgld.training.backpropagation import average_gradients, backpropagate
-from hgld.training.optimisation import Optimisers, TrainingLength, freeze_parameters, require_trainable
-from hgld.training.random_state import random_state, set_random_state
+from hgld.training.optimisation import (
+    Optimisers,
+    TrainingLength,
+    average_gradients,
+    backpropagate,
+    freeze_parameters,
+    require_trainable,
+)
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import TrainingImages
+from hgld.training.training_images import TrainingImages, evaluate_model
 from hgld.training.training_settings import TrainingSettings
-from hgld.training.validation import evaluate_model
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context of the model's forward pass."""
-    dtype = _DTYPES.get(settings.mixed_precision)
-    return torch.autocast(device.type, dtype, enabled=dtype is not None)
-
-
-def backbone_dtype(settings: TrainingSettings) -> torch.dtype:
-    """Return the type of images that the backbone computes with in training steps."""
-    return _DTYPES.get(settings.mixed_precision, torch.float32)
-
-
-def divergence_message(step: int, finding: str) -> str:
-    """Return the error message of a step whose numbers are not finite, such as "the loss is nan"."""
-    return (
-        f"at step {step}, {finding}; lower the learning rates, set clip_norm, or try another mixed_precision. The "
-        "last checkpoint is intact"
-    )
-
-
-def format_loss(loss: float, parts: Mapping[str, torch.Tensor]) -> str:
-    """Return the value of a loss and of its parts for a message.
-
-    >>> format_loss(float("nan"), {"sup_hap": torch.tensor(0.5)})
-    'the loss is nan (sup_hap 0.5)'
-    """
-    values = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
-    return f"the loss is {loss}{f' ({values})' if values else ''}"
-
-
-def out_of_memory_message(settings: TrainingSettings, n_processes: int) -> str:
-    """Return the error message of a batch that does not fit into the memory of a GPU."""
-    return (
-        f"the GPU is out of memory: batch_size {settings.batch_size} in {n_processes} processes, chunk_size "
-        f"{settings.chunk_size or 'not set'}, mixed_precision {settings.mixed_precision}. Set chunk_size (the same "
-        "gradients with less memory), mixed_precision: bf16, or a smaller batch_size"
-    )
-
 
 log = logging.getLogger(__name__)
 
@@ -152,9 +116,15 @@ class Trainer:
         self.model.train()
         self.loss.train()
         freeze_parameters(self.model, self.settings, self.epoch)
-        model = self._distributed_model()
+        model: nn.Module = self.model
+        if self.processes.count > 1 and any(parameter.requires_grad for parameter in self.model.parameters()):
+            # averages gradients over processes
+            model = DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
         started, waited_s = time.perf_counter(), self._reader.waited_s
-        for batch in self._remaining_batches():
+        remaining = self._reader.training(
+            self.images.sampler, self.epoch, start=self.batch, processes=self.processes, seed=self.settings.seed
+        )
+        for batch in islice(remaining, self.n_steps - self.step):  # which may end within the epoch
             rates = self.optimisers.set_learning_rates(self.epoch, self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
@@ -184,28 +154,34 @@ class Trainer:
                 with self._shared_random_state():
                     loss: torch.Tensor = self.loss(embeddings, labels, **options)
             except EmbeddingsError as error:
-                raise ConfigurationError(divergence_message(self.step, error.finding)) from error
+                raise self._divergence(error.finding) from error
             if not loss.isfinite():
-                finding = format_loss(float(loss.detach()), self.loss.parts)
-                raise ConfigurationError(divergence_message(self.step, finding))
+                parts = ", ".join(f"{name} {float(part):.4g}" for name, part in self.loss.parts.items())
+                raise self._divergence(f"the loss is {float(loss.detach())}{f' ({parts})' if parts else ''}")
             return loss
 
         self.optimisers.zero_grad()
+        dtype = _DTYPES.get(self.settings.mixed_precision)
         try:
             loss = backpropagate(
                 model,
-                batch.images_on(self.device, backbone_dtype(self.settings)),
+                batch.images_on(self.device, dtype or torch.float32),
                 loss_function,
                 chunk_size=self.settings.chunk_size,
-                autocast=partial(autocast, self.settings, self.device),
+                autocast=partial(torch.autocast, self.device.type, dtype, enabled=dtype is not None),
                 scale=self.scaler.scale,
             )
         except torch.cuda.OutOfMemoryError as error:
-            raise ConfigurationError(out_of_memory_message(self.settings, self.processes.count)) from error
+            raise ConfigurationError(
+                f"the GPU is out of memory: batch_size {self.settings.batch_size} in {self.processes.count} "
+                f"processes, chunk_size {self.settings.chunk_size or 'not set'}, mixed_precision "
+                f"{self.settings.mixed_precision}. Set chunk_size (the same gradients with less memory), "
+                "mixed_precision: bf16, or a smaller batch_size"
+            ) from error
         average_gradients(self.loss.parameters(), self.processes)
         if not self.optimisers.step(self.scaler, self.settings.clip_norm):
             if not self.scaler.is_enabled() or self.scaler.get_scale() < 1:
-                raise ConfigurationError(divergence_message(self.step, "the gradient is not finite"))
+                raise self._divergence("the gradient is not finite")
             log.info("step %d: no update, as the gradient exceeds 16 bits; its scale is halved", self.step)
         return float(loss)
 
@@ -236,7 +212,7 @@ class Trainer:
         settings = self.settings.evaluation
         if self.processes.rank == 0:
             log.info("evaluating with %d %s images", len(dataset), kind)
-        evaluation = evaluate_model(
+        result, embedded = evaluate_model(
             self.model,
             dataset,
             is_query,
@@ -245,14 +221,14 @@ class Trainer:
             workers=self.settings.workers,
             processes=self.processes,
         )
-        means = evaluation.result.means
+        means = result.means
         if settings.best not in means:
             raise ConfigurationError(f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}')
         if self.processes.rank == 0:
             text = ", ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items())
             log.info("after %d epochs, %d steps, %s: %s", self.epoch, self.step, kind, text)
             self.folder.log(kind, self.step, {"epoch": self.epoch, **means})
-            self._log_skipped(dataset, evaluation.skipped)
+            self._log_skipped(dataset, embedded.skipped)
         return means
 
     def log_step(
@@ -320,23 +296,12 @@ class Trainer:
         self.best, self.skipped_batches = state["best"], state["skipped_batches"]
         set_random_state(state["rng"][self.processes.rank], self.device)
 
-    def _remaining_batches(self) -> Iterator[Batch]:
-        """Return the remaining batches of the epoch, which may end the training early."""
-        batches = self._reader.training(
-            self.images.sampler,
-            self.epoch,
-            start=self.batch,
-            processes=self.processes,
-            seed=self.settings.seed,
+    def _divergence(self, finding: str) -> ConfigurationError:
+        """Return the error of a step whose numbers are not finite, such as "the loss is nan"."""
+        return ConfigurationError(
+            f"at step {self.step}, {finding}; lower the learning rates, set clip_norm, or try another "
+            "mixed_precision. The last checkpoint is intact"
         )
-        return islice(batches, self.n_steps - self.step)
-
-    def _distributed_model(self) -> nn.Module:
-        """Return the model, wrapped to average gradients over processes where there are several."""
-        trainable = any(parameter.requires_grad for parameter in self.model.parameters())
-        if self.processes.count == 1 or not trainable:
-            return self.model
-        return DistributedDataParallel(self.model, [self.device] if self.device.type == "cuda" else None)
 
     @contextmanager
     def _shared_random_state(self) -> Iterator[None]:
@@ -356,3 +321,35 @@ def _classes(labels: torch.Tensor) -> list[int]:
         classes: list[int] = labels[:, 0].tolist()
         return classes
     return [each for classes in labels[..., 0].tolist() for each in set(classes) if each >= 0]
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators of Python, NumPy and torch."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Return the state of the generators of Python, NumPy and torch, as tensors and plain values."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    version, words, gauss = random.getstate()
+    state = {
+        "python": [version, list(words), gauss],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Restore a state returned by :func:`random_state`."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.cpu().numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"].cpu())
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"].cpu(), device)

@@ -20,7 +20,7 @@ from hgld.io.settings import Settings
 from hgld.losses.cross_batch_memory import Reduction, StoredType
 from hgld.losses.registry import LOSSES, LossSettings, loss_settings
 from hgld.models.model_settings import FEATURES, ModelSettings
-from hgld.training.loggers import LoggerName
+from hgld.training.run_folder import LoggerName
 
 if TYPE_CHECKING:
     AnyLoss = LossSettings
@@ -310,7 +310,7 @@ class TrainingSettings(Settings):
         lora: Changes of low rank of the backbone, in place of its weights; None to train the weights.
         batch_size: Number of images per step, over all processes.
         chunk_size: Number of images that a process embeds at once; smaller chunks take less memory and more time, and
-            give the same gradients (:mod:`hgld.training.backpropagation`). None for all.
+            give the same gradients (:mod:`hgld.training.optimisation`). None for all.
         mixed_precision: Precision of the backbone in training steps: ``off`` for float32, or autocast to ``fp16``,
             with a gradient scaler, or to ``bf16``. ``fp16`` is what ``with_autocast`` of ROADMAP and SupRank does,
             except that they compute the projection, the scores of the loss and the embeddings of evaluations in 16
@@ -320,7 +320,7 @@ class TrainingSettings(Settings):
         checkpoint_steps: Number of steps between checkpoints, in addition to one after every epoch.
         seed: Seed of all random numbers.
         workers: Number of processes that read images, per training process; no more than there are cores.
-        loggers: Where the history is logged besides ``history.jsonl``, see :mod:`hgld.training.loggers`.
+        loggers: Where the history is logged besides ``history.jsonl``, see :mod:`hgld.training.run_folder`.
     """
 
     model: ModelSettings

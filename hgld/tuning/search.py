@@ -24,8 +24,9 @@ from typing import Any, Literal
 
 import yaml
 
-from hgld.benchmark import Comparison, LocalLauncher, compare_methods, parse_slots, read_comparison
+from hgld.benchmark import Comparison, compare_methods, read_comparison
 from hgld.benchmark.runs import read_benchmark
+from hgld.compute.executors import LocalExecutor, parse_slots
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness
@@ -146,7 +147,7 @@ def tune(
     interrupted search continues, and one with more trials keeps those that are done.
 
     ``config`` is a file of settings or the name of a preset, and devices are those of
-    :func:`~hgld.benchmark.parse_slots`. With ``force``, trials whose settings or data changed are retrained.
+    :func:`~hgld.compute.executors.parse_slots`. With ``force``, trials whose settings or data changed are retrained.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
@@ -164,7 +165,7 @@ def tune(
     planned = {f"trial_{n:03}": each for n, each in enumerate(changes)}
     unchanged = read_training_settings(config, overrides)
     comparison = read_comparison(_write_trials(config, overrides, planned, out), out)
-    _compare(comparison, LocalLauncher(parse_slots(devices)), force=force, progress=progress)
+    _compare(comparison, LocalExecutor(parse_slots(devices)), force=force, progress=progress)
     metric, rows = unchanged.evaluation.best, read_table(out / "results.parquet", COMPARISON).to_pylist()
     values = {row["method"]: row["value"] for row in rows if row["metric"] == metric}
     done = [Trial(name, each, values.get(name, math.nan)) for name, each in planned.items()]
@@ -262,10 +263,10 @@ def _write_trials(
     return out / "trials.yaml"
 
 
-def _compare(comparison: Comparison, launcher: LocalLauncher, *, force: bool, progress: Progress | None) -> None:
+def _compare(comparison: Comparison, executor: LocalExecutor, *, force: bool, progress: Progress | None) -> None:
     """Train and compare trials; those whose trainings fail, as with too high a learning rate, are left out."""
     try:
-        compare_methods(comparison, launcher=launcher, force=force, progress=progress)
+        compare_methods(comparison, executor=executor, force=force, progress=progress)
     except ConfigurationError as error:
         finished = {
             name: runs
@@ -275,7 +276,7 @@ def _compare(comparison: Comparison, launcher: LocalLauncher, *, force: bool, pr
         if not finished:
             raise
         log.warning("%s", error)
-        compare_methods(replace(comparison, table=finished), launcher=launcher, progress=progress)
+        compare_methods(replace(comparison, table=finished), executor=executor, progress=progress)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ names it as a value of "instance of", which is known when all of the dump has be
 long as the first, for some ten thousand items. So the few columns that such an item needs are kept of *all* items
 until the end (about 40 bytes an item with zstd), and then of those that are named.
 
-1. The dump is divided into ranges of bytes (:mod:`hgld.wikimedia.dump_files`), each of which becomes a part
+1. The dump is divided into ranges of bytes (:mod:`hgld.wikimedia.dump_part`), each of which becomes a part
    (:mod:`hgld.wikimedia.dump_part`), by any process in any order: a part that is there is not made again.
 2. The unlinked items that other items name are picked from the parts.
 3. The items are sorted by their number and written to one table, in slices that fit into memory, and the parts are
@@ -35,14 +35,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hgld.compute.executors import Part
 from hgld.compute.machine import usable_cores
-from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, InputError, SourceError, require_at_least
 from hgld.io.files import OPENING_WAIT_S, PartLocks, atomic_write, exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables.parquet import Provenance, read_provenance, with_provenance
-from hgld.wikimedia.dump_files import DAMAGED, divide, find_dump_files
-from hgld.wikimedia.dump_part import ITEM_SCHEMA, ROWS_PER_GROUP, DumpPart, PartRecord
+from hgld.wikimedia.dump_part import (
+    DAMAGED,
+    ITEM_SCHEMA,
+    ROWS_PER_GROUP,
+    DumpPart,
+    PartRecord,
+    divide,
+    find_dump_files,
+)
 
 _COMMAND = "extract-dump"
 _SCHEMA_ID = "wikidata_items/1"

@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from hgld.benchmark.benchmark_settings import SweepSettings
-from hgld.benchmark.runs import read_benchmark
+from hgld.benchmark.runs import SweepSettings, read_benchmark
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.io.settings import training_presets
 from hgld.resources import preset_folder
@@ -53,7 +52,7 @@ def invoke(*arguments: object) -> str:
     return run_hgld(*arguments).stdout
 
 
-def run_in_process(tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
+def run_in_process(executor: object, tasks: Sequence[WorkerTask], *_: object) -> None:
     """Train and evaluate runs without child processes, each of which would import PyTorch."""
     for task in tasks:
         work(task)

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 import yaml
 
+from hgld.benchmark import comparison
 from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
-from hgld.benchmark.launcher import LocalLauncher, parse_slots
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 from tests.commands import run_hgld
 
 PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
 
 
-def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
+def launch_here(names: list[str], executor: object, tasks: Sequence[WorkerTask], *_: object) -> None:
     """Train and evaluate in this process, which is faster than starting others."""
     for task in tasks:
         work(task)
@@ -37,7 +37,7 @@ def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *,
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the folders of the launched runs, relative to the folder of runs."""
     names: list[str] = []
-    monkeypatch.setattr(LocalLauncher, "launch", partial(launch_here, names))
+    monkeypatch.setattr(comparison, "launch", partial(launch_here, names))
     return names
 
 
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 def compare(folder: Path, *, force: bool = False, **chosen: Any) -> ComparisonSummary | None:
     read = read_comparison(folder / "comparison.yaml", folder / "out", **chosen)
-    return compare_methods(read, launcher=LocalLauncher(parse_slots("cpu")), force=force)
+    return compare_methods(read, force=force)
 
 
 def times(folder: Path) -> dict[Path, int]:
@@ -225,7 +225,7 @@ def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 0 < step < n_steps
     saved = history.read_text().splitlines()[: step + 1]  # with the evaluation before the first step
 
-    monkeypatch.setattr(LocalLauncher, "launch", partial(launch_here, []))
+    monkeypatch.setattr(comparison, "launch", partial(launch_here, []))
     assert "HAPPIER" in run_hgld(*command).stdout
     lines = history.read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines if '"kind": "step"' in line] == list(range(1, n_steps + 1))

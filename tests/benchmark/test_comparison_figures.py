@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from hgld.benchmark import comparison_figures
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, PictureSettings, SweepSettings
 from hgld.benchmark.comparison_figures import curve_colours, draw_comparison, draw_sweep, method_colours
-from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
+from hgld.benchmark.runs import (
+    BenchmarkSettings,
+    PictureSettings,
+    Run,
+    SweepPoint,
+    SweepSettings,
+    read_benchmark,
+    table_runs,
+)
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.datasets.manifest import write_manifest

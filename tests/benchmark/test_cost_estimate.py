@@ -4,16 +4,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.cost_estimate import Gpus, estimate_cost, training_size
-from hgld.benchmark.runs import Run, read_benchmark, table_runs
+from hgld.benchmark.cost_estimate import Gpus, estimate_cost
+from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.benchmark import format_cost
 from hgld.errors import ConfigurationError, InputError
-from hgld.models.model_files import read_checkpoint
 from hgld.training.run_folder import RunFolder
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
@@ -80,26 +77,12 @@ def test_finished_runs_are_not_counted(tmp_path: Path) -> None:
     assert [round(hours * 3600) for hours in cost.runs[0].hours(Gpus(1, 1, 1))] == [N_STEPS * 8 + 3 * 16, 16]
 
 
-@pytest.mark.parametrize(("every", "optimiser"), [(3, {"name": "adam"}), (2, {"name": "sgd", "momentum": 0.9})])
-def test_training_evaluates_and_saves_as_much_as_estimated(
-    tmp_path: Path, every: int, optimiser: dict[str, Any]
-) -> None:
-    changes = {"steps": 7, "evaluation": {"every": every, "metrics": ["H-AP"]}}
-    changes |= {"memory": {"start_epoch": 1}, "optimiser": {"head": {"lr": 0.01, **optimiser}}}
-    settings, runs = comparison(tmp_path, happier=changes)
-    run = runs[-1]
-    work(WorkerTask(benchmark=settings, run=run))
-    (cost,) = estimate_cost(settings, [run]).runs
-    assert cost.n_validated == 16 * len(RunFolder(run.folder).history("test"))
-    checkpoint = read_checkpoint(RunFolder(run.folder).last)
-    assert cost.state_bytes == sum(_tensor_bytes(checkpoint[name]) for name in ("model", "loss", "optimiser"))
-    assert cost.gradient_bytes == 4 * (6 * 4 + 4 + 4 * 4)  # projection, bias, and a proxy of each landmark
-
-
-def _tensor_bytes(state: Any) -> int:
-    if isinstance(state, dict):
-        return sum(map(_tensor_bytes, state.values()))
-    return int(getattr(state, "nbytes", 0))
+@pytest.mark.parametrize("every", [2, 3])
+def test_training_evaluates_as_much_as_estimated(tmp_path: Path, every: int) -> None:
+    settings, runs = comparison(tmp_path, happier={"steps": 7, "evaluation": {"every": every, "metrics": ["H-AP"]}})
+    work(WorkerTask(benchmark=settings, run=runs[-1]))
+    (cost,) = estimate_cost(settings, [runs[-1]]).runs
+    assert cost.n_validated == 16 * len(RunFolder(runs[-1].folder).history("test"))
 
 
 def test_full_size_is_estimated_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +93,6 @@ def test_full_size_is_estimated_without_images(tmp_path: Path, monkeypatch: pyte
     text = format_cost(cost, Gpus(1, 1, 1))
     assert "4 runs, 0 of them done" in text
     assert f"{3 * 55_000 * 256:,} training images" in text
-    # 500 files of 1 GB, 100 of 850 MB, 20 of 500 MB; 761,757 + 117,577 embeddings of 2,048 numbers
-    assert cost.image_bytes == 595 * 10**9
-    assert sum(run.embedding_bytes for run in cost.runs) == 4 * 879_334 * 2048 * 4
     assert f"{(55_000 * 256 + 879_334) / 3600:,.2f}" in text
     *_, missing = text.partition("Missing files")
     for name in ("train/manifest", "test/images", "index/images", "retrieval_solution", "label_to_hierarchical"):
@@ -124,16 +104,6 @@ def test_missing_images_of_other_data_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "manifest.parquet").unlink()
     with pytest.raises(InputError, match=r"manifest\.parquet: no such file"):
         estimate_cost(settings, runs)
-
-
-def test_published_labels_are_a_tree_of_the_published_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (run, *_) = table_runs(read_benchmark("h-gldv2"), tmp_path)["happier"]
-    labels = training_size(run.settings, published=True).labels
-    assert isinstance(labels, np.ndarray)
-    assert [len(np.unique(column)) for column in labels.T] == [46_593, 78, 2]
-    for finer, coarser in zip(labels.T, labels.T[1:], strict=False):
-        assert len(np.unique(np.stack([finer, coarser]), axis=1).T) == len(np.unique(finer))
 
 
 @pytest.mark.parametrize(("count", "per_run"), [(8, 3), (0, 1), (2, 4), (4, 0)])

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from hgld.benchmark import comparison_figures
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_images, write_strips
-from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION

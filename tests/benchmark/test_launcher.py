@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hgld.benchmark.launcher import LocalLauncher, Slot, parse_slots
+from hgld.benchmark.comparison import launch
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask
-from hgld.compute.executors import DEVICE
+from hgld.compute.executors import DEVICE, LocalExecutor, Slot, parse_slots
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 
@@ -76,7 +76,7 @@ def test_each_slot_takes_one_run_at_a_time(
     )
     for n_slots in (1, 2):
         progress = Counted()
-        LocalLauncher(parse_slots(",".join(["cpu"] * n_slots))).launch(tasks, tmp_path, progress=progress)
+        launch(LocalExecutor(parse_slots(",".join(["cpu"] * n_slots))), tasks, tmp_path, progress)
         assert progress.total == progress.done == 4
         assert progress.details == {"failed": 0}
         n_others = [int(path.read_text()) for path in (tmp_path / "out").rglob("*.saw")]
@@ -92,7 +92,7 @@ def test_two_slots_run_side_by_side(
         "for seed in '01':\n"
         "    wait_for(folder.with_name(f'seed{seed}.here'))\n"  # alone, it would wait forever
     )
-    LocalLauncher(parse_slots("cpu,cpu")).launch(tasks[:2], tmp_path)
+    launch(LocalExecutor(parse_slots("cpu,cpu")), tasks[:2], tmp_path)
 
 
 def test_failed_run_does_not_stop_the_others(
@@ -109,7 +109,7 @@ def test_failed_run_does_not_stop_the_others(
     )
     progress = Counted()
     with pytest.raises(ConfigurationError) as failed:
-        LocalLauncher(parse_slots("cpu")).launch(tasks, tmp_path, progress=progress)
+        launch(LocalExecutor(parse_slots("cpu")), tasks, tmp_path, progress)
     assert progress.done == 4
     assert progress.details == {"failed": 3}
     assert [path.stem for path in (tmp_path / "out").rglob("*.done")] == ["seed0"]
@@ -139,7 +139,7 @@ def test_interrupt_waits_until_children_have_saved(
         "time.sleep(60)\n"
     )
     with pytest.raises(KeyboardInterrupt):
-        LocalLauncher(parse_slots("cpu,cpu")).launch(tasks, tmp_path)
+        launch(LocalExecutor(parse_slots("cpu,cpu")), tasks, tmp_path)
     out = tmp_path / "out" / "runs"
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.saved")) == [
         "roadmap/seed0.saved",
@@ -151,7 +151,7 @@ def test_interrupt_waits_until_children_have_saved(
 def test_child_stops_when_its_parent_exits() -> None:
     script = (
         "import signal, sys, time\n"
-        "from hgld.compute.stop_signals import stop_with_parent\n"
+        "from hgld.compute.machine import stop_with_parent\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "stop_with_parent()\n"
         "print('ready', flush=True)\n"

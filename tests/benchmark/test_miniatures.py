@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.benchmark.launcher import LocalLauncher
+from hgld.benchmark import comparison
 from hgld.benchmark.runs import read_benchmark
 from hgld.io.settings import comparison_presets, training_presets
 from tests.benchmark.miniatures import (
@@ -39,7 +39,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> MiniatureFolder:
 @pytest.fixture(autouse=True)
 def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(datasets.root)
-    monkeypatch.setattr(LocalLauncher, "launch", staticmethod(run_in_process))
+    monkeypatch.setattr(comparison, "launch", run_in_process)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several would mostly wait for each other on inputs as small as these
     yield

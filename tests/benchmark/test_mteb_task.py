@@ -14,7 +14,7 @@ from hgld import RetrievalResult, evaluate_retrieval, load_model
 from hgld.benchmark import as_mteb_model, retrieval_task
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_sets import LabelSets, take_images
+from hgld.hierarchy.label_matrix import LabelSets, take_images
 from hgld.models import ImageEmbedder
 
 #: MTEB alone takes seconds to import.

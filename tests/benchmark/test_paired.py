@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.benchmark.paired import compare
-from hgld.benchmark.statistics import paired_difference
+from hgld.benchmark.statistics import compare, paired_difference
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult
 

@@ -13,11 +13,9 @@ import pandas as pd
 import pytest
 
 from hgld import tables
-from hgld.benchmark import result_files
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison import ComparisonSummary
-from hgld.benchmark.result_files import write_sweep
-from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
+from hgld.benchmark.result_files import write_results, write_sweep
+from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import (
     MethodResults,
     best_baseline,
@@ -82,21 +80,21 @@ MEANS = {
 }
 
 
+def results(settings: BenchmarkSettings, name: str, runs: tuple[EvaluatedRun, ...]) -> MethodResults:
+    method = settings.methods[name]
+    return MethodResults(name, method.title, method.latex, method.baseline, runs)
+
+
 @pytest.fixture
 def methods(settings: BenchmarkSettings, tmp_path: Path) -> list[MethodResults]:
-    return [
-        MethodResults(
-            name,
-            settings.methods[name].title,
-            settings.methods[name].latex,
-            settings.methods[name].baseline,
-            tuple(
-                evaluated(run, H_AP=h_ap, R_at_1=recall, AP_l1=ap)
-                for run, (h_ap, recall, ap) in zip(runs, MEANS[name], strict=True)
-            ),
+    runs = {
+        name: tuple(
+            evaluated(run, H_AP=h_ap, R_at_1=recall, AP_l1=ap)
+            for run, (h_ap, recall, ap) in zip(runs, MEANS[name], strict=True)
         )
         for name, runs in table_runs(settings, tmp_path / "out").items()
-    ]
+    }
+    return [results(settings, name, of_method) for name, of_method in runs.items()]
 
 
 class Written(NamedTuple):
@@ -107,12 +105,28 @@ class Written(NamedTuple):
     parquet: Path
 
 
-def write_results(settings: BenchmarkSettings, methods: list[MethodResults], out: Path) -> Written:
-    return Written(*result_files.write_results(settings, methods, out)[1])
+class Write:
+    """Writes the results of methods, by default of all, into ``tmp_path / "out"``."""
+
+    def __init__(self, settings: BenchmarkSettings, methods: list[MethodResults], out: Path) -> None:
+        self.settings, self.methods, self.out = settings, methods, out
+
+    def __call__(self, methods: list[MethodResults] | None = None, *columns: str) -> Written:
+        settings = self.settings.model_copy(update={"columns": columns} if columns else {})
+        return Written(*write_results(settings, methods or self.methods, self.out)[1])
+
+
+@pytest.fixture
+def write(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> Write:
+    return Write(settings, methods, tmp_path / "out")
 
 
 def summary(settings: BenchmarkSettings, methods: list[MethodResults]) -> ComparisonSummary:
     return ComparisonSummary(tuple(methods), settings.columns, (), 0, 0)
+
+
+def values_of(method: MethodResults) -> np.ndarray:
+    return np.array([run.result.per_query["H-AP"] for run in method.runs], np.float64)
 
 
 def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
@@ -125,10 +139,8 @@ def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
     return tables
 
 
-def test_markdown_has_means_and_differences(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
-    files = write_results(settings, methods, tmp_path / "out")
+def test_markdown_has_means_and_differences(write: Write) -> None:
+    files, methods = write(), write.methods
     means, gains, by_level, _, trainings = markdown_tables(files.markdown)
     assert means == {
         "Smooth-AP": {"R@1": "**80.00** ± 0.00", "H-AP": "41.00 ± 1.41"},
@@ -137,11 +149,8 @@ def test_markdown_has_means_and_differences(
     }
     assert gains["*best baseline*"] == {"R@1": "*Smooth-AP*", "H-AP": "*ROADMAP*"}
     assert gains["ROADMAP"]["H-AP"] == gains["Smooth-AP"]["R@1"] == "0"
-    happier, roadmap = methods[2], methods[1]
-    values = [
-        np.array([run.result.per_query["H-AP"] for run in method.runs], np.float64) for method in (happier, roadmap)
-    ]
-    mean, low, high = (100 * end for end in paired_difference(values[0], values[1], LANDMARKS))
+    difference = paired_difference(values_of(methods[2]), values_of(methods[1]), LANDMARKS)
+    mean, low, high = (100 * end for end in difference)
     assert gains["HAPPIER_F"]["H-AP"] == f"+7.00 [{low:+.2f}, {high:+.2f}]"
     assert low < mean < high
     assert {name: row["AP_l1"] for name, row in by_level.items()} == {
@@ -165,15 +174,13 @@ def test_markdown_has_means_and_differences(
 def test_untrained_models_were_trained_on_nothing(settings: BenchmarkSettings, tmp_path: Path) -> None:
     (run, *_) = table_runs(settings, tmp_path / "out", ["steps=0"])["roadmap"]
     values = evaluated(run, H_AP=0.5, R_at_1=0.5)
-    files = write_results(settings, [MethodResults("roadmap", "ROADMAP", None, True, (values,))], tmp_path)
-    notes = files.markdown.read_text(encoding="utf-8")
+    write = Write(settings, [MethodResults("roadmap", "ROADMAP", None, True, (values,))], tmp_path)
+    notes = write().markdown.read_text(encoding="utf-8")
     assert "Evaluated on 16 images of 4 classes (landmark); nothing was trained." in notes
 
 
-def test_parquet_has_a_row_per_run_and_metric(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
-    path = write_results(settings, methods, tmp_path / "out").parquet
+def test_parquet_has_a_row_per_run_and_metric(write: Write) -> None:
+    path = write().parquet
     table = tables.read_table(path, tables.COMPARISON).to_pandas()
     assert len(table) == 3 * 2 * 3
     (row,) = table[(table.method == "happier") & (table.seed == 1) & (table.metric == "H-AP")].to_dict("records")
@@ -185,7 +192,7 @@ def test_parquet_has_a_row_per_run_and_metric(
         "steps": 3, "device": "cpu", "machine": "a machine",
     }  # fmt: skip
     inputs = tables.read_provenance(path).inputs
-    assert inputs["runs/happier/seed1"] == sha256_of(per_query_file(methods[2].runs[1].run))
+    assert inputs["runs/happier/seed1"] == sha256_of(per_query_file(write.methods[2].runs[1].run))
     assert len(inputs) == 6
 
 
@@ -197,20 +204,13 @@ def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> Non
         "roadmap": {(0, 0): 0.39, (1, 0): 0.50, (0, 1): 0.41, (1, 1): 0.50},
         "happier": {(0, 0): 0.41, (1, 0): 0.54, (0, 1): 0.45, (1, 1): 0.54},
     }
-    methods = [
-        MethodResults(
-            name,
-            method.title,
-            method.latex,
-            method.baseline,
-            tuple(evaluated(run, H_AP=h_ap[name][run.draw]) for run in runs if run.draw in h_ap[name]),
-        )
-        for (name, runs), method in zip(
-            table_runs(settings, tmp_path / "out").items(), settings.methods.values(), strict=True
-        )
-    ]
-    happier, roadmap = methods[2], methods[1]
-    files = write_results(settings.model_copy(update={"columns": ("H-AP",)}), methods, tmp_path / "out")
+    runs = {
+        name: tuple(evaluated(run, H_AP=h_ap[name][run.draw]) for run in runs if run.draw in h_ap[name])
+        for name, runs in table_runs(settings, tmp_path / "out").items()
+    }
+    methods = [results(settings, name, of_method) for name, of_method in runs.items()]
+    _, roadmap, happier = methods
+    files = Write(settings, methods, tmp_path / "out")(None, "H-AP")
     means, gains, variation, trainings = markdown_tables(files.markdown)
     deviation = 100 * statistics.stdev([0.43, 0.54])
     assert means["HAPPIER_F"]["H-AP"] == f"**48.50** ± {deviation:.2f}"
@@ -230,25 +230,19 @@ def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> Non
     rows = tables.read_table(files.parquet, tables.COMPARISON).to_pandas()
     assert rows[rows.method == "happier"][["split", "seed"]].to_numpy().tolist() == [[0, 0], [1, 0], [0, 1], [1, 1]]
     apart = [replace(method, runs=tuple(run for run in method.runs if run.run.split == 1)) for method in methods]
-    values, baseline = _values(apart[2]), _values(apart[1])
+    values, baseline = values_of(apart[2]), values_of(apart[1])
     assert difference(apart[2], apart[1], "H-AP") == pytest.approx(paired_difference(values, baseline, LANDMARKS))
 
 
-def _values(method: MethodResults) -> np.ndarray:
-    return np.array([run.result.per_query["H-AP"] for run in method.runs], np.float64)
-
-
-def test_latex_has_the_columns_of_the_settings(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
-    lines = write_results(settings, methods, tmp_path / "out").latex.read_text().splitlines()
+def test_latex_has_the_columns_of_the_settings(write: Write) -> None:
+    lines = write().latex.read_text().splitlines()
     assert r"    Method & R@1 & $\mathcal{H}$-AP \\" in lines
     assert (
         r"    \textbf{HAPPIER\textsubscript{F}} & \underline{78.0} {\scriptsize $\pm$ 1.4} & "
         r"\textbf{52.0} {\scriptsize $\pm$ 2.8} \\"
     ) in lines
     with pytest.raises(ConfigurationError, match="no result has ASI; the metrics are H-AP, R@1, AP_l1"):
-        write_results(settings.model_copy(update={"columns": ("ASI",)}), methods, tmp_path / "out")
+        write(None, "ASI")
 
 
 def test_terminal_text_has_80_columns(settings: BenchmarkSettings, methods: list[MethodResults]) -> None:
@@ -259,61 +253,47 @@ def test_terminal_text_has_80_columns(settings: BenchmarkSettings, methods: list
     assert text.endswith("Best baseline, from which differences are taken: R@1 Smooth-AP, H-AP ROADMAP.")
 
 
-def test_markdown_links_existing_figures(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    assert "## Figures" not in write_results(settings, methods, out).markdown.read_text()
+def test_markdown_links_existing_figures(write: Write) -> None:
+    out = write.out
+    assert "## Figures" not in write().markdown.read_text()
     (out / "figures").mkdir()
     for name in ("figures/learning.png", "figures/learning.pdf", "strips.png", "strips.html"):
         (out / name).touch()
-    text = write_results(settings, methods, out).markdown.read_text()
+    text = write().markdown.read_text()
     links = re.findall(r"^(!?)\[.*\]\((.*)\)$", text, re.MULTILINE)
     assert links == [("!", "figures/learning.png"), ("!", "strips.png"), ("", "strips.html")]
 
 
-def test_single_seed_without_baselines(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
-    alone = [MethodResults(method.name, method.title, method.latex, False, method.runs[:1]) for method in methods]
-    files = write_results(settings, alone, tmp_path / "out")
+def test_single_seed_without_baselines(write: Write) -> None:
+    alone = [replace(method, baseline=False, runs=method.runs[:1]) for method in write.methods]
+    files = write(alone)
     means, _, trainings = markdown_tables(files.markdown)
     assert means["HAPPIER_F"] == {"R@1": "<ins>79.00</ins>", "H-AP": "**50.00**"}
     assert trainings["HAPPIER_F"]["Seeds"] == "0"
     assert "scriptsize" not in files.latex.read_text()
-    assert "difference" not in format_results(summary(settings, alone)).lower()
+    assert "difference" not in format_results(summary(write.settings, alone)).lower()
     assert best_baseline(alone, "H-AP") is None
 
 
-def test_the_best_baseline_in_a_distance_has_the_lowest(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
+def renamed(method: MethodResults, names: dict[str, str]) -> MethodResults:
+    return replace(method, runs=tuple(EvaluatedRun(run.run, run.result.renamed(names)) for run in method.runs))
+
+
+def test_the_best_baseline_in_a_distance_has_the_lowest(write: Write) -> None:
     """The same values, as severities: in levels instead of %, and the other way round."""
-    severe = [
-        replace(
-            method,
-            runs=tuple(
-                EvaluatedRun(run.run, run.result.renamed({"H-AP": "mistake_severity"})) for run in method.runs
-            ),
-        )
-        for method in methods
-    ]
-    best, worst = best_baseline(methods, "H-AP"), best_baseline(severe, "mistake_severity")
+    severe = [renamed(method, {"H-AP": "mistake_severity"}) for method in write.methods]
+    best, worst = best_baseline(write.methods, "H-AP"), best_baseline(severe, "mistake_severity")
     assert best is not None
     assert worst is not None
     assert (best.title, worst.title) == ("ROADMAP", "Smooth-AP")
-    columns = {"columns": ("R@1", "mistake_severity")}
-    means, *_ = markdown_tables(write_results(settings.model_copy(update=columns), severe, tmp_path / "out").markdown)
+    means, *_ = markdown_tables(write(severe, "R@1", "mistake_severity").markdown)
     assert means["Smooth-AP"]["mistake_severity"].startswith("**0.41** ±")
 
 
-def test_missing_metric_is_a_dash(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> None:
-    _, roadmap, happier = methods
-    (run, _) = happier.runs
-    happier = MethodResults(
-        "happier", "HAPPIER", None, False, (EvaluatedRun(run.run, run.result.renamed({"R@1": "R"})),)
-    )
-    means, gains, *_ = markdown_tables(write_results(settings, [roadmap, happier], tmp_path / "out").markdown)
+def test_missing_metric_is_a_dash(write: Write) -> None:
+    _, roadmap, happier = write.methods
+    happier = renamed(replace(happier, title="HAPPIER", runs=happier.runs[:1]), {"R@1": "R"})
+    means, gains, *_ = markdown_tables(write([roadmap, happier]).markdown)
     assert means["HAPPIER"]["R@1"] == gains["HAPPIER"]["R@1"] == "–"
     assert "R" not in gains["*best baseline*"]  # no baseline has it
 

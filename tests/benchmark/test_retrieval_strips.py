@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import read_evaluated_images, write_strips
 from hgld.benchmark.evaluations import SplitEvaluation
-from hgld.benchmark.runs import Run, read_benchmark, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.errors import ConfigurationError

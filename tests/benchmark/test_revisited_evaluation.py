@@ -74,9 +74,8 @@ def test_plan_names_missing_ground_truth(tmp_path: Path) -> None:
     settings = read_benchmark(write_comparison(tmp_path, datasets={"roxford5k": files}, scales=[1, 0.7071]))
     assert isinstance(settings.evaluation, RevisitedEvaluation)
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
-    size = settings.evaluation.size(run.settings)
-    assert size.n_images == 2 * (3 + 18)
-    assert size.missing == (f"{files['ground_truth']}: no such file",)
+    counted = settings.evaluation.count_images(run.settings)
+    assert counted == (2 * (3 + 18), [f"{files['ground_truth']}: no such file"])
 
 
 def test_settings_of_both_data_sets_are_evaluated(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from hgld.benchmark import worker
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import read_evaluated_images
 from hgld.benchmark.evaluations import ManifestsEvaluation
-from hgld.benchmark.runs import Run, read_benchmark, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError

@@ -17,11 +17,10 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from hgld.benchmark.launcher import SlurmLauncher
 from hgld.cli import app
 from hgld.compute import slurm
 from hgld.compute.executors import Task
-from hgld.compute.slurm_executor import SlurmExecutor
+from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 from tests.commands import run_hgld
@@ -107,13 +106,12 @@ def test_invalid_options_are_errors() -> None:
         ({"max_running": 0}, "`max_running` is 0"),
     ]:
         with pytest.raises(ConfigurationError, match=re.escape(message)):
-            SlurmLauncher(**options)  # type: ignore[arg-type]
+            SlurmExecutor(**options)  # type: ignore[arg-type]
 
 
 def test_given_options_replace_defaults_but_not_what_the_launcher_needs() -> None:
-    options = SlurmLauncher("--no-requeue --comment='a b'", max_running=3).executor.submit_options(
-        5, Path("/runs/50%/slurm")
-    )
+    executor = SlurmExecutor("--no-requeue --comment='a b'", max_running=3)
+    options = executor.submit_options(5, Path("/runs/50%/slurm"))
     assert options.index("--requeue") < options.index("--no-requeue") < options.index("--array=1-5%3")
     assert "--comment=a b" in options
     assert "--output=/runs/50%%/slurm/%A_%a.out" in options

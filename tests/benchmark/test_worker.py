@@ -6,7 +6,7 @@ import pytest
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, is_done, read_evaluated, work
 from hgld.errors import ConfigurationError
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from hgld.training.run_folder import RunFolder
 from hgld.training.trainer import Trainer
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data

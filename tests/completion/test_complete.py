@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.completion import classifier
 from hgld.completion.classifier import GroupVotes, References, fit_calibration, vote
-from hgld.completion.complete import complete_file, evaluate_completion, hide_and_propose
+from hgld.completion.complete import CompleteSummary, complete_file, evaluate_completion, hide_and_propose
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import (
     CompletionFiles,
@@ -52,18 +52,25 @@ def files(tmp_path: Path) -> CompletionFiles:
     return write_landmarks(tmp_path, [*labelled_landmarks(45), *UNLABELLED])
 
 
-def proposals(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+Rows = dict[tuple[str, int], dict[str, Any]]
+
+
+def proposals(path: Path) -> Rows:
     rows = tables.read_table(path, tables.COMPLETED).to_pylist()
     return {(row["split"], row["landmark_id"]): row for row in rows}
 
 
-def test_every_landmark_without_a_group_has_a_row(files: CompletionFiles, tmp_path: Path) -> None:
-    out = tmp_path / "completed.parquet"
-    summary = complete_file(files, out)
+def complete(files: CompletionFiles, out: Path, config: CompleteConfig | None = None) -> tuple[CompleteSummary, Rows]:
+    """Complete a hierarchy that has something to complete; return the summary, and the rows by landmark."""
+    summary = complete_file(files, out, config)
     assert summary is not None
+    return summary, proposals(out)
+
+
+def test_every_landmark_without_a_group_has_a_row(files: CompletionFiles, tmp_path: Path) -> None:
+    summary, rows = complete(files, tmp_path / "completed.parquet")
     assert (summary.landmarks, summary.proposed, summary.photographs) == (4, 3, 6)
     assert (summary.labelled, summary.calibrated_on) == (45, 45)
-    rows = proposals(out)
     assert list(rows) == [("index", 100), ("train", 100), ("train", 101), ("train", 102)]
     assert {key: row["group"] for key, row in rows.items()} == {
         ("index", 100): "bridge",
@@ -90,8 +97,7 @@ def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_p
     assert complete_file(replace(files, images=[("train", tmp_path / "train.csv")]), out) is None
     ids = files.embeddings[0].with_suffix(".ids.txt")
     ids.write_text(ids.read_text().replace("train-102-0", "unlisted"))
-    assert complete_file(train, out) is not None
-    assert proposals(out)["train", 102]["photographs"] == 0
+    assert complete(train, out)[1]["train", 102]["photographs"] == 0
     # Labelled landmarks 0 to 44 are of train; with the other split there are none with photographs.
     with pytest.raises(InputError, match="0 labelled landmarks have photographs"):
         complete_file(replace(files, images=[("index", tmp_path / "train.csv")]), out)
@@ -100,8 +106,7 @@ def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_p
 def test_other_reasons_are_read_on_request(files: CompletionFiles, tmp_path: Path) -> None:
     config = CompleteConfig(reasons=["excluded", "multiple"])
     more = find_completion_files(files.hierarchy, files.embeddings, files.images[:1], config.reasons)
-    complete_file(more, tmp_path / "completed.parquet", config)
-    rows = proposals(tmp_path / "completed.parquet")
+    _, rows = complete(more, tmp_path / "completed.parquet", config)
     assert {key: row["reason"] for key, row in rows.items()} == {
         ("train", 103): "multiple",
         ("train", 104): "excluded",
@@ -111,34 +116,31 @@ def test_other_reasons_are_read_on_request(files: CompletionFiles, tmp_path: Pat
 def test_landmarks_completed_before_are_proposed_again_and_teach_nothing(
     files: CompletionFiles, tmp_path: Path
 ) -> None:
-    expected = tmp_path / "completed.parquet"
-    complete_file(files, expected)
+    expected = complete(files, tmp_path / "completed.parquet")[1]
     rows = tables.read_table(files.hierarchy, tables.HIERARCHY).to_pylist()
     completed = rows[0] | {"landmark_id": 100, "hierarchical_label": "church"}
     rows = [row | {"label_source": "instance_of"} for row in rows] + [completed | {"label_source": "photographs"}]
     schema = tables.HIERARCHY.schema.append(tables.HIERARCHY.optional.field("label_source"))
     table = pa.Table.from_pylist(rows, schema=schema)
     tables.write_table(files.hierarchy, tables.HIERARCHY, table, tables.Provenance("test"))
-    complete_file(files, tmp_path / "again.parquet")
-    assert proposals(tmp_path / "again.parquet") == proposals(expected)
+    assert complete(files, tmp_path / "again.parquet")[1] == expected
 
 
 def test_several_files_of_embeddings_are_one_set(files: CompletionFiles, tmp_path: Path) -> None:
-    complete_file(files, tmp_path / "one.parquet")
+    _, expected = complete(files, tmp_path / "one.parquet")
     whole = read_embeddings(files.embeddings[0])
     assert whole.ids is not None
     parts = [tmp_path / "a.npy", tmp_path / "b.safetensors"]
     for path, rows in zip(parts, (slice(0, 50), slice(50, None)), strict=True):
         write_embeddings(path, whole.vectors[rows], whole.ids[rows])
-    complete_file(replace(files, embeddings=parts), tmp_path / "two.parquet")
-    assert proposals(tmp_path / "two.parquet") == proposals(tmp_path / "one.parquet")
+    assert complete(replace(files, embeddings=parts), tmp_path / "two.parquet")[1] == expected
     write_embeddings(parts[1], whole.vectors[49:], whole.ids[49:])
     with pytest.raises(InputError, match="1 images are embedded more than once"):
         complete_file(replace(files, embeddings=parts), tmp_path / "two.parquet", force=True)
 
 
 def test_images_of_no_landmark_of_the_tables_are_ignored(files: CompletionFiles, tmp_path: Path) -> None:
-    complete_file(files, tmp_path / "one.parquet")
+    _, expected = complete(files, tmp_path / "one.parquet")
     whole = read_embeddings(files.embeddings[0])
     assert whole.ids is not None
     # One image that is not listed, and one of a landmark that is in no table.
@@ -146,20 +148,18 @@ def test_images_of_no_landmark_of_the_tables_are_ignored(files: CompletionFiles,
     write_embeddings(files.embeddings[0], vectors, [*whole.ids.tolist(), "unlisted", "elsewhere"])
     with (tmp_path / "train.csv").open("a") as stream:
         stream.write("elsewhere,999\nnot-embedded,100\n")
-    complete_file(files, tmp_path / "two.parquet")
-    assert proposals(tmp_path / "two.parquet") == proposals(tmp_path / "one.parquet")
+    assert complete(files, tmp_path / "two.parquet")[1] == expected
 
 
 def test_landmark_ids_in_the_embeddings_suffice_for_one_split(tmp_path: Path) -> None:
     files = write_landmarks(tmp_path, [*labelled_landmarks(30), UNLABELLED[0]])
-    complete_file(files, tmp_path / "listed.parquet")
+    _, expected = complete(files, tmp_path / "listed.parquet")
     whole = read_embeddings(files.embeddings[0])
     assert whole.ids is not None
     numbers = np.array([int(name.split("-")[1]) for name in whole.ids.tolist()])
     path = tmp_path / "with_ids.parquet"
     write_embeddings(path, whole.vectors, whole.ids, numbers)
-    complete_file(replace(files, embeddings=[path], images=[]), tmp_path / "direct.parquet")
-    assert proposals(tmp_path / "direct.parquet") == proposals(tmp_path / "listed.parquet")
+    assert complete(replace(files, embeddings=[path], images=[]), tmp_path / "direct.parquet")[1] == expected
 
 
 def _nan(vectors: torch.Tensor) -> None:
@@ -200,18 +200,23 @@ def test_problems_of_the_inputs_are_named(files: CompletionFiles, tmp_path: Path
         complete_file(files, out)
 
 
-def test_few_labelled_landmarks_are_refused(tmp_path: Path) -> None:
-    files = write_landmarks(tmp_path, [*labelled_landmarks(19), UNLABELLED[0]])
-    with pytest.raises(InputError, match="19 labelled landmarks have photographs; expected 20 or more"):
-        complete_file(files, tmp_path / "completed.parquet")
+@pytest.mark.parametrize(
+    ("landmarks", "message"),
+    [
+        ([*labelled_landmarks(19), UNLABELLED[0]], "19 labelled landmarks have photographs; expected 20 or more"),
+        (labelled_landmarks(20), "no landmark lacks a group for the reason unlabelled"),
+    ],
+)
+def test_too_little_to_compare_or_to_propose(tmp_path: Path, landmarks: list[Landmark], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        complete_file(write_landmarks(tmp_path, landmarks), tmp_path / "completed.parquet")
 
 
 def test_landmarks_without_photographs_alone_get_rows_without_proposals(tmp_path: Path) -> None:
     files = write_landmarks(tmp_path, [*labelled_landmarks(20), UNLABELLED[1]])
-    summary = complete_file(files, tmp_path / "completed.parquet")
-    assert summary is not None
+    summary, rows = complete(files, tmp_path / "completed.parquet")
     assert (summary.landmarks, summary.proposed, summary.photographs) == (1, 0, 0)
-    (row,) = proposals(tmp_path / "completed.parquet").values()
+    (row,) = rows.values()
     assert (row["photographs"], row["group"], row["score"]) == (0, None, None)
 
 
@@ -220,22 +225,14 @@ def test_the_only_landmark_of_a_group_counts_as_wrong(tmp_path: Path) -> None:
     first, *others = labelled_landmarks(21, noise=0.01)
     others = [replace(landmark, group="lake") for landmark in others]
     files = write_landmarks(tmp_path, [first, *others, UNLABELLED[0]])
-    summary = complete_file(files, tmp_path / "completed.parquet")
-    assert summary is not None
+    summary, _ = complete(files, tmp_path / "completed.parquet")
     assert summary.accuracy == pytest.approx(20 / 21)
-
-
-def test_nothing_to_propose_is_said(tmp_path: Path) -> None:
-    files = write_landmarks(tmp_path, labelled_landmarks(20))
-    with pytest.raises(InputError, match="no landmark lacks a group for the reason unlabelled"):
-        complete_file(files, tmp_path / "completed.parquet")
 
 
 def test_one_group_gives_the_score_of_the_rule_of_succession(tmp_path: Path) -> None:
     landmarks = [replace(landmark, group="lake") for landmark in labelled_landmarks(20)]
     files = write_landmarks(tmp_path, [*landmarks, UNLABELLED[2]])
-    complete_file(files, tmp_path / "completed.parquet", CompleteConfig(k=1000))
-    (row,) = proposals(tmp_path / "completed.parquet").values()
+    (row,) = complete(files, tmp_path / "completed.parquet", CompleteConfig(k=1000))[1].values()
     assert row["group"] == "lake"
     assert row["score"] == pytest.approx(21 / 22)
     assert (row["second_group"], row["second_votes"]) == (None, 0)
@@ -353,10 +350,9 @@ def test_zero_shot_with_the_two_towers_of_one_clip_model(tmp_path: Path) -> None
     files = write_landmarks(tmp_path, landmarks)
     encoder = f"open_clip:tiny-zero-shot/{tmp_path / 'weights.pt'}"
     config = CompleteConfig(method="zero-shot", k=1, encoder=encoder)
-    summary = complete_file(files, tmp_path / "completed.parquet", config)
-    assert summary is not None
+    summary, proposed = complete(files, tmp_path / "completed.parquet", config)
     assert summary.proposed == 3
-    rows = list(proposals(tmp_path / "completed.parquet").values())
+    rows = list(proposed.values())
     assert [row["group"] for row in rows[:2]] == ["lake", "church"]
     nearest = rows[1]["nearest"]
     assert isinstance(nearest, list)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.compute.compiled import is_compiled
-from hgld.compute.executors import LocalExecutor, Slot, Task
+from hgld.compute.executors import LocalExecutor, Part, Slot, Task
+from hgld.errors import ConfigurationError
 from hgld.tables.embeddings import read_embeddings
 from tests.compute.engine_world import World
-from tests.compute.test_slurm import TASK
+from tests.compute.test_processes import TASK
 from tests.slurm_cluster import SlurmCluster
 
 
@@ -131,3 +135,21 @@ def ray_nodes(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield nodes.address
     finally:
         nodes.shutdown()
+
+
+@given(n_items=st.integers(0, 100), count=st.integers(1, 30))
+def test_parts_have_each_item_once_in_order_and_nearly_the_same_size(n_items: int, count: int) -> None:
+    items = range(n_items)
+    parts = [Part(number, count).of(items) for number in range(1, count + 1)]
+    assert list(chain.from_iterable(parts)) == list(items)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_text_of_a_part_is_parsed() -> None:
+    assert Part.parse(str(Part(3, 16))) == Part(3, 16)
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "3", "", "1/2/3", "-1/4", "a/b", "1.0/2"])
+def test_text_that_names_no_part_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"`part` is .*expected"):
+        Part.parse(text)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hgld.compute.stop_signals import StopRequest, catch_stop_signals
+from hgld.compute.machine import StopRequest, catch_stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -77,7 +77,7 @@ def test_other_threads_leave_signals_alone() -> None:
 
 
 def test_process_stops_when_its_stdin_closes() -> None:
-    script = "import time; from hgld.compute.stop_signals import stop_with_parent; stop_with_parent(); time.sleep(60)"
+    script = "import time; from hgld.compute.machine import stop_with_parent; stop_with_parent(); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.close()

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.loading import Example
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.tables import MANIFEST

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.loading import Example, SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.faces import IjbC, VggFace2, extended_boxes

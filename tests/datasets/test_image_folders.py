@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_folders import find_images, find_images_digest, image_id
-from hgld.datasets.image_sources import read_images
 from hgld.errors import InputError
 from tests.datasets.pictures import picture
 from tests.gldv2.test_image_index import write_tar

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.compute.part import Part
-from hgld.datasets.image_dataset import EncodedImages, ImageDataset
-from hgld.datasets.image_sources import read_images
+from hgld.compute.executors import Part
+from hgld.datasets.image_dataset import EncodedImages, ImageDataset, read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack import plan_repack, repack_images
 from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary

@@ -1,6 +1,6 @@
 """Helpers of the tests of evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,15 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
+from hgld.evaluation import ranking
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.metrics import Metric
-from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.ranking import NeededRanks, Ranked, RankingConfig
 from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance import LevelWeights, Relevance, RelevanceJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 
 
@@ -27,6 +29,25 @@ class Given(RelevanceJudgements):
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
         return self._levels[queries, gallery]
+
+
+def rank(
+    queries: torch.Tensor,
+    gallery: torch.Tensor,
+    judgements: RelevanceJudgements,
+    *,
+    ids: tuple[Any, Any] = (None, None),
+    config: RankingConfig | None = None,
+    n_neighbours: int = 0,
+    needed: NeededRanks | None = None,
+    part: tuple[int, int] = (0, 1),
+    progress: Progress | None = None,
+    **exclusions: Any,
+) -> Iterator[Ranked]:
+    """Rank a task of these arrays, with its fields ``excluded``, ``itself`` and ``gallery_mask``."""
+    task = RetrievalTask("ranked", queries, gallery, judgements, query_ids=ids[0], gallery_ids=ids[1], **exclusions)
+    settings = {"n_neighbours": n_neighbours, "needed": needed, "part": part, "progress": progress}
+    return ranking.rank(task, config, **settings)  # type: ignore[arg-type]
 
 
 def evaluate_judged(
@@ -67,7 +88,8 @@ def metric_values(
     relevance: Relevance | npt.ArrayLike | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return metrics by name of rankings given as levels, uint8, shape (n, N)."""
-    weights = LevelWeights(relevance, alpha, None, shape=(len(levels), n_levels + 1)).block(slice(0, len(levels)))
+    config = EvaluationConfig(relevance=relevance, relevance_alpha=alpha)
+    weights = LevelWeights(config, None, (len(levels), n_levels + 1)).block(slice(0, len(levels)))
     statistics = ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked)
     return {
         name: Metric.from_name(name, n_levels).values(levels, statistics, weights).cpu().numpy() for name in names

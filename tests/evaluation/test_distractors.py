@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.compute import scoring
 from hgld.compute.compiled import is_compiled
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Distance
 from hgld.evaluation.distractors import DistractorCounts
@@ -23,7 +23,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, build_task, count_distrac
 from hgld.evaluation.ranking import RankingConfig, Ties
 from hgld.evaluation.results import RetrievalResult, read_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
 

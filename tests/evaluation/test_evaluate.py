@@ -18,7 +18,7 @@ from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.relevance import LabelJudgements, ListJudgements, exponential_gain, hierarchical_relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import items_sharing_ids, leave_one_out_task
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 from tests.evaluation.helpers import evaluate_judged

@@ -3,18 +3,23 @@
 import json
 import subprocess
 import sys
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hgld.compute.processes import Processes
-from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
-from hgld.datasets.revisited_ground_truth import RevisitedGroundTruth
+from hgld.datasets.readers.fine_grained import LEVELS
+from hgld.datasets.readers.landmarks import RevisitedGroundTruth
 from hgld.errors import ConfigurationError, HgldError, InputError
 from hgld.evaluation import (
     EvaluationConfig,
@@ -40,6 +45,7 @@ from hgld.ragged import RaggedIndices
 from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
 from tests.commands import run_hgld
+from tests.datasets.pictures import picture
 from tests.rejection.helpers import evaluate_rejected
 
 CONFIG = EvaluationConfig()
@@ -316,3 +322,236 @@ def test_protocols_have_their_name_and_declare_existing_inputs(name: str) -> Non
 def test_protocol_names_are_listed_without_torch() -> None:
     script = "import sys, hgld.evaluation.settings; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+LABELS = ["oak,tree,plant", "elm,tree,plant", "rose,flower,plant", "cat,mammal,animal"]
+NAMES = ["oak", "elm", "rose", "cat", "tree", "flower", "mammal", "plant", "animal"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> EvaluationFiles:
+    rng = np.random.default_rng(0)
+    lines = [f"{image},{rng.choice(LABELS)}" for image in range(40)]
+    lines[:4] = [f"{image},{label}" for image, label in enumerate(LABELS)]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,kind,group,root", *lines]))
+    write_embeddings(tmp_path / "images.npy", torch.from_numpy(rng.normal(size=(40, 8))), list(map(str, range(40))))
+    write_embeddings(tmp_path / "texts.npy", torch.from_numpy(rng.normal(size=(9, 8))), NAMES)
+    return EvaluationFiles(
+        query_embeddings=tmp_path / "texts.npy",
+        gallery_embeddings=tmp_path / "images.npy",
+        labels=tmp_path / "labels.csv",
+    )
+
+
+def unit_file(path: Path | None) -> np.ndarray:
+    assert path is not None
+    vectors = np.load(path)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def test_each_level_ranks_images_for_texts_and_texts_for_images(files: EvaluationFiles) -> None:
+    results = evaluate_files(files, "texts").results
+    assert [result.name for result in results] == [
+        "kind to images", "images to kind", "group to images", "images to group", "root to images", "images to root",
+    ]  # fmt: skip
+    assert files.labels is not None
+    rows = [line.split(",")[1:] for line in files.labels.read_text().splitlines()[1:]]
+    scores = unit_file(files.query_embeddings) @ unit_file(files.gallery_embeddings).T
+    for column in range(3):
+        names = sorted({row[column] for row in rows})
+        precisions: list[float] = []
+        parents: list[float] = []
+        for name in names:
+            order = np.argsort(-scores[NAMES.index(name)])
+            for level, values in ((column, precisions), (2, parents)):
+                label = next(row[level] for row in rows if row[column] == name)
+                hits = np.array([rows[image][level] == label for image in order])
+                values.append((np.cumsum(hits) / np.arange(1, 41))[hits].mean())
+        to_images, to_texts = results[2 * column : 2 * column + 2]
+        assert to_images.means[f"AP_l{3 - column}"] == pytest.approx(np.mean(precisions))
+        assert to_images.means["AP_l1"] == pytest.approx(np.mean(parents))
+        best = [names[scores[[NAMES.index(name) for name in names], image].argmax()] for image in range(40)]
+        right = [name == row[column] for name, row in zip(best, rows, strict=True)]
+        assert to_texts.means == {"R@1": pytest.approx(np.mean(right))}
+
+
+def test_levels_without_all_texts_are_left_out(files: EvaluationFiles, caplog: pytest.LogCaptureFixture) -> None:
+    assert files.query_embeddings is not None
+    ids = files.query_embeddings.with_suffix(".ids.txt")
+    ids.write_text(ids.read_text().replace("elm", "larch"))
+    results = evaluate_files(files, "texts").results
+    assert results[0].name == "group to images"
+    assert "no text for 1 of the 4 labels of the level kind, which is left out: elm" in caplog.text
+
+
+def expect(error: type[HgldError], message: str, files: EvaluationFiles) -> None:
+    with pytest.raises(error, match=message):
+        evaluate_files(files, "texts")
+
+
+def test_texts_and_labels_need_names(files: EvaluationFiles, tmp_path: Path) -> None:
+    ids = tmp_path / "texts.ids.txt"
+    ids.write_text("".join(f"{number}\n" for number in range(9)))
+    expect(InputError, r"texts.npy: no level has a text .* its ids look like 0, 1, 2, …", files)
+    ids.unlink()
+    expect(
+        ConfigurationError, r"texts.npy comes without ids; expected texts whose ids are the names of labels", files
+    )
+    write_embeddings(tmp_path / "texts.npy", torch.ones(9, 8), NAMES)
+    assert files.labels is not None
+    files.labels.write_text("id,landmark_id\n" + "".join(f"{image},7\n" for image in range(40)))
+    expect(ConfigurationError, "`labels` are numbers without names", files)
+
+
+Vector = npt.NDArray[np.float64]
+
+
+def unit(vector: Vector) -> Vector:
+    result: Vector = vector / np.linalg.norm(vector)
+    return result
+
+
+def slow_templates(vectors: Vector, faces: list[tuple[str, str, str]]) -> dict[str, tuple[str, Vector]]:
+    """Return subject and average of each template, from the medium, template and subject of each face."""
+    media: dict[tuple[str, str, str], list[Vector]] = defaultdict(list)
+    for vector, face in zip(vectors, faces, strict=True):
+        media[face].append(unit(vector))
+    templates: dict[tuple[str, str], list[Vector]] = defaultdict(list)
+    for (_, template, subject), frames in media.items():
+        templates[template, subject].append(unit(np.sum(frames, axis=0)))
+    return {template: (subject, unit(np.sum(parts, axis=0))) for (template, subject), parts in templates.items()}
+
+
+def slow_ap(query: Vector, subject: str, gallery: dict[str, tuple[str, Vector]]) -> float:
+    order = sorted(gallery.values(), key=lambda item: -float(item[1] @ query))
+    hits = [other == subject for other, _ in order]
+    ranks = [rank for rank, hit in enumerate(hits, 1) if hit]
+    return float(np.mean([number / rank for number, rank in enumerate(ranks, 1)])) if ranks else float("nan")
+
+
+def faces_of(rng: np.random.Generator, n: int, prefix: str) -> list[tuple[str, str, str]]:
+    """Return faces of up to 3 subjects x 3 templates x 2 media; every subject has one."""
+    faces = [(f"{prefix}{s}00", f"{prefix}{s}0", str(s)) for s in range(3)]
+    for s, t, m in rng.integers(0, [3, 3, 2], size=(n, 3)).tolist():
+        faces.append((f"{prefix}{s}{t}{m}", f"{prefix}{s}{t}", str(s)))
+    return faces
+
+
+def write(folder: Path, name: str, vectors: Vector, faces: list[tuple[str, str, str]], n_levels: int) -> None:
+    ids = [f"{name}{row}" for row in range(len(faces))]
+    write_embeddings(folder / f"{name}.npy", torch.from_numpy(vectors), ids)
+    columns = pd.DataFrame(faces, columns=["medium", "template", "subject"])
+    columns.insert(0, "id", ids)
+    columns.drop(columns=["template"] if n_levels == 2 else []).to_csv(folder / f"{name}.csv", index=False)
+
+
+def probes_and_gallery(folder: Path, seed: int) -> tuple[EvaluationFiles, dict[str, dict[str, tuple[str, Vector]]]]:
+    """Write faces of probes and of the gallery; return the files, and the templates of both."""
+    rng, sides = np.random.default_rng(seed), {}
+    for name in ("probe", "gallery"):
+        faces = faces_of(rng, 20, name[0])
+        vectors = rng.normal(size=(len(faces), 5))
+        write(folder, name, vectors, faces, 3)
+        sides[name] = slow_templates(vectors, faces)
+    files = EvaluationFiles(
+        query_embeddings=folder / "probe.npy",
+        gallery_embeddings=folder / "gallery.npy",
+        labels=folder / "gallery.csv",
+        query_labels=folder / "probe.csv",
+    )
+    return files, sides
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10_000))
+def test_templates_are_ranked_by_the_means_of_their_media(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files, sides = probes_and_gallery(tmp_path_factory.mktemp("templates"), seed)
+    (result,) = evaluate_files(files, "templates").results
+    expected = {
+        name: slow_ap(average, subject, sides["gallery"]) for name, (subject, average) in sides["probe"].items()
+    }
+    assert result.per_query["AP"].to_dict() == pytest.approx(expected, abs=1e-6)
+    assert result.counts["gallery"] == len(sides["gallery"])
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10_000))
+def test_each_medium_is_ranked_against_all_others(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The protocol of Smooth-AP: a photograph, or the mean of a video's frames, is one instance."""
+    folder, rng = tmp_path_factory.mktemp("media"), np.random.default_rng(seed)
+    faces = faces_of(rng, 20, "")
+    vectors = rng.normal(size=(len(faces), 5))
+    write(folder, "all", vectors, faces, 2)
+    media = slow_templates(vectors, [(medium, medium, subject) for medium, _, subject in faces])
+    files = EvaluationFiles(embeddings=folder / "all.npy", labels=folder / "all.csv")
+    (result,) = evaluate_files(files, "templates").results
+    expected = {
+        name: slow_ap(average, subject, {other: item for other, item in media.items() if other != name})
+        for name, (subject, average) in media.items()
+    }
+    assert result.per_query["AP"].to_dict() == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    assert result.counts["images"] == len(faces)
+
+
+def test_averages_can_be_rejected(tmp_path: Path) -> None:
+    files, sides = probes_and_gallery(tmp_path, 4)
+    gallery = np.stack([average for _, average in sides["gallery"].values()])
+    subjects = [subject for subject, _ in sides["gallery"].values()]
+    reject = partial(evaluate_with_rejection, config=CONFIG, rejection=RejectionConfig(), intervals=False)
+    (result,) = reject(files, "templates")[0].results
+    for name, (subject, average) in sides["probe"].items():
+        cosines = gallery @ average
+        assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-cosines.max(), abs=1e-6)
+        assert result.per_query.loc[name, "right_l1"] == (subjects[cosines.argmax()] == subject)
+    alone = EvaluationFiles(embeddings=tmp_path / "gallery.npy", labels=tmp_path / "gallery.csv")
+    (result,) = reject(alone, "templates")[0].results
+    for name, row in zip(sides["gallery"], np.arange(len(gallery)), strict=True):
+        others = np.delete(gallery @ gallery[row], row)
+        assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-others.max(), abs=1e-6)
+
+
+def test_one_level_is_not_enough(tmp_path: Path) -> None:
+    write(tmp_path, "all", np.eye(2), [("a", "a", "x"), ("b", "b", "x")], 2)
+    pd.DataFrame({"id": ["all0", "all1"], "subject": ["x", "x"]}).to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(ConfigurationError, match="the level subject alone; expected at least two"):
+        evaluate_files(EvaluationFiles(embeddings=tmp_path / "all.npy", labels=tmp_path / "all.csv"), "templates")
+    with pytest.raises(ConfigurationError, match=r"needs `labels` \(medium and subject"):
+        evaluate_files(EvaluationFiles(embeddings=tmp_path / "all.npy"), "templates")
+
+
+@pytest.mark.slow
+def test_ijb_c_from_its_lists_to_a_result(tmp_path: Path) -> None:
+    lines = ["SUBJECT_ID,FILENAME,SIGHTING_ID,FACE_X,FACE_Y,FACE_WIDTH,FACE_HEIGHT"]
+    for subject in range(3):
+        names = [f"img/{subject}{n}.jpg" for n in range(4)] + [f"frames/{subject}_{frame}.png" for frame in range(3)]
+        for name in names:
+            lines.append(f"{subject},{name},1,4,3,10,9")
+            (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "images" / name).write_bytes(picture(name, file_format="JPEG"))
+    (tmp_path / "protocols").mkdir()
+    (tmp_path / "protocols" / "ijbc_metadata.csv").write_text("\n".join(lines) + "\n")
+    manifest, embeddings = str(tmp_path / "manifest.parquet"), str(tmp_path / "faces.npy")
+    commands = [
+        ["manifest", "ijb-c", str(tmp_path), "-o", manifest],
+        [
+            "embed-images",
+            "--images",
+            manifest,
+            "-o",
+            embeddings,
+            "--model",
+            "test_resnet",
+            "--pretrained",
+            "none",
+            "--size",
+            "32",
+        ],
+        ["evaluate", "--protocol", "templates", "--embeddings", embeddings, "--labels", manifest, "--json"],
+    ]
+    for command in commands:
+        result = run_hgld(*command)
+    (report,) = json.loads(result.stdout)["results"]
+    assert report["counts"]["queries"] == 15
+    assert report["counts"]["images"] == 21

@@ -3,8 +3,6 @@
 Numbers are those of the published scorer.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.photograph_sources import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, PhotographsConfig, fetch_photographs, plan_photographs
 from hgld.gldv2.tar_images import index_images
+from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
 from tests.gldv2.photograph_files import contents_of, real_photographs, rows_of
 
@@ -166,23 +165,17 @@ def test_wrong_places(copy: Path, wanted: PhotographList, tmp_path: Path) -> Non
         plan_photographs(wanted, tmp_path / "out", replace(PhotographsConfig("shards"), shards=(500,)))
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["fetch", "gldv2", *map(str, arguments)])
-    return result.exit_code, result.stdout, result.stderr
-
-
 def test_command_for_the_photographs_of_washington(shared: Path, tmp_path: Path) -> None:
-    code, stdout, _ = run("--ids", "washington", "--from", shared / "wa_gldv2", "-o", tmp_path, "--plan")
-    assert code == 0
-    assert stdout.startswith("4,625 photographs; 4,625 to be copied from 2 tar files of ")
+    options = ("--ids", "washington", "--from", shared / "wa_gldv2", "-o", tmp_path, "--plan")
+    planned = run_hgld("fetch", "gldv2", *options).stdout
+    assert planned.startswith("4,625 photographs; 4,625 to be copied from 2 tar files of ")
     assert not list(tmp_path.iterdir())
 
 
 def test_command_writes_the_lists_of_a_part(copy: Path, tmp_path: Path) -> None:
-    code, stdout, stderr = run("--ids", "washington", "--from", copy, "-o", tmp_path / "out")
-    assert code == 0, stderr
-    assert "4,625 photographs (4,619 not to be had); 6 to be copied from 3 tar files" in stderr
-    assert stdout.startswith("4,625 photographs: 6 in the folder, 4,619 not_in_tar_files; 6 added (")
+    result = run_hgld("fetch", "gldv2", "--ids", "washington", "--from", copy, "-o", tmp_path / "out")
+    assert "4,625 photographs (4,619 not to be had); 6 to be copied from 3 tar files" in result.stderr
+    assert result.stdout.startswith("4,625 photographs: 6 in the folder, 4,619 not_in_tar_files; 6 added (")
     names = ["train.csv", "train_label_to_category.csv", "train_label_to_hierarchical.csv"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TABLE_NAME, "train", *names]
 
@@ -210,8 +203,8 @@ def test_wrong_commands_end_in_one_line(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HGLD_CONTACT", raising=False)
-    code, stdout, stderr = run(*arguments, "-o", tmp_path / "out")
-    assert (code, stdout) == (1, "")
-    assert stderr.startswith("error: ")
-    assert message in stderr
-    assert len(stderr.splitlines()) == 1
+    result = run_hgld("fetch", "gldv2", *arguments, "-o", tmp_path / "out", code=1)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1

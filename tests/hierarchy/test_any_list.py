@@ -6,10 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig
@@ -18,6 +16,7 @@ from hgld.labels.class_graph import ClassTree
 from hgld.labels.clean import InstanceOf, clean_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
+from tests.commands import run_hgld
 from tests.hierarchy.conftest import WHEN, run
 from tests.labels.label_tables import PROVENANCE, scraped_row
 
@@ -137,7 +136,6 @@ def test_wrong_trees_are_refused(tmp_path: Path, taxonomy: str, message: str) ->
 
 def test_commands_read_any_hierarchy(folder: Path) -> None:
     build(folder)
-    runner = CliRunner()
     path = str(folder / "hierarchy.parquet")
     decided = ["--decisions", str(folder / "decisions.csv"), "--taxonomy", str(folder / "taxonomy.csv")]
     for arguments, expected in [
@@ -146,8 +144,7 @@ def test_commands_read_any_hierarchy(folder: Path) -> None:
         (["stats", path, "-o", str(folder / "sizes.png")], ["louvre", "heaven"]),
         (["compare", path, path], ["identical"]),
     ]:
-        result = runner.invoke(app, arguments)
-        assert result.exit_code == 0, result.output
+        result = run_hgld(*arguments)
         for text in expected:
             assert text in result.output, result.output
 

@@ -3,15 +3,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.cli.hierarchy import format_build, parse_extra_levels
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig
 from hgld.labels.clean import CleanConfig, clean_file
+from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, run
 from tests.labels.label_tables import write_classes
 
@@ -179,9 +178,6 @@ def test_build_command(clean: Path) -> None:
     folder = clean.parent
     arguments = ["build", clean, "-o", folder / "out.parquet", "--decisions", folder / "decisions.csv"]
     arguments += ["--taxonomy", folder / "taxonomy.csv", "--csv", folder / "official"]
-    runner = CliRunner()
-    result = runner.invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    assert result.stdout.endswith(f"excluded, label undecided: 0 landmarks, 0 labels\n{folder / 'out.parquet'}\n")
-    result = runner.invoke(app, [str(argument) for argument in arguments])
-    assert result.stdout == f"{folder / 'out.parquet'}: up to date\n"
+    ending = f"excluded, label undecided: 0 landmarks, 0 labels\n{folder / 'out.parquet'}\n"
+    assert run_hgld(*arguments).stdout.endswith(ending)
+    assert run_hgld(*arguments).stdout == f"{folder / 'out.parquet'}: up to date\n"

@@ -15,10 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.cli.hierarchy import format_comparison
 from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
@@ -188,7 +186,7 @@ def test_compare_command(tmp_path: Path) -> None:
     assert "3 landmarks moved, in 2 flows between groups" in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(changes.read_text().splitlines()) == 4
-    result = CliRunner().invoke(app, ["compare", *files, "--json"])
+    result = run_hgld("compare", *files, "--json")
     assert json.loads(result.output)["flows"][0] == {
         "source": "chapel",
         "target": "mosque",
@@ -447,7 +445,7 @@ def test_tables_elsewhere_can_be_named(versions: tuple[Path, Path], tmp_path: Pa
     explanation = json.loads(result.output)["explanation"]
     assert not explanation["missing"]
     assert explanation["causes"][0] == {"cause": "wikidata", "moved": 2, "root": 0, "added": 1, "lost": 1}
-    text = CliRunner().invoke(app, arguments).output
+    text = run_hgld(*arguments).output
     assert "train 2 moved: lake → church; label lake → church building; Q2, revision 10 → 11" in text
     assert "1 landmarks have another label in the same group" in text
     with pytest.raises(InputError, match="no such folder"):
@@ -462,7 +460,7 @@ def test_official_files_tell_decisions_only(tmp_path: Path) -> None:
     compare_files(tmp_path / "train_a.csv", tmp_path / "train_b.csv", changes=tmp_path / "changes.csv")
     causes = {number: row["cause"] for number, row in changes_of(tmp_path / "changes.csv").items()}
     assert causes == {1: "decisions", 2: "unknown"}
-    result = CliRunner().invoke(app, ["compare", str(tmp_path / "train_a.csv"), str(tmp_path / "train_b.csv")])
+    result = run_hgld("compare", tmp_path / "train_a.csv", tmp_path / "train_b.csv")
     assert "not known:" in result.output
     assert "train_a.csv does not say what it was built from" in result.output
 

@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.hierarchy import format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.stats import GroupCount, count_images, imbalance, stats_file
@@ -130,7 +128,7 @@ def test_stats_command(official: Path, tmp_path: Path) -> None:
     assert "church              3  75.00%" in run_hgld("stats", official, "-o", tmp_path / "stats.png").output
     for name in ("stats.png", "stats.tree.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    result = CliRunner().invoke(app, ["stats", str(official), "--json"])
+    result = run_hgld("stats", official, "--json")
     assert json.loads(result.output)["landmarks"]["index"]["human-made"] == 2
 
 

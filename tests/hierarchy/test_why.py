@@ -3,15 +3,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.errors import InputError
 from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.build_inputs import find_annotations
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
+from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, VOLCANO, WIDE, run
 from tests.labels.label_tables import PROVENANCE
 
@@ -141,13 +140,8 @@ def test_trace_without_hierarchy_uses_other_tables(built: Path) -> None:
 def test_why_command_prints_both_splits(built: Path) -> None:
     folder = built.parent
     options = ["--hierarchy", built, "--decisions", folder / "decisions.csv", "--taxonomy", folder / "taxonomy.csv"]
-    runner = CliRunner()
-    result = runner.invoke(app, ["why", "1", *map(str, options)])
-    assert result.exit_code == 0, result.output
-    first, second = result.stdout.split("\n\n")
+    first, second = run_hgld("why", 1, *options).stdout.split("\n\n")
     assert first.splitlines()[0] == "index 1"
     assert second.splitlines()[:2] == ["train 1", "  category   http://commons.wikimedia.org/wiki/Category:L1"]
     assert second.splitlines()[-1] == "  root       natural"
-    result = runner.invoke(app, ["why", "99", "--split", "train", *map(str, options)])
-    assert result.exit_code == 1
-    assert "landmark 99 of train is in none of" in result.output
+    assert "landmark 99 of train is in none of" in run_hgld("why", 99, "--split", "train", *options, code=1).output

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance import LabelJudgements
+from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task
 from hgld.inspection import figure_data
 from hgld.inspection.figure_data import (
     PrecisionRecall,
@@ -42,14 +44,14 @@ def data(seed: int, n: int = 15) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 def leave_one_out(seed: int, recall: Sequence[float], queries: slice = slice(None)) -> PrecisionRecall:
     embeddings, labels = data(seed)
     rows = np.arange(len(labels))[queries]
-    return precision_recall(
+    task = RetrievalTask(
+        "alone",
         torch.from_numpy(embeddings[rows]),
         torch.from_numpy(embeddings),
         LabelJudgements(labels[rows], labels),
-        recall=recall,
         excluded=RaggedIndices.from_lists([[row] for row in rows]),
-        config=RankingConfig(block_size=4),
     )
+    return precision_recall(task, recall, config=RankingConfig(block_size=4))
 
 
 def ranked_levels(seed: int) -> list[list[int]]:
@@ -134,15 +136,9 @@ def test_each_pair_is_counted_once(seed: int, block_size: int) -> None:
     labels = np.stack([fine, fine // 3], axis=1)
     vectors = rng.normal(size=(9, 3))
     mask = rng.random(9) < 0.8
-    histogram = count_scores(
-        torch.from_numpy(vectors),
-        torch.from_numpy(vectors),
-        LabelJudgements(labels, labels),
-        excluded=RaggedIndices.from_lists([[row] for row in range(9)]),
-        gallery_mask=mask,
-        n_bins=N_BINS,
-        config=RankingConfig(block_size=block_size, precision="float64"),
-    )
+    task = leave_one_out_task(torch.from_numpy(vectors), labels)
+    config = RankingConfig(block_size=block_size, precision="float64")
+    histogram = count_scores(replace(task, gallery_mask=mask), n_bins=N_BINS, config=config)
     counts = np.zeros((3, N_BINS), int)
     for a in range(9):
         for b in range(9):
@@ -158,7 +154,8 @@ def test_cosines_of_1_and_minus_1_fall_into_the_outer_bins() -> None:
     labels = np.zeros((1, 1), int)
     for sign, at in ((1.0, N_BINS - 1), (-1.0, 0)):
         vector = torch.tensor([[0.3, 0.7, 0.1]])
-        histogram = count_scores(vector, sign * vector, LabelJudgements(labels, labels), n_bins=N_BINS)
+        task = RetrievalTask("one", vector, sign * vector, LabelJudgements(labels, labels))
+        histogram = count_scores(task, n_bins=N_BINS)
         assert np.argwhere(histogram.counts).tolist() == [[1, at]]
 
 

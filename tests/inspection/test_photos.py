@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.datasets.image_sources import read_images
+from hgld.datasets.image_dataset import read_images
 from hgld.errors import InputError
 from hgld.gldv2.tar_images import index_images
 from hgld.hierarchy import Hierarchy

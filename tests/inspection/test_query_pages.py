@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.datasets.image_sources import read_images
+from hgld.datasets.image_dataset import read_images
 from hgld.figures.style import level_styles
 from hgld.gldv2.tar_images import index_images
 from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_of_manifest

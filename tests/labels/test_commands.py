@@ -2,19 +2,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from hgld import tables
-from hgld.cli import app
+from tests.commands import run_hgld
 
 LABELS = [
     *("church building", "cathedral", "chapel", "mosque", "lake", "reservoir", "river", "waterfall", "mountain"),
     *("hill", "glacier", "road bridge", "footbridge", "museum", "art museum"),
 ]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize("encoder", ["ngrams", pytest.param("minilm", marks=pytest.mark.slow)])
@@ -30,10 +25,9 @@ def test_from_scraped_to_clusters(encoder: str, write_scraped: Callable[..., Pat
         ("cluster", embeddings, "-o", clusters, "-k", 5, "--subclusters", 8),
     ]
     for step in steps:
-        first = run(*step)
-        assert first.exit_code == 0, first.output
-        assert run(*step).stdout == f"{step[step.index('-o') + 1]}: up to date\n"
-        assert run(*step, "--force").stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+        first = run_hgld(*step)
+        assert run_hgld(*step).stdout == f"{step[step.index('-o') + 1]}: up to date\n"
+        assert run_hgld(*step, "--force").stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
 
     rows = tables.read_table(clusters, tables.CLUSTERS).to_pylist()
     assert len(rows) == 15
@@ -44,13 +38,12 @@ def test_from_scraped_to_clusters(encoder: str, write_scraped: Callable[..., Pat
     assert {row["label"]: row["landmarks_index"] for row in rows}["church building"] == 1
 
     # Formats that are new are written, and kept where they are not named again.
-    assert "up to date" not in run(*steps[-1], "--format", "pdf").stdout
+    assert "up to date" not in run_hgld(*steps[-1], "--format", "pdf").stdout
     assert (tmp_path / "clusters.pdf").is_file()
     for repeated in (("--format", "pdf"), ()):
-        assert run(*steps[-1], *repeated).stdout == f"{clusters}: up to date\n"
+        assert run_hgld(*steps[-1], *repeated).stdout == f"{clusters}: up to date\n"
 
-    swept = run("cluster", embeddings, "-o", clusters, "--sweep", "2:4", "--format", "svg")
-    assert swept.exit_code == 0, swept.output
+    swept = run_hgld("cluster", embeddings, "-o", clusters, "--sweep", "2:4", "--format", "svg")
     pictures = [tmp_path / f"clusters.sweep.{suffix}" for suffix in ("png", "svg")]
     assert swept.stdout.splitlines()[-2:] == [str(path) for path in pictures]
     assert all(path.is_file() for path in pictures)
@@ -65,8 +58,7 @@ def test_from_scraped_to_clusters(encoder: str, write_scraped: Callable[..., Pat
     ],
 )
 def test_an_error_is_one_message_and_exit_code_1(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    result = run(*arguments, "-o", tmp_path / "out.parquet")
-    assert result.exit_code == 1
+    result = run_hgld(*arguments, "-o", tmp_path / "out.parquet", code=1)
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
     assert result.stdout == ""

@@ -7,16 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
 
 from hgld import tables
-from hgld.cli import app
 from hgld.errors import InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.suggest import MAX_ANSWER_SCORE, Suggestion, add_answers, read_answers
 from hgld.taxonomy.decisions import read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.commands import run_hgld
 from tests.labels.label_tables import decision
 
 GROUPS = [
@@ -113,10 +112,6 @@ def clusters(write_clean: Callable[..., Path], tmp_path: Path) -> Path:
     return out
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_path: Path) -> None:
     answers, taxonomy = tmp_path / "answers.csv", ("--taxonomy", tmp_path / "taxonomy.csv")
     answers.write_text(
@@ -125,12 +120,11 @@ def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_p
     suggest = ("suggest", clusters, "-o", clusters, "--no-vocabulary", *taxonomy, "--from", answers)
     machine = tmp_path / "org-model.machine.csv"
 
-    first = run(*suggest)
-    assert first.exit_code == 0, first.output
+    first = run_hgld(*suggest)
     assert f"{machine}: answers on 3 labels, for hgld agreement\n" in first.stdout
-    assert run(*suggest).stdout == f"{clusters}: up to date\n"
+    assert run_hgld(*suggest).stdout == f"{clusters}: up to date\n"
     machine.unlink()
-    assert run(*suggest).exit_code == 0
+    run_hgld(*suggest)
     rows: dict[str, Any] = {row["label_id"]: row for row in tables.read_table(clusters, tables.CLUSTERS).to_pylist()}
     assert rows["Q3"]["suggested_group"] == "tower"
     assert rows["Q3"]["suggestion_score"] < 0.9, "nothing by a model is accepted with the rest of the screen"
@@ -139,17 +133,17 @@ def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_p
     (building,) = (row for row in read_decisions(machine, None, may_be_unseen=True) if row.label_id == "Q4")
     assert (building.annotator, building.decision, building.people) == ("machine:org-model", "drop", [])
 
-    itself = run(*suggest[:-1], answers.rename(machine))
+    itself = run_hgld(*suggest[:-1], answers.rename(machine), code=1)
     assert f"{machine}: would be replaced by what is read from it; give --from another name" in itself.stderr
     machine.rename(answers)
-    assert run(*suggest).exit_code == 0
+    run_hgld(*suggest)
 
     people = [("ada", ["tower", "lake", None]), ("ben", ["gate", "lake", None])]
     for name, groups in people:
         own = [decision(key, LABELS[key], group) for key, group in zip(["Q3", "Q2", "Q4"], groups, strict=True)]
         write_decisions(tmp_path / f"{name}.csv", own)
     ada, ben = tmp_path / "ada.csv", tmp_path / "ben.csv"
-    alone, beside = run("agreement", ada, ben, *taxonomy), run("agreement", ada, ben, machine, *taxonomy)
+    alone, beside = run_hgld("agreement", ada, ben, *taxonomy), run_hgld("agreement", ada, ben, machine, *taxonomy)
     assert "raw agreement (ada, machine:org-model)" in beside.stdout
     assert "ada: tower, ben: gate, machine:org-model: tower; machine:org-model says: score 0.99" in beside.stdout
 
@@ -159,7 +153,7 @@ def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_p
 
     assert alpha(beside.stdout) == alpha(alone.stdout), "alpha is that of people"
     assert "(people)" not in alone.stdout
-    assert "Krippendorff's alpha  " in run("agreement", ada, machine, *taxonomy).stdout
+    assert "Krippendorff's alpha  " in run_hgld("agreement", ada, machine, *taxonomy).stdout
 
     out = tmp_path / "final.csv"
     for command in (
@@ -168,7 +162,6 @@ def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_p
         ("review", clusters, "--annotator", "ada", "--decisions", machine, "--no-open", *taxonomy),
         ("suggest", clusters, "-o", clusters, "--decisions", machine, *taxonomy),
     ):
-        refused = run(*command)
-        assert refused.exit_code == 1, refused.output
+        refused = run_hgld(*command, code=1)
         assert f"{machine}: holds answers of machine:org-model, which are no decisions" in refused.stderr
     assert not out.exists()

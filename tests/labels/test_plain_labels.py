@@ -8,14 +8,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.embed import embed_file
 from hgld.labels.encoders import NGrams
 from hgld.labels.plain_labels import PlainConfig, label_file, unify_spellings
 from hgld.tables import CLEAN, LABEL_EMBEDDINGS, read_table
+from tests.commands import run_hgld
 
 LIST = """code,name,n,shop,thing
 7,Müsli,3,a,Q271999
@@ -37,7 +36,7 @@ def source(tmp_path: Path) -> Path:
 def test_list_becomes_a_clean_table(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "clean.parquet"
     columns = ["--label", "name", "--id", "code", "--count", "n", "--split-column", "shop", "--item", "thing"]
-    shown = CliRunner().invoke(app, ["labels", str(source), "-o", str(out), *columns]).output
+    shown = run_hgld("labels", source, "-o", out, *columns).output
     assert "6 rows for 12 things: 6 spellings of 3 labels" in shown
     assert "scredriver → screwdriver (typing mistake)" in shown
     table = pq.read_table(out)

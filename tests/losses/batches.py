@@ -3,6 +3,8 @@
 import torch
 from torch.nn import functional
 
+from hgld.losses import Loss
+
 #: Classes of eight items, some without a second item, and of six references, some of classes that no query has.
 LABELS = torch.tensor([[0], [0], [1], [1], [1], [2], [0], [3]])
 REFERENCE_LABELS = torch.tensor([[0], [1], [1], [5], [6], [0]])
@@ -31,3 +33,18 @@ def hierarchical_batch(
     labels = torch.stack([classes, classes // 2, classes // 4], 1)[torch.randperm(len(classes), generator=generator)]
     embeddings = torch.randn(len(classes), dim, generator=generator, dtype=torch.float64)
     return functional.normalize(embeddings, dim=1).to(dtype), labels
+
+
+def check_gradients(loss: Loss, x: torch.Tensor, *others: torch.Tensor) -> None:
+    """Compare the gradients by the embeddings, normalised, and by all parameters with finite differences."""
+    loss = loss.double()
+    names = dict(loss.named_parameters())
+
+    def value(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        arguments = (functional.normalize(x), *others)
+        result: torch.Tensor = torch.func.functional_call(loss, dict(zip(names, parameters, strict=True)), arguments)
+        return result
+
+    parameters = [parameter.detach().clone().requires_grad_() for parameter in names.values()]
+    assert torch.autograd.gradcheck(value, (x.clone().requires_grad_(), *parameters))

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.losses import HIER, CrossBatchMemory, HyperbolicContrastive, hyperbolic_hier
-from hgld.losses.hyperbolic import reciprocal_neighbours
-from hgld.losses.kernels.poincare import PoincareBall
+from hgld.losses.hyperbolic import PoincareBall, reciprocal_neighbours
 from tests.losses.batches import unit_vectors
 from tests.losses.golden import Arrays, newer_cases, newer_losses, tensor
 

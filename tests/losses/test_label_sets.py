@@ -1,6 +1,5 @@
 """Losses of images with several labels each, against plain loops: values and gradients."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,10 +33,12 @@ from hgld.losses import (
     roadmap,
 )
 from hgld.losses.base import pair_levels, shared_classes
-from hgld.losses.gathering import gather_embeddings
-from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.kernels.batches import gather_embeddings
+from hgld.losses.registry import LabelSpace
 from tests.evaluation.oracles import best_level
+from tests.losses import oracles
 from tests.losses.batches import unit_vectors
+from tests.losses.oracles import h_minus, heaviside, sigmoid
 
 #: Labels of three levels below two roots.
 LEAVES = torch.tensor([[leaf, leaf // 2, leaf // 4] for leaf in range(8)])
@@ -60,78 +61,30 @@ def random_images(n: int, seed: int) -> list[list[int]]:
     return [rng.choice(8, rng.integers(1, 4), replace=False).tolist() for _ in range(n)]
 
 
-def sigmoid(t: torch.Tensor) -> torch.Tensor:
-    return torch.sigmoid(t / 0.01)
-
-
-def h_minus(t: torch.Tensor) -> torch.Tensor:
-    """H^- of Eq. 4."""
-    if t < 0:
-        return sigmoid(t)
-    if t <= 0.05:
-        return sigmoid(t) + 0.5
-    return 100 * (t - 0.05) + 1 / (1 + math.exp(-5)) + 0.5
-
-
-def heaviside(t: torch.Tensor) -> torch.Tensor:
-    return (t >= 0).to(t.dtype)
-
-
-H = Callable[[torch.Tensor], torch.Tensor]
-Query = tuple[list[torch.Tensor], list[int]]
+Query = tuple[torch.Tensor, list[int]]
 
 
 def queries(x: torch.Tensor, own: Sets, references: torch.Tensor, others: Sets) -> Iterator[Query]:
     """Yield scores and levels of each query that has a positive, by the oracle of levels."""
-    for q in range(len(x)):
-        scores = [(x[q] * references[k]).sum() for k in range(len(references))]
-        levels = [best_level(own[q], others[k]) for k in range(len(others))]
-        yield scores, levels
+    for query, labels in zip(x, own, strict=True):
+        yield (references * query).sum(1), [best_level(labels, other) for other in others]
 
 
-def rank(query: Query, k: int, plus: H, minus: H) -> torch.Tensor:
-    scores, levels = query
-    total = torch.ones((), dtype=torch.float64)
-    for j in range(len(scores)):
-        if j != k:
-            total = total + (minus if levels[j] < levels[k] else plus)(scores[j] - scores[k])
-    return total
-
-
-def slow_h_ap(query: Query, relevance: list[float], plus: H, minus: H) -> torch.Tensor:
-    scores, levels = query
-    positives = [k for k, level in enumerate(levels) if level > 0]
-    total = torch.zeros((), dtype=torch.float64)
-    for k in positives:
-        h_rank = torch.tensor(relevance[levels[k]], dtype=torch.float64)
-        for j in positives:
-            if j != k:
-                h_rank = h_rank + min(relevance[levels[k]], relevance[levels[j]]) * plus(scores[j] - scores[k])
-        total = total + h_rank / rank(query, k, plus, minus)
-    return total / sum(relevance[levels[k]] for k in positives)
-
-
-def hierarchical(query: Query, plus: H, minus: H) -> torch.Tensor:
+def hierarchical(query: Query, plus: oracles.H, minus: oracles.H) -> torch.Tensor:
     counts = [query[1].count(level) for level in range(4)]
-    return slow_h_ap(query, [level / 3 / max(counts[level], 1) for level in range(4)], plus, minus)
+    return oracles.h_ap(*query, [level / 3 / max(counts[level], 1) for level in range(4)], minus, plus)
 
 
 def finest(query: Query) -> Query:
     return query[0], [int(level == 3) for level in query[1]]
 
 
-def slow_recall(query: Query, ks: tuple[int, ...], plus: H, minus: H) -> torch.Tensor:
-    positives = [k for k, level in enumerate(query[1]) if level > 0]
-    ranks = [rank(query, p, plus, minus) for p in positives]
-    recalls = [sum(torch.sigmoid(k - r) for r in ranks) / min(len(positives), k) for k in ks]
-    return sum(recalls) / len(ks)  # type: ignore[return-value]
+def slow_ap(query: Query, plus: oracles.H, minus: oracles.H) -> torch.Tensor:
+    return oracles.h_ap(*finest(query), [0, 1], minus, plus)
 
 
-def slow_ndcg(query: Query, plus: H, minus: H) -> torch.Tensor:
-    gains = [2.0**level - 1 for level in query[1]]
-    dcg = sum(gains[k] / torch.log2(1 + rank(query, k, plus, minus)) for k in range(len(gains)) if gains[k])
-    ideal = sum(gain / math.log2(2 + place) for place, gain in enumerate(sorted(gains, reverse=True)))
-    return dcg / ideal  # type: ignore[return-value]
+def slow_recall(query: Query, ks: tuple[int, ...], plus: oracles.H, minus: oracles.H) -> torch.Tensor:
+    return torch.stack([oracles.recall(*finest(query), k, 1.0, minus, plus) for k in ks]).mean()
 
 
 def slow_pairs(query: Query) -> torch.Tensor:
@@ -155,17 +108,17 @@ def slow_proxies(loss: ProxyLoss, x: torch.Tensor, own: Sets) -> torch.Tensor:
 
 Slow = Callable[[Query], torch.Tensor]
 CASES: dict[str, tuple[Loss, Slow]] = {
-    "smooth_ap": (SmoothAP(), lambda q: 1 - slow_h_ap(finest(q), [0, 1], sigmoid, sigmoid)),
-    "sup_ap": (SupAP(), lambda q: 1 - slow_h_ap(finest(q), [0, 1], heaviside, h_minus)),
+    "smooth_ap": (SmoothAP(), lambda q: 1 - slow_ap(q, sigmoid, sigmoid)),
+    "sup_ap": (SupAP(), lambda q: 1 - slow_ap(q, heaviside, h_minus)),
     "sup_hap": (SupHAP(), lambda q: 1 - hierarchical(q, heaviside, h_minus)),
     "smooth_hap": (SmoothHAP(), lambda q: 1 - hierarchical(q, sigmoid, sigmoid)),
-    "recall": (SmoothRecall((1, 3)), lambda q: 1 - slow_recall(finest(q), (1, 3), sigmoid, sigmoid)),
-    "sup_recall": (SupRecall((2,)), lambda q: 1 - slow_recall(finest(q), (2,), heaviside, h_minus)),
-    "sup_ndcg": (SupNDCG(), lambda q: 1 - slow_ndcg(q, heaviside, h_minus)),
+    "recall": (SmoothRecall((1, 3)), lambda q: 1 - slow_recall(q, (1, 3), sigmoid, sigmoid)),
+    "sup_recall": (SupRecall((2,)), lambda q: 1 - slow_recall(q, (2,), heaviside, h_minus)),
+    "sup_ndcg": (SupNDCG(), lambda q: 1 - oracles.ndcg(*q, h_minus)),
     "pairs": (DecomposabilityLoss(), slow_pairs),
     "roadmap": (
         roadmap(DecomposabilityLoss(), 0.3),
-        lambda q: 0.7 * (1 - slow_h_ap(finest(q), [0, 1], heaviside, h_minus)) + 0.3 * slow_pairs(q),
+        lambda q: 0.7 * (1 - slow_ap(q, heaviside, h_minus)) + 0.3 * slow_pairs(q),
     ),
 }
 

@@ -7,7 +7,7 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses import Heaviside, Sigmoid, Step, SupRankStep, suprank_step
-from hgld.losses.surrogate_quality import ap_errors, operating_intervals, operating_shares
+from hgld.losses.diagnosis import ap_errors, operating_intervals, operating_shares
 from tests.losses.batches import LABELS, class_vectors, unit_vectors
 
 X = class_vectors(LABELS)

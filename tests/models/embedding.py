@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary, embed_images, embed_part

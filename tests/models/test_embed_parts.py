@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images

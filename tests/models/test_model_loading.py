@@ -9,8 +9,7 @@ import torch
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.embedding_model import build_model
-from hgld.models.model_files import CHECKPOINT_FORMAT, read_checkpoint
-from hgld.models.model_loading import load_checkpoint_model, load_model
+from hgld.models.model_loading import CHECKPOINT_FORMAT, load_checkpoint_model, load_model, read_checkpoint
 from hgld.models.model_settings import ModelSettings
 from tests.models.test_embedding_model import images, tiny
 

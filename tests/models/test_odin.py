@@ -11,10 +11,9 @@ import torch
 
 import hgld
 from hgld.errors import InputError
-from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.odin import STEP, TEMPERATURE, odin_perturbation
+from hgld.models.image_embedder import STEP, TEMPERATURE, ImageEmbedder, odin_perturbation
 from hgld.rejection import build_detector
-from hgld.rejection.linear_classifier import LinearClassifier, save_classifier
+from hgld.rejection.classifiers import LinearClassifier, save_classifier
 from hgld.tables.embeddings import read_embeddings
 from tests.datasets.pictures import save_pictures
 from tests.models.embedding import CONFIG, PATHS, embed

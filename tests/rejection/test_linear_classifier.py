@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from hgld.errors import InputError
-from hgld.rejection import linear_classifier
-from hgld.rejection.linear_classifier import (
+from hgld.rejection import classifiers
+from hgld.rejection.classifiers import (
     LinearClassifier,
     fit_linear_classifier,
     gaussian_classifier,
@@ -111,7 +111,7 @@ def test_invalid_inputs_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
             fit(embeddings, np.where(classes == 1, 1, -1))
     with pytest.raises(InputError, match="90 embeddings are identical"):
         fit_linear_classifier(torch.ones(90, 3), classes)
-    monkeypatch.setattr(linear_classifier, "_MAX_WEIGHTS", 19)
+    monkeypatch.setattr(classifiers, "_MAX_WEIGHTS", 19)
     with pytest.raises(InputError, match="of 4 classes in 5 dimensions .* choose the `classifier` lda"):
         fit_linear_classifier(embeddings, classes)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.rejection.detector import Detector, DetectorInputs
+from hgld.rejection.neighbours import Top1Cosine
 from hgld.rejection.open_set import ScoredAnswers, answer_queries, open_set_answers
-from hgld.rejection.scores.neighbours import Top1Cosine
 
 GALLERY = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
 LABELS = np.array([[1, 10], [2, 10], [3, 11]])

@@ -11,23 +11,22 @@ import torch
 
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalResult, RetrievalTask, evaluate_tasks
+from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalTask, evaluate_tasks
 from hgld.evaluation.relevance import ListJudgements
 from hgld.evaluation.retrieval_task import leave_one_out_task, query_gallery_task
 from hgld.hierarchy import Hierarchy
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_matrix import LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.rejection import build_detector
-from hgld.rejection.open_set import ScoredAnswers
-from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig
-from hgld.rejection.rejection_report import (
+from hgld.rejection.neighbours import Margin
+from hgld.rejection.rejected_queries import (
     QUERIES_WITHOUT_POSITIVES,
     SCORE,
-    RejectionReport,
+    RejectedQueries,
+    RejectionConfig,
     rejection_report,
     scored_answers,
 )
-from hgld.rejection.scores.neighbours import Margin
 from hgld.tables.embeddings import Embeddings
 from tests.rejection.helpers import evaluate_rejected, unknown_answers
 
@@ -158,7 +157,7 @@ def unknown_set(seed: int, *, landmark: int | None = None, dim: int = 6) -> Embe
 
 
 def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgld.rejection.rejection_report.N_RESAMPLES", 60)
+    monkeypatch.setattr("hgld.rejection.rejected_queries.N_RESAMPLES", 60)
     task = retrieval_task()
     rejection = RejectionConfig(unknown={"near": unknown_set(5), "far": unknown_set(6)})
     result = evaluate_rejected(task, rejection, CONFIG)
@@ -167,7 +166,7 @@ def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPat
         expected = -cosines(replace(task, queries=rejection.unknown[name].vectors)).max(1)
         assert own.scores == pytest.approx(expected, abs=1e-12)
         assert not own.right.any()
-    report = reported(result, rejection, answers)
+    report = rejection_report(result, rejection, answers)
     assert report is not None
     assert list(report.unknown) == [QUERIES_WITHOUT_POSITIVES, "near", "far"]
     known = result.per_query["positives_l2"].to_numpy() > 0
@@ -189,19 +188,6 @@ def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPat
     assert report.unknown[QUERIES_WITHOUT_POSITIVES].n_unknown == (~known).sum()
 
 
-def reported(
-    result: RetrievalResult, rejection: RejectionConfig, unknown: dict[str, ScoredAnswers], intervals: bool = True
-) -> RejectionReport | None:
-    return rejection_report(
-        result,
-        unknown,
-        score=rejection.description(),
-        precision=rejection.precision,
-        coverages=rejection.coverages,
-        intervals=intervals,
-    )
-
-
 def gap_oracle(scores: np.ndarray, right: np.ndarray, n_known: int) -> float:
     order = np.argsort(scores, kind="stable")
     hits = [sum(right[order[: rank + 1]]) / (rank + 1) for rank in range(len(order)) if right[order[rank]]]
@@ -211,7 +197,7 @@ def gap_oracle(scores: np.ndarray, right: np.ndarray, n_known: int) -> float:
 def test_metrics_at_a_coverage_are_means_over_the_accepted() -> None:
     rejection = RejectionConfig(precision=0.6, coverages=(1.0, 0.5, 0.01))
     result = evaluate_rejected(retrieval_task(), rejection, CONFIG)
-    report = reported(result, rejection, {}, intervals=False)
+    report = rejection_report(result, rejection, {}, intervals=False)
     assert report is not None
     whole, half, none = report.coverages
     order = np.argsort(result.per_query[SCORE].to_numpy())

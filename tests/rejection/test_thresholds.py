@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.thresholds import exact_binomial_interval, threshold_for_precision
+from hgld.rejection.risk_coverage import exact_binomial_interval, threshold_for_precision
 
 Floats = npt.NDArray[np.float64]
 SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0, math.inf]) | st.floats(allow_nan=False)

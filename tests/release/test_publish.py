@@ -18,7 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.benchmark.paired import compare
+from hgld.benchmark.statistics import compare
 from hgld.cli import app
 from hgld.cli.hierarchy import format_release
 from hgld.errors import BusyError, ConfigurationError, InputError

@@ -1,7 +1,5 @@
 """Models made for other distances than cosines: from training settings to evaluations and searches."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,36 +7,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
-from hgld.cli import app
 from hgld.compute.scoring import Distance
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.losses import HIER, ContrastiveLoss, HyperbolicContrastive
-from hgld.losses.kernels.poincare import PoincareBall
+from hgld.losses.hyperbolic import PoincareBall
 from hgld.models.embedding_files import recorded_distance
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.model_files import write_model
-from hgld.models.model_loading import load_model
+from hgld.models.model_loading import load_model, write_model
 from hgld.models.model_settings import ModelSettings
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run import _require_distance
+from tests.commands import run_hgld
 
 
 def settings(distance: Distance, **changes: Any) -> ModelSettings:
     return ModelSettings.model_validate(
         {"backbone": "test_resnet", "pretrained": False, "dim": 8, "distance": distance, **changes}
     )
-
-
-def run(*arguments: object, exit_code: int = 0) -> Result:
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert result.exit_code == exit_code, result.stderr
-    return result
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "poincare"])
@@ -51,7 +41,7 @@ def test_embeddings_carry_the_distance_of_their_model(
     write_model(ImageEmbedder(build_model(settings(distance)).eval(), images), tmp_path / "model")
     file, pictures = tmp_path / "all.npy", gallery_folder / "pictures"
     images_of_gallery = ("--images", gallery_folder / "manifest.csv", "--root", pictures)
-    run("embed-images", *images_of_gallery, "-o", file, "--model", tmp_path / "model", "--workers", 0)
+    run_hgld("embed-images", *images_of_gallery, "-o", file, "--model", tmp_path / "model", "--workers", 0)
     assert recorded_distance(file) == distance
     vectors = read_embeddings(file).vectors
     lengths = torch.linalg.vector_norm(vectors, dim=1)
@@ -60,19 +50,21 @@ def test_embeddings_carry_the_distance_of_their_model(
 
     labels = ("--embeddings", file, "--labels", gallery_folder / "manifest.csv", "--no-intervals", "--json")
     results = [
-        json.loads(run("evaluate", *labels, *options).stdout)["results"][0]
+        json.loads(run_hgld("evaluate", *labels, *options).stdout)["results"][0]
         for options in ((), ("--distance", "cosine"))
     ]
     assert [result["settings"]["distance"] for result in results] == [distance, "cosine"]
 
-    answers = json.loads(run("search", pictures / "a/b/0.jpg", "--embeddings", file, "--top", 9, "--json").stdout)
+    answers = json.loads(
+        run_hgld("search", pictures / "a/b/0.jpg", "--embeddings", file, "--top", 9, "--json").stdout
+    )
     scores = [result["score"] for result in answers["queries"][0]["results"]]
     expected = torch.cdist(vectors[:1].double(), vectors.double())[0]
     if distance == "poincare":
         expected = PoincareBall(curvature=1.0).distances(vectors[:1].double(), vectors.double())[0]
     np.testing.assert_allclose(scores, -np.sort(expected.numpy()), atol=2e-3)
     centred = ("--images", pictures, "-o", tmp_path / "b.npy", "--model", tmp_path / "model", "--center")
-    failed = run("embed-images", *centred, exit_code=1)
+    failed = run_hgld("embed-images", *centred, code=1)
     assert "--center scales embeddings to length 1, but those of this model are for" in failed.stderr
 
 

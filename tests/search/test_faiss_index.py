@@ -39,7 +39,7 @@ def test_flat_index_finds_what_the_obvious_search_finds(tmp_path: Path) -> None:
         np.testing.assert_allclose(one.shares, other.shares, atol=1e-5)
 
 
-def test_equal_images_are_in_the_order_of_the_gallery(tmp_path: Path) -> None:
+def test_equal_images_of_an_index_are_in_the_order_of_the_gallery(tmp_path: Path) -> None:
     gallery = Gallery.from_arrays(np.ones((9, 3)), [str(row) for row in range(9)])
     record = build_index(gallery, tmp_path / "x.faiss", "flat")
     assert record.recall > 0.5

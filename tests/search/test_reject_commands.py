@@ -9,27 +9,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from hgld.cli import app
 from hgld.rejection import DETECTORS, load_detector
 from hgld.rejection.detection_metrics import detection_metrics
-from hgld.rejection.thresholds import threshold_for_precision
+from hgld.rejection.risk_coverage import threshold_for_precision
 from hgld.search.detectors import CalibrationImages, measure
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 
 DIM, N_CLASSES = 8, 6
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def json_of(*arguments: object) -> Any:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def write(folder: Path, name: str, vectors: Any, classes: Any) -> None:
@@ -67,15 +57,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def detector(folder: Path) -> Path:
     """A detector with thresholds."""
-    result = fit(folder, "top1_cosine", folder / "detector", "--precision", 0.9)
-    assert result.exit_code == 0, result.stderr
+    fit(folder, "top1_cosine", folder / "detector", "--precision", 0.9)
     return folder / "detector"
 
 
 def fit(
     folder: Path, score: str, out: Path, *arguments: object, index: str = "index", query_labels: Path | None = None
 ) -> Result:
-    return run(
+    return run_hgld(
         "reject", "fit", score, "--embeddings", folder / f"{index}.npy", "--labels", folder / f"{index}.csv",
         "--queries", folder / "queries.npy", "--query-labels", query_labels or folder / "queries.csv",
         "--unknown", f"far={folder / 'far.npy'}", "-o", out, *arguments,
@@ -85,16 +74,16 @@ def fit(
 @pytest.mark.parametrize("name", ["level_agreement", "distractor_penalty", "mahalanobis", "msp"])
 def test_scores_are_fitted_and_score(name: str, folder: Path, tmp_path: Path) -> None:
     logits = ["--logits", folder / "mixed.logits.npy"] if name == "msp" else []
-    result = run(
+    result = run_hgld(
         "reject", "fit", name, "--embeddings", folder / "mixed.npy", "--labels", folder / "mixed.csv", *logits,
         "-o", tmp_path / "d",
     )  # fmt: skip
-    assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith(name)
     assert result.stdout.endswith(f"\n{tmp_path / 'd'}\n")
     assert "None was fitted" in (tmp_path / "d" / "README.md").read_text()
-    result = run("reject", "score", tmp_path / "d", "--embeddings", folder / "test.npy", "-o", tmp_path / "s.parquet")
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld(
+        "reject", "score", tmp_path / "d", "--embeddings", folder / "test.npy", "-o", tmp_path / "s.parquet"
+    )
     saved = load_detector(tmp_path / "d")
     assert saved.record.inputs == (("logits",) if logits else ())
     further = {kind: np.load(folder / f"test.{kind}.npy") for kind in saved.record.inputs}
@@ -113,11 +102,10 @@ def test_images_of_the_index_calibrate_no_threshold(option: str, folder: Path, t
         else ["--unknown", f"far={folder / 'queries.npy'}"]
     )
     labels = folder / ("queries.csv" if option == "--unknown" else "index.csv")
-    result = run(
+    result = run_hgld(
         "reject", "fit", "top1_cosine", "--embeddings", index, "--labels", folder / "index.csv", *others,
-        "--query-labels", labels, option, value, "-o", tmp_path / "d",
+        "--query-labels", labels, option, value, "-o", tmp_path / "d", code=1,
     )  # fmt: skip
-    assert result.exit_code == 1, result.stdout
     assert "90 of 90 images are in the index, too, such as" in result.stderr
     assert not (tmp_path / "d").exists()
 
@@ -130,8 +118,7 @@ def test_every_score_gets_thresholds(name: str, folder: Path, tmp_path: Path) ->
     with (tmp_path / "queries.csv").open("w") as stream:
         stream.write("id,landmark_id\n")
         stream.writelines(f"queries{row},{row % 10}\n" for row in range(100))
-    result = fit(folder, name, tmp_path / "d", index="mixed", query_labels=tmp_path / "queries.csv")
-    assert result.exit_code == 0, result.stderr
+    fit(folder, name, tmp_path / "d", index="mixed", query_labels=tmp_path / "queries.csv")
     saved = load_detector(tmp_path / "d")
     calibration = saved.record.calibration
     assert calibration is not None
@@ -148,8 +135,7 @@ def test_split_keeps_classes_from_the_index_and_from_the_other_queries(tmp_path:
     rows = [f"{c}/{n}.jpg,all,c{c},k{c % 2}" for c in range(12) for n in range(10)]
     (tmp_path / "all.csv").write_text("\n".join(["path,split,class,kind", *rows]))
     command = ["reject", "split", tmp_path / "all.csv", "-o", tmp_path / "splits.parquet"]
-    result = run(*command)
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld(*command)
     assert result.stdout.startswith("120 images (36 index, 42 queries, 42 test) with labels at 2 levels (12 class")
     images = pq.read_table(tmp_path / "splits.parquet").to_pandas()
     classes = {split: set(own) for split, own in images.groupby("split")["class"]}
@@ -157,9 +143,9 @@ def test_split_keeps_classes_from_the_index_and_from_the_other_queries(tmp_path:
     assert [len(near[split]) for split in near] == [3, 3]
     assert not near["queries"] & near["test"]
     assert len(classes["index"]) == 6
-    assert run(*command).stdout == f"{tmp_path / 'splits.parquet'}: up to date\n"
-    assert "error: --near-share is 1.0; expected" in run(*command, "--near-share", "1").stderr
-    assert "no images are left for one of the sets" in run(*command, "--near-share", "0.01").stderr
+    assert run_hgld(*command).stdout == f"{tmp_path / 'splits.parquet'}: up to date\n"
+    assert "error: --near-share is 1.0; expected" in run_hgld(*command, "--near-share", "1", code=1).stderr
+    assert "no images are left for one of the sets" in run_hgld(*command, "--near-share", "0.01", code=1).stderr
 
 
 def test_card_states_thresholds_and_figures(detector: Path) -> None:
@@ -202,7 +188,7 @@ def test_thresholds_and_figures_are_those_of_the_library(folder: Path, detector:
 
 def test_scores_are_written_and_summarised(folder: Path, detector: Path, tmp_path: Path) -> None:
     command = ("reject", "score", detector, "--embeddings", folder / "test.npy", "--unknown", f"far={folder}/far.npy")
-    content = json_of(*command, "--json", "-o", tmp_path / "s.parquet")
+    content = json.loads(run_hgld(*command, "--json", "-o", tmp_path / "s.parquet").stdout)
     assert list(content["images"]) == ["images", "far"]
     assert content["images"]["images"]["n"] == 60
     assert content["detection"]["far"]["auroc"]["value"] > 0.95
@@ -217,16 +203,14 @@ def test_scores_are_written_and_summarised(folder: Path, detector: Path, tmp_pat
     assert at_landmark.tolist() == threshold.accepts(scores).tolist()
     assert content["images"]["images"]["accepted"]["landmark"] == at_landmark.mean()
     assert read_provenance(tmp_path / "s.parquet").command == "reject score"
-    result = run(*command, "-o", tmp_path / "s.csv")
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld(*command, "-o", tmp_path / "s.csv")
     assert "known from far" in result.stdout
     with (tmp_path / "s.csv").open() as stream:
         assert [row["id"] for row in csv.DictReader(stream)] == table["id"].tolist()
 
 
 def test_scores_are_listed() -> None:
-    result = run("reject", "scores")
-    assert result.exit_code == 0
+    result = run_hgld("reject", "scores")
     lines = result.stdout.splitlines()
     assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [*DETECTORS]
     assert "level_agreement: needs labels; k=10, temperature=0.07" in lines

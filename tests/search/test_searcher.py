@@ -1,12 +1,28 @@
+"""Galleries, and searches in them beside obvious ones."""
+
+import json
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hgld.cli.search import format_answers
+from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_votes import TEMPERATURE
-from hgld.search.gallery import Gallery
-from hgld.search.searcher import Searcher
+from hgld.hierarchy import LabelSets
+from hgld.hierarchy.label_matrix import TEMPERATURE, single_labels
+from hgld.search.gallery import Gallery, export_gallery, read_gallery
+from hgld.search.searcher import Searcher, answers_table, answers_to_json
+from hgld.tables import Provenance
+from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.commands import run_hgld
+from tests.datasets.pictures import manifest_table
+from tests.search.conftest import PATHS
 from tests.search.galleries import LEVELS, obvious_neighbours, obvious_vote, toy_gallery
 
 
@@ -83,3 +99,118 @@ def test_results_share_nested_levels_with_the_answer() -> None:
             names = answers.gallery.names_of(position)
             assert list(names[len(LEVELS) - level :]) == answer[len(LEVELS) - level :]
             assert level == len(LEVELS) or names[len(LEVELS) - level - 1] != answer[len(LEVELS) - level - 1]
+
+
+#: Sun and star are of one category, the fish of another; image d is unlabelled.
+SUN, STAR, FISH = [0, 0], [1, 0], [2, 1]
+GALLERY = Gallery(
+    torch.eye(4),
+    np.array(list("abcd")),
+    LabelSets.from_rows(np.array([SUN, FISH, STAR, FISH]), np.array([2, 1, 1, 0])),
+    ("section", "category"),
+    (("sun", "star", "fish"), ("sky", "sea")),
+)
+
+
+def test_images_vote_for_each_of_their_labels() -> None:
+    answers = Searcher(GALLERY, temperature=0.1).search(np.array([[0.8, 0.1, 0.5, 0.3]]), k=4)
+    weights = np.exp(np.array([0.8, 0.8, 0.5, 0.1]) / np.linalg.norm([0.8, 0.1, 0.5, 0.3]) / 0.1)  # a, a, c, b
+    weights /= weights.sum()
+    fish = weights[1] + weights[2]
+    assert [(answer.name, round(answer.share, 6)) for answer in answers.answer(0)] == [
+        ("fish", round(fish, 6)),
+        ("sea", round(fish, 6)),
+    ]
+    shared = {str(GALLERY.ids[position]): level for position, _, level in answers.results(0)}
+    assert shared == {"a": 2, "b": 0, "c": 2, "d": 0}
+    assert "sun; fish" in format_answers(answers)
+    assert answers_table(answers)["section"].to_pylist() == ["sun; fish", "fish", None, "star"]
+    assert json.loads(answers_to_json(answers))["queries"][0]["results"][0]["labels"] == ["sun; fish", "sky; sea"]
+
+
+def test_galleries_of_manifests_with_lists_are_read_and_exported(tmp_path: Path) -> None:
+    names = {"section": [["sun", "fish"], ["star"]], "category": [["sky", "sea"], ["sky"]]}
+    table = manifest_table(["a", "b"], {})
+    for level, values in names.items():
+        table = table.append_column(level, pa.array(values, pa.list_(pa.string())))
+    write_manifest(tmp_path / "m.parquet", Manifest.from_arrow(table), Provenance("test"))
+    np.save(tmp_path / "e.npy", np.eye(2, dtype=np.float32))
+    (tmp_path / "e.ids.txt").write_text("b\na\n")
+    gallery = read_gallery(tmp_path / "e.npy", tmp_path / "m.parquet")
+    assert [gallery.names_of(position) for position in (0, 1)] == [("star", "sky"), ("sun; fish", "sky; sea")]
+    export_gallery(gallery, tmp_path / "out.parquet", Provenance("test"))
+    exported = pq.read_table(tmp_path / "out.parquet")
+    assert exported["section"].to_pylist() == [["star"], ["sun", "fish"]]
+    assert exported["category"].to_pylist() == [["sky"], ["sky", "sea"]]
+
+
+def test_exported_table_holds_ids_labels_and_unit_vectors(tmp_path: Path) -> None:
+    gallery = toy_gallery()
+    single_labels(gallery.labels)[5] = -1
+    export_gallery(gallery, tmp_path / "x.parquet", Provenance("export-embeddings"))
+    table = pq.read_table(tmp_path / "x.parquet")
+    assert table.column_names == ["id", *LEVELS, "embedding"]
+    assert table["product"].to_pylist() == [*[f"p{row % 6}" for row in range(5)], None, *[f"p{n}" for n in range(6)]]
+    vectors = torch.nn.functional.normalize(gallery.vectors, dim=1).numpy()
+    np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), vectors, atol=1e-6)
+    assert read_embeddings(tmp_path / "x.parquet").ids is not None, "hgld reads it, too"
+
+
+def test_level_with_the_name_of_another_column_is_refused(tmp_path: Path) -> None:
+    gallery = Gallery.from_arrays(np.eye(2), ["a", "b"], [["x"], ["y"]], ["embedding"])
+    with pytest.raises(ConfigurationError, match="a level is called embedding"):
+        export_gallery(gallery, tmp_path / "x.parquet", Provenance("export-embeddings"))
+
+
+def test_wrong_outputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> None:
+    embeddings = str(gallery_folder / "all.npy")
+    result = run_hgld("export-embeddings", embeddings, "-o", tmp_path / "x.csv", code=1)
+    assert 'x.csv: the suffix is ".csv"; choose .faiss or .parquet' in result.stderr
+
+
+@pytest.mark.slow
+def test_hugging_face_datasets_reads_the_export(
+    gallery_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    out = tmp_path / "x.parquet"
+    result = run_hgld("export-embeddings", gallery_folder / "all.npy", "-o", out)
+    assert result.stdout == f"9 embeddings of 96 dimensions with product, kind\n{out}\n"
+    loaded = datasets.load_dataset("parquet", data_files=str(out), cache_dir=str(tmp_path / "cache"))["train"]
+    assert loaded["id"][:] == PATHS
+    assert loaded.features["embedding"].length == 96
+    rows = loaded.with_format("numpy")[:]
+    np.testing.assert_allclose(rows["embedding"], np.load(gallery_folder / "all.npy"), atol=1e-6)
+    assert rows["kind"].tolist() == [path.split("/")[0] for path in PATHS]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> tuple[Path, Path]:
+    """The same embeddings as a file and as a folder, with labels and queries beside them."""
+    rng = np.random.default_rng(0)
+    vectors, ids = torch.from_numpy(rng.normal(size=(90, 6)).astype(np.float32)), [f"i{n}" for n in range(90)]
+    write_embeddings(tmp_path / "index.npy", vectors, ids)
+    (tmp_path / "index").mkdir()
+    for n, part in enumerate([slice(0, 40), slice(40, 41), slice(41, 90)]):
+        write_embeddings(tmp_path / "index" / f"{n}.npy", vectors[part], ids[part])
+    write_embeddings(tmp_path / "queries.npy", vectors[:9] + 0.2, [f"q{n}" for n in range(9)])
+    rows = [f"{image},{n % 9},{n % 3}" for n, image in enumerate(ids)]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,landmark,group", *rows]))
+    return tmp_path / "index.npy", tmp_path / "index"
+
+
+def test_export_and_rejection(both: tuple[Path, Path], tmp_path: Path) -> None:
+    labels, exported, scores, found = ["--labels", tmp_path / "labels.csv"], [], [], []
+    for embeddings in both:
+        out = tmp_path / "out" / embeddings.name
+        run_hgld("evaluate", "--embeddings", embeddings, *labels, "--per-query", out.with_suffix(".queries.parquet"))
+        run_hgld("export-embeddings", embeddings, *labels, "-o", out.with_suffix(".parquet"))
+        exported.append(pq.read_table(out.with_suffix(".parquet")).to_pydict())
+        run_hgld("reject", "fit", "knn", "--embeddings", embeddings, *labels, "-o", out / "knn")
+        run_hgld("reject", "score", out / "knn", "--embeddings", tmp_path / "queries.npy", "-o", out / "scores.csv")
+        scores.append((out / "scores.csv").read_text())
+        gallery = read_gallery(embeddings, tmp_path / "labels.csv")
+        found.append([*Searcher(gallery).search(np.ones((2, 6), np.float32), 5).results(1)])
+    assert exported[0] == exported[1]
+    assert scores[0] == scores[1]
+    assert found[0] == found[1]

@@ -71,13 +71,15 @@ def test_round_trip(
         assert embeddings.landmark_ids.tolist() == numbers.tolist()
 
 
-def test_bfloat16_needs_safetensors(tmp_path: Path) -> None:
+def test_formats_refuse_what_they_cannot_hold(tmp_path: Path) -> None:
     vectors = VECTORS.bfloat16()
     write_embeddings(tmp_path / "q.safetensors", vectors, IDS)
     assert torch.equal(read(tmp_path / "q.safetensors").vectors, vectors)
     for suffix in (".npy", ".parquet"):
         with pytest.raises(ConfigurationError, match=r"no bfloat16; choose \.safetensors"):
             write_embeddings(tmp_path / f"q{suffix}", vectors, IDS)
+    with pytest.raises(ConfigurationError, match="no place for landmark ids"):
+        write_embeddings(tmp_path / "q.npy", VECTORS, IDS, np.arange(3))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -112,11 +114,6 @@ def test_failed_write_keeps_the_old_files(tmp_path: Path, suffix: str) -> None:
         with pytest.raises(InputError, match=message):
             write_embeddings(path, vectors, ids)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
-def test_landmark_ids_are_refused_for_npy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no place for landmark ids"):
-        write_embeddings(tmp_path / "q.npy", VECTORS, IDS, np.arange(3))
 
 
 # Parts

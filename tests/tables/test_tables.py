@@ -40,24 +40,14 @@ def clean_table(**changes: Any) -> pa.Table:
     return pa.table({name: pa.array(columns[name], CLEAN.schema.field(name).type) for name in CLEAN.schema.names})
 
 
-def test_round_trip(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", [clean_table(), CLEAN.schema.empty_table()], ids=["two rows", "empty"])
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_round_trip(table: pa.Table, in_batches: bool, tmp_path: Path) -> None:
     path = tmp_path / "new" / "clean.parquet"
-    write_table(path, CLEAN, clean_table(), MADE)
-    assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
+    write_table(path, CLEAN, iter(table.to_batches(max_chunksize=1)) if in_batches else table, MADE)
+    assert read_table(path, CLEAN).to_pylist() == table.to_pylist()
     assert read_provenance(path) == MADE
     assert [p.name for p in path.parent.iterdir()] == ["clean.parquet"]
-
-
-def test_batches_write_the_same_table(tmp_path: Path) -> None:
-    path = tmp_path / "clean.parquet"
-    write_table(path, CLEAN, iter(clean_table().to_batches(max_chunksize=1)), MADE)
-    assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
-
-
-def test_empty_table_is_valid(tmp_path: Path) -> None:
-    path = tmp_path / "clean.parquet"
-    write_table(path, CLEAN, CLEAN.schema.empty_table(), MADE)
-    assert len(read_table(path, CLEAN)) == 0
 
 
 def test_free_columns(tmp_path: Path) -> None:
@@ -199,89 +189,43 @@ def test_failed_write_leaves_no_files(tmp_path: Path) -> None:
 
 def test_layouts_change_only_with_their_version() -> None:
     layouts = {
-        spec.schema_id: [f"{f.name}: {f.type}{'' if f.nullable else ' !'}" for f in spec.schema]
+        spec.schema_id: "; ".join(f"{f.name}: {f.type}{'' if f.nullable else ' !'}" for f in spec.schema)
         for spec in TABLES.values()
     }
     values = "list<element: struct<item: string, label: string not null, language: string> not null>"
-    of_landmark = ["split: string !", "landmark_id: int64 !", "category: string !"]
-    of_label = ["label_id: string !", "label: string !", "landmarks_train: int64 !", "landmarks_index: int64 !"]
-    of_run = [
-        "split: int64", "seed: int64 !", "metric: string !", "value: double !", "steps: int64 !",
-        "train_seconds: double !", "device: string !", "machine: string !",
-    ]  # fmt: skip
+    of_landmark = "split: string !; landmark_id: int64 !; category: string !"
+    of_label = "label_id: string !; label: string !; landmarks_train: int64 !; landmarks_index: int64 !"
+    of_run = (
+        "split: int64; seed: int64 !; metric: string !; value: double !; steps: int64 !; train_seconds: double !;"
+        " device: string !; machine: string !"
+    )
     assert layouts == {
-        "scraped/1": [
-            *of_landmark,
-            "title: string !",
-            "resolved_title: string",
-            "item: string",
-            "route: string",
-            "revision: int64",
-            f"instance_of: {values} !",
-            "status: string !",
-            "source: string !",
-            "fetched_at: timestamp[ms, tz=UTC] !",
-        ],
-        "classes/3": [
-            "item: string !",
-            "label: string !",
-            "language: string",
-            "description: string",
-            "subclass_of: list<element: string not null> !",
-            "revision: int64",
-            "redirected_from: list<element: string not null>",
-        ],
-        "clean/1": [*of_landmark, "supercategory: string !", "class_item: string"],
-        "removed/1": [*of_landmark, "reason: string !", f"instance_of: {values} !"],
-        "label_embeddings/1": [*of_label, "embedding: fixed_size_list<element: float not null>[0] !"],
-        "clusters/2": [
-            *of_label,
-            "cluster: int32 !",
-            "cluster_name: string !",
-            "subcluster: int32 !",
-            "distance: float !",
-            "suggested_group: string",
-            "suggestion_score: float",
-            "suggestions: list<element: struct<group: string not null, score: float not null, reason: string not "
-            "null> not null> !",
-        ],
-        "hierarchy/1": [
-            *of_landmark,
-            "supercategory: string !",
-            "hierarchical_label: string !",
-            "natural_or_human_made: string !",
-        ],
-        "completed/1": [
-            *of_landmark,
-            "reason: string !",
-            "photographs: int64 !",
-            "group: string",
-            "score: float",
-            "votes: float !",
-            "second_group: string",
-            "second_votes: float !",
-            "nearest: list<element: struct<name: string not null, group: string not null, similarity: float not null>"
-            " not null> !",
-        ],
-        "images/1": ["id: string !", "shard: string !", "offset: int64 !", "size: int64 !"],
-        "photographs/1": [
-            "id: string !",
-            "status: string !",
-            "url: string",
-            "page: string",
-            "author: string",
-            "licence: string",
-            "licence_url: string",
-            "uploaded_at: timestamp[ms, tz=UTC]",
-            "source: string",
-            "shard: string",
-            "width: int64",
-            "height: int64",
-            "sha1: string",
-        ],
-        "manifest/1": ["id: string !", "path: string !", "offset: int64", "size: int64", "split: string !"],
-        "comparison/2": ["method: string !", "title: string !", "baseline: bool !", *of_run],
-        "study/2": ["curve: string !", "setting: string !", "method: string !", *of_run],
+        "scraped/1": f"{of_landmark}; title: string !; resolved_title: string; item: string; route: string; "
+        f"revision: int64; instance_of: {values} !; status: string !; source: string !; "
+        "fetched_at: timestamp[ms, tz=UTC] !",
+        "classes/3": "item: string !; label: string !; language: string; description: string; "
+        "subclass_of: list<element: string not null> !; revision: int64; "
+        "redirected_from: list<element: string not null>",
+        "clean/1": f"{of_landmark}; supercategory: string !; class_item: string",
+        "removed/1": f"{of_landmark}; reason: string !; instance_of: {values} !",
+        "label_embeddings/1": f"{of_label}; embedding: fixed_size_list<element: float not null>[0] !",
+        "clusters/2": f"{of_label}; cluster: int32 !; cluster_name: string !; subcluster: int32 !; "
+        "distance: float !; suggested_group: string; suggestion_score: float; "
+        "suggestions: list<element: struct<group: string not null, score: float not null, reason: string "
+        "not null> not null> !",
+        "hierarchy/1": f"{of_landmark}; supercategory: string !; hierarchical_label: string !; "
+        "natural_or_human_made: string !",
+        "completed/1": f"{of_landmark}; reason: string !; photographs: int64 !; group: string; score: float; "
+        "votes: float !; second_group: string; second_votes: float !; "
+        "nearest: list<element: struct<name: string not null, group: string not null, similarity: float "
+        "not null> not null> !",
+        "images/1": "id: string !; shard: string !; offset: int64 !; size: int64 !",
+        "photographs/1": "id: string !; status: string !; url: string; page: string; author: string; "
+        "licence: string; licence_url: string; uploaded_at: timestamp[ms, tz=UTC]; "
+        "source: string; shard: string; width: int64; height: int64; sha1: string",
+        "manifest/1": "id: string !; path: string !; offset: int64; size: int64; split: string !",
+        "comparison/2": f"method: string !; title: string !; baseline: bool !; {of_run}",
+        "study/2": f"curve: string !; setting: string !; method: string !; {of_run}",
     }
 
 

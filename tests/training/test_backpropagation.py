@@ -4,7 +4,7 @@ from torch import nn
 
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_settings import ModelSettings
-from hgld.training.backpropagation import backpropagate
+from hgld.training.optimisation import backpropagate
 from tests.training import toy
 from tests.training.toy import gradients
 

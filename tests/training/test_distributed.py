@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from hgld.training import run
 from tests.child_processes import run_in_two_processes
 from tests.training import together, toy

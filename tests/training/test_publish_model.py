@@ -20,7 +20,7 @@ import hgld
 from hgld.datasets.transforms import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
-from hgld.models.model_files import write_model
+from hgld.models.model_loading import write_model
 from hgld.training.publish_model import (
     CardFacts,
     PushConfig,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from hgld.models.model_files import read_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from tests.slurm_cluster import SlurmCluster
 from tests.training import toy
 from tests.training.test_trainer import leaves

@@ -73,7 +73,6 @@ def test_plan_writes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.M
     command = ["train", str(config), "--plan", "--gpus", "2", "--images-per-second", "0.001"]
     result = run_hgld(*command)
     assert re.search(r"GPU-hours for the runs to do; \d+\.\d hours on 2 GPUs, 2 for each run\n", result.stdout)
-    assert "of checkpoints" in result.stdout
     assert not list(tmp_path.iterdir())
 
 

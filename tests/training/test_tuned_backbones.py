@@ -11,8 +11,7 @@ from torch import nn
 
 from hgld.errors import ConfigurationError
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import read_checkpoint, read_model, write_model
-from hgld.models.model_loading import load_model
+from hgld.models.model_loading import load_model, read_checkpoint, read_model, write_model
 from hgld.models.model_settings import ModelSettings
 from hgld.training import run
 from hgld.training.optimisation import freeze_parameters

@@ -13,7 +13,7 @@ from hgld.losses import LOSSES, LabelSpace, gather_embeddings
 from hgld.losses.base import Loss
 from hgld.models.model_settings import ModelSettings
 from hgld.training import run
-from hgld.training.backpropagation import average_gradients, backpropagate
+from hgld.training.optimisation import average_gradients, backpropagate
 from tests.training import toy
 
 LABELS = torch.stack([torch.arange(12) // 3, torch.arange(12) // 6], 1)

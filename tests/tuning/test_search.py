@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.benchmark.launcher import LocalLauncher
+from hgld.benchmark import comparison
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError
@@ -32,7 +32,7 @@ class Trials:
         self.started: list[str] = []
         self._killed_before = killed_before
 
-    def __call__(self, tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
+    def __call__(self, executor: object, tasks: Sequence[WorkerTask], *_: object) -> None:
         failed = []
         for task in tasks:
             if len(self.started) == self._killed_before:
@@ -62,7 +62,7 @@ def search(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def search(name: str = "out", killed_before: int | None = None, **options: Any) -> tuple[Any, list[str]]:
         trials = Trials(killed_before)
-        monkeypatch.setattr(LocalLauncher, "launch", trials)
+        monkeypatch.setattr(comparison, "launch", trials)
         try:
             options = {"trials": 5, "space": SPACE, "devices": "cpu", **options}
             return tune(config, out=tmp_path / name, **options), trials.started
@@ -163,7 +163,7 @@ def test_trials_that_fail_are_the_worst(search: Any) -> None:
 def test_methods_of_a_comparison_have_as_many_trials(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalLauncher, "launch", Trials())
+    monkeypatch.setattr(comparison, "launch", Trials())
     methods = {
         "happier": {"space": ["loss.lambda=0..0.9"]},
         "fast": {"space": ["loss.lambda=0.2,0.8", "batch_size=16,32"]},
@@ -184,7 +184,7 @@ def test_methods_of_a_comparison_have_as_many_trials(
 
 
 def test_command_prints_the_trials(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalLauncher, "launch", Trials())
+    monkeypatch.setattr(comparison, "launch", Trials())
     command = ["tune", str(config), "-o", str(tmp_path / "out"), "--trials", "2", "--devices", "cpu"]
     result = run_hgld(*command, "--space", "loss.lambda=0..0.9", "--set", "steps=3")
     assert "unchanged" in result.stdout

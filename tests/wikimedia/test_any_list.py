@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
 from hgld.wikimedia.scrape_files import read_list
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_dump, scrape_file
 from hgld.wikimedia.source import UnlikelyStatusError
+from tests.commands import run_hgld
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id
 
@@ -251,22 +250,11 @@ def test_command_of_a_list_of_paintings(paintings: Callable[..., Any], tmp_path:
             "--rate",
             "0",
         ]
-        shown = CliRunner().invoke(app, [*run, *urls])
-        again = CliRunner().invoke(app, [*run, *urls])
-    assert (shown.exit_code, again.exit_code) == (0, 0), shown.output
+        shown, again = run_hgld(*run, *urls), run_hgld(*run, *urls)
     assert "8 entities, 4 classes and superclasses" in shown.stdout
     assert "landmark" not in shown.stdout
     assert again.stdout == f"{out}: up to date\n"
     assert Counter(row["split"] for row in rows_of(out).values()) == Counter(row[2] for row in rows)
-
-
-def test_depth_limits_the_superclasses(paintings: Callable[..., Any], tmp_path: Path) -> None:
-    path, out = write_list(tmp_path / "list.csv", ["id", "item"], ROWS[:1]), tmp_path / "out.parquet"
-    with paintings() as server:
-        assert run_scrape(path, out, config_of(server, property_id="P136", class_depth=0)).classes == 1
-        # A deeper one takes the rows and classes over.
-        assert run_scrape(path, out, config_of(server, property_id="P136", class_depth=1)).taken_over == 1
-    assert pq.read_table(classes_path(out))["item"].to_pylist() == ["Q100", "Q200"]
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
-from hgld.wikimedia.dump_files import RangeLines, divide, find_dump_files
+from hgld.wikimedia.dump_part import RangeLines, divide, find_dump_files
 from tests.wikimedia import wikidata_mix
 from tests.wikimedia.dumps import as_line, load_world, world_lines, write_dump, write_parts
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hgld.compute.part import Part
+from hgld.compute.executors import Part
 from hgld.errors import BusyError, InputError
 from hgld.io.files import PartLocks, exclusive_lock
 from hgld.tables import classes_path

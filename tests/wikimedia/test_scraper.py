@@ -398,3 +398,56 @@ def test_invalid_config(settings: dict[str, Any]) -> None:
     valid: dict[str, Any] = {"split": "train", "client": ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")}
     with pytest.raises(ConfigurationError, match="expected"):
         ScrapeConfig(**(valid | settings))
+
+
+#: Seeds and markups of soft redirects, which Washington does not have.
+VARIANTS = {
+    "edge_cases.json": [(seed, markup) for seed in range(3) for markup in ("id", "class")],
+    "washington.json.gz": [(3, "class")],
+}
+
+
+def faults(seed: int, markup: str) -> dict[str, Any]:
+    errors = {"seed": seed, "soft_redirect_markup": markup, "error_rate": 0.15, "error_kinds": ALL_KINDS}
+    waits = {"max_rps": 400, "rate_retry_after": 0.05, "retry_after": 0.05, "stall_seconds": 0.02}
+    return {**errors, **waits, "lag_rate": 0.1, "max_entities": 7, "force_continue": 5}
+
+
+def tables(out: Path) -> list[pa.Table]:
+    """The tables of a scrape without times."""
+    classes = classes_path(out)
+    return [untimed(out), *([read_table(classes, CLASSES)] if classes.exists() else [])]
+
+
+@pytest.fixture
+def lists(washington: Path, edge_cases: list[dict[str, Any]], tmp_path: Path) -> dict[str, Path]:
+    """Category lists by world."""
+    return {
+        "washington.json.gz": washington,
+        "edge_cases.json": write_categories(tmp_path / "edge.csv", (case["url"] for case in edge_cases)),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", VARIANTS)
+@pytest.mark.parametrize("source", ["api", "html", "update"])
+def test_all_faults_together_do_not_change_the_tables(
+    replica: Replica, lists: dict[str, Path], tmp_path: Path, world: str, source: str
+) -> None:
+    calm = tmp_path / "calm.parquet"
+    update = calm if source == "update" else None
+    name = "api" if source == "update" else source
+    with replica(world) as server:
+        port = server.port
+        scrape_file(lists[world], calm, config_for(server, name))
+    for seed, markup in VARIANTS[world]:
+        out = tmp_path / f"{seed}_{markup}.parquet"
+        with replica(world, port=port, **faults(seed, markup)) as server:
+            config = config_for(server, name, workers=1 + seed % 3)
+            summary = run_scrape(lists[world], out, config, update=update)
+            stats = server.stats.snapshot()
+        assert summary.errors == 0
+        assert summary.retries > 0
+        assert stats["http_403_sent"] == 0
+        assert stats["max_concurrent_requests"] <= 1 + seed % 3
+        assert tables(out) == tables(calm)

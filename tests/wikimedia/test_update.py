@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import CLASSES, classes_path, read_table
 from hgld.wikimedia.scraper import ScrapeSummary, journal_path, scrape_file
+from tests.commands import run_hgld
 from tests.scrapes import N_LANDMARKS, command, config_for, interrupt_scrape, run_scrape, untimed, write_categories
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id, by_title
 
@@ -284,6 +283,5 @@ def test_update_command(here: Washington, tmp_path: Path) -> None:
     document = here.world.changed(lambda world: by_title(world, "Illahee State Park").pop("item"))
     with here.serve(document) as server:
         options = command(here.landmarks, tmp_path / "new.parquet", server, "--update", str(here.old))
-        result = CliRunner().invoke(app, options[3:])
-    assert result.exit_code == 0, result.output
+        result = run_hgld(*options[3:])
     assert "since the earlier scrape: 299 unchanged, 1 changed, 0 new, 0 gone" in result.output

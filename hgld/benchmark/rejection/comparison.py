@@ -16,15 +16,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 
-from hgld.benchmark.engine import InProcess, Report, run_study, write_text
 from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejection_markdown, write_mistakes_page
 from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.rejection.split_scores import (
@@ -35,10 +33,11 @@ from hgld.benchmark.rejection.split_scores import (
     head_checkpoint,
 )
 from hgld.benchmark.rejection.values import RejectionValues, compare_parts
+from hgld.benchmark.result_files import write_text
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, exclusive_lock
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, write_results
@@ -47,7 +46,7 @@ from hgld.version import __version__
 
 @dataclass(frozen=True)
 class RejectionComparison:
-    """Scores of a comparison on all embeddings and splits; a :class:`~hgld.benchmark.engine.Study`."""
+    """Scores of a comparison on all embeddings and splits."""
 
     settings: RejectionSettings
     out: Path
@@ -106,15 +105,8 @@ class RejectionComparison:
                     missing[str(embedding.head).replace("{split}", str(split))] = None
         return list(missing)
 
-    def tasks(self, n_processes: int, *, force: bool) -> list[Callable[[Progress], None]]:
-        """Return the computation of each split; finished scores are kept."""
-        return [partial(split.compute, force=force) for split in self.splits]
-
-    def reports(self) -> Iterator[Report[RejectionValues]]:
-        """Yield the only report, which is always written."""
-        yield Report(self._write)
-
-    def _write(self) -> tuple[RejectionValues, list[Path]]:
+    def write(self) -> tuple[RejectionValues, list[Path]]:
+        """Compare the scores that were computed, and write tables, figures and pages."""
         settings, out, failed = self.settings, self.out, self.failed
         parts = {(part.embedding, part.score, part.split): part for split in self.splits for part in split.parts()}
         if not parts:
@@ -173,8 +165,11 @@ def compare_rejection(
     """
     progress = progress or NoProgress()
     progress.start(study.n_parts)
-    outcome = run_study(study, InProcess(), force=force, progress=progress)
-    return outcome.results[0], outcome.files
+    study.out.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(study.out):
+        for split in study.splits:
+            split.compute(progress, force=force)
+        return study.write()
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, object]]:

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from hgld.benchmark.engine import markdown_link
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSettings, root_of
 from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitScores
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
+from hgld.benchmark.result_files import markdown_link
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.figures.coverage import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 from hgld.figures.style import level_styles

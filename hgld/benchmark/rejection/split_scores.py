@@ -34,7 +34,6 @@ from hgld.benchmark.rejection.settings import (
     KNOWN,
     NEAR,
     EmbeddingSettings,
-    FixedIndex,
     OpenSetIndex,
     RejectionSettings,
     for_split,
@@ -48,11 +47,10 @@ from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_files import read_checkpoint
-from hgld.models.model_loading import find_checkpoint, load_checkpoint_model
+from hgld.models.model_loading import find_checkpoint, load_checkpoint_model, read_checkpoint
 from hgld.progress import Progress
+from hgld.rejection.classifiers import fit_linear_classifier, save_classifier
 from hgld.rejection.detector import Detector
-from hgld.rejection.linear_classifier import fit_linear_classifier, save_classifier
 from hgld.rejection.open_set import open_set_answers
 from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, is_up_to_date, write_results
@@ -119,7 +117,11 @@ class ComparedImages:
     def _split(self, seed: int) -> SplitImages:
         """Return the images of a split."""
         index, manifest = self._settings.index, self.manifests[INDEX]
-        parts = _open_set(manifest, index, seed) if isinstance(index, OpenSetIndex) else _fixed(manifest, index)
+        if isinstance(index, OpenSetIndex):
+            parts = _open_set(manifest, index, seed)
+        else:
+            named = {INDEX: index.index, CALIBRATION: index.calibration, KNOWN: index.known}
+            parts = {name: manifest.rows_of(split) for name, split in named.items() if split is not None}
         if empty := [name for name, rows in parts.items() if not len(rows)]:
             raise ConfigurationError(
                 f"{index.manifest}, split {seed}: no images are left for {empty[0]}; change the shares, or choose "
@@ -129,7 +131,7 @@ class ComparedImages:
         labels = [manifest.labels[rows] for rows in parts.values()]
         for name, images in self._settings.unknown.items():
             manifest = self.manifests[name]
-            rows = _rows_of_split(manifest, images.split, images.manifest)
+            rows = manifest.rows_of(images.split)
             own = np.full((len(rows), labels[0].shape[1]), -1, np.int64)
             if images.kind == "near":  # of landmarks that no image of the index shows
                 own[:, 0] = self.manifests[INDEX].n_classes[0] + manifest.labels[rows, 0]
@@ -151,7 +153,7 @@ def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str
         divided = split_at_random(manifest, settings.test_share, manifest.level_names[0], seed)
         used = np.flatnonzero(divided.splits == "test")
     else:
-        used = _rows_of_split(manifest, settings.split, settings.manifest)
+        used = manifest.rows_of(settings.split)
     labels = manifest.labels[used]
     query_share = settings.known_share + settings.calibration_share
     is_near, is_query = near_and_query_images(labels, settings.near_share, query_share, seed)
@@ -165,26 +167,6 @@ def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str
     }
 
 
-def _fixed(manifest: Manifest, settings: FixedIndex) -> dict[str, Rows]:
-    splits = {INDEX: settings.index, CALIBRATION: settings.calibration, KNOWN: settings.known}
-    return {
-        name: _rows_of_split(manifest, split, settings.manifest)
-        for name, split in splits.items()
-        if split is not None
-    }
-
-
-def _rows_of_split(manifest: Manifest, split: str | None, path: Path) -> Rows:
-    if split is None:
-        return np.arange(len(manifest))
-    rows = np.flatnonzero(manifest.splits == split)
-    if not len(rows):
-        raise ConfigurationError(
-            f'{path}: there is no split "{split}"; expected one of {", ".join(manifest.split_names)}'
-        )
-    return rows
-
-
 def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> SplitEmbeddings:
     """Return the embeddings of the images of a split.
 
@@ -192,9 +174,9 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
         InputError: A file cannot be read or lacks images, or has vectors of another length than the head expects.
         ConfigurationError: The head was trained on landmarks of the images.
     """
-    checkpoint = head_checkpoint(settings, seed)
-    head = None if checkpoint is None else load_checkpoint_model(checkpoint).network.eval()
+    checkpoint, head = head_checkpoint(settings, seed), None
     if checkpoint is not None:
+        head = load_checkpoint_model(checkpoint).network.eval()
         _require_other_landmarks(checkpoint, images.table)
     files = {source: read_embeddings(path) for source, path in embedding_files(settings, seed).items()}
     has_deviations = all(deviations_path(file.path).is_file() for file in files.values())

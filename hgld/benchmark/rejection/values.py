@@ -166,19 +166,17 @@ def _values(
     scored = ScoredQueries(
         known["score"].to_numpy(np.float64), known["right"].to_numpy(bool), others["score"].to_numpy(np.float64)
     )
-    known_counts, other_counts = draws.counts(known), draws.counts(others)
-    blocks = [
-        scored.resampled_metrics(known_counts[start : start + _BLOCK], other_counts[start : start + _BLOCK])
-        for start in range(0, len(known_counts), _BLOCK)
-    ]
+    counts = draws.counts(known), draws.counts(others)
+    starts = range(0, len(counts[0]), _BLOCK)
+    blocks = [scored.resampled_metrics(*(each[start : start + _BLOCK] for each in counts)) for start in starts]
     resampled = {metric: np.concatenate([block[metric] for block in blocks]) for metric in METRICS}
+    values = scored.metrics()
     calibration = table.loc[table["kind"] == "calibration", "score"].to_numpy(np.float64)
-    accepted = {}
     if len(calibration):
         threshold = np.quantile(calibration, settings.accepted, method="higher")
         shares = (float((scores <= threshold).mean()) for scores in (scored.known, scored.unknown))
-        accepted = dict(zip(ACCEPTED, shares, strict=True))
-    return scored.metrics() | accepted, resampled
+        values |= zip(ACCEPTED, shares, strict=True)
+    return values, resampled
 
 
 def _differences(settings: RejectionSettings, table: pd.DataFrame, resampled: Mapping[Key, Floats]) -> pd.DataFrame:

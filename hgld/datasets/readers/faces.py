@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hgld.datasets.readers.base import ReaderResult, TextLayout, TextListReader, build_manifest
-from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
+from hgld.errors import InputError, indented_list, require, require_at_least
 from hgld.io.columns import read_text_columns
 
 #: What the authors of VGGFace2 add to the width and height of a box: ReadMe.txt of their models.
@@ -56,7 +56,7 @@ class VggFace2(TextListReader):
     )
 
     def __post_init__(self) -> None:
-        _check_margin(self.margin)
+        require(self.margin >= 0, f"0 or more, such as {PUBLISHED_MARGIN}", margin=self.margin)
 
     def files(self, root: Path) -> Mapping[str, Path]:
         splits = ["test"] if self.only_test else ["train", "test"]
@@ -121,7 +121,7 @@ class IjbC:
     margin: float = PUBLISHED_MARGIN
 
     def __post_init__(self) -> None:
-        _check_margin(self.margin)
+        require(self.margin >= 0, f"0 or more, such as {PUBLISHED_MARGIN}", margin=self.margin)
         require_at_least(1, min_media=self.min_media)
 
     def files(self, root: Path) -> Mapping[str, Path]:
@@ -180,11 +180,6 @@ def _read_faces(path: Path, further: list[str] | None = None) -> tuple[pd.DataFr
     if faces.empty:
         raise InputError(f"{path}: none of its {len(table):,} faces has a subject and a box")
     return faces.assign(medium=faces["path"].str.replace(_FRAME, "", regex=True)), len(table) - len(faces)
-
-
-def _check_margin(margin: float) -> None:
-    if margin < 0:
-        raise ConfigurationError(f"`margin` is {margin}; expected 0 or more, such as {PUBLISHED_MARGIN}")
 
 
 def extended_boxes(boxes: NDArray[np.float64], margin: float) -> NDArray[np.float64]:

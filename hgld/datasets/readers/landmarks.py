@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.datasets import ilias_files
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL
 from hgld.datasets.readers.base import ReaderResult, build_manifest, disambiguate
-from hgld.datasets.revisited_ground_truth import read_ground_truth
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
-from hgld.errors import InputError, indented_list, require_at_least
+from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.restricted_pickle import as_array, read_pickle
 from hgld.io.text_array import TextArray
+from hgld.ragged import Integers, RaggedIndices
 from hgld.tables import IMAGES, read_table
 from hgld.tables.image_landmarks import read_image_landmarks
 
 #: Landmark of GLDv1's images that were withdrawn after the publication of the list.
 _WITHDRAWN = "None"
+_LISTS = {"image_query_ids.txt": "query", "text_query_ids.txt": "query", "positive_ids.txt": "pos"}
+#: Names of the levels above objects, finest first.
+LEVELS = ("fine", "middle", "coarse")
+#: Which images are positives in each setting; those of ``_IGNORED`` are excluded from the ranking, all others are
+#: negatives.
+_POSITIVES = {"easy": ("easy",), "medium": ("easy", "hard"), "hard": ("hard",)}
+_IGNORED = {"easy": ("junk", "hard"), "medium": ("junk",), "hard": ("junk", "easy")}
+SETTINGS = tuple(_POSITIVES)
+_KINDS = ("easy", "hard", "junk")
 
 
 @dataclass(frozen=True)
@@ -255,7 +268,7 @@ class Revisited:
 
 @dataclass(frozen=True)
 class Ilias:
-    """Reader of ILIAS (Kordopatis-Zilos et al., CVPR 2025), see :mod:`hgld.datasets.ilias_files`.
+    """Reader of ILIAS (Kordopatis-Zilos et al., CVPR 2025).
 
     The images are in ``ilias_core``; their ids are the published ones. The splits are query and gallery, of which the
     latter are the positives: the distractors of YFCC100M have no labels. Queries are whole images, as published. A
@@ -269,14 +282,14 @@ class Ilias:
     taxonomy: Path | None = None
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        lists = {path.stem: path for path in ilias_files.list_files(root)}
+        lists = {path.stem: path for path in list_files(root)}
         return {**lists, "taxonomy": self.taxonomy or root / "taxonomy.json"}
 
     def read(self, root: Path) -> ReaderResult:
-        ids = ilias_files.read_ids(root)
+        ids = read_ids(root)
         images = [*ids.image_queries, *ids.positives]
-        objects = [ilias_files.object_of(image) for image in images]
-        categories = ilias_files.read_taxonomy(self.files(root)["taxonomy"], objects)
+        objects = [object_of(image) for image in images]
+        categories = read_taxonomy(self.files(root)["taxonomy"], objects)
         columns = {
             "id": images,
             "path": [f"ilias_core/{image}" for image in images],
@@ -318,3 +331,202 @@ class Sfm120k:
 def _as_list(values: Any) -> list[Any]:
     array = as_array(values)
     return list(values) if array is None else list(array.tolist())
+
+
+@dataclass(frozen=True)
+class IliasIds:
+    """Ids of the image queries, of the text queries and of the positives."""
+
+    image_queries: tuple[str, ...]
+    text_queries: tuple[str, ...]
+    positives: tuple[str, ...]
+
+
+def list_files(root: Path) -> list[Path]:
+    """Return the lists of ids in the folder of the dataset, or in its folder ``image_ids`` itself."""
+    folder = root / "image_ids"
+    return [(folder if folder.is_dir() else root) / name for name in _LISTS]
+
+
+def read_ids(root: Path) -> IliasIds:
+    """Read the lists of ids.
+
+    As in the code of the authors (``download`` and ``evaluation`` of github.com/ilias-vrg/ilias, commit e81029e),
+    ``image_ids/image_query_ids.txt``, ``text_query_ids.txt`` and ``positive_ids.txt`` have an id per line, perhaps
+    with further values after a comma. An id is a path below ``ilias_core``: ``bold_bimp_000/query/Q000_00.jpg`` is an
+    image of the object ``bold_bimp_000``, ``bold_bimp_000/query/T000.txt`` its description,
+    ``bold_bimp_000/pos/P000_00.jpg`` a positive of both.
+
+    Raises:
+        InputError: A list is missing, empty or not UTF-8, or a line does not begin with an id.
+    """
+    return IliasIds(*(_read_ids(path, _LISTS[path.name]) for path in list_files(root)))
+
+
+def _read_ids(path: Path, folder: str) -> tuple[str, ...]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); expected ids of ILIAS, as its download has them"
+        ) from error
+    ids = {number: line.split(",")[0].strip() for number, line in enumerate(lines, 1) if line.strip()}
+    problems = [
+        f"line {number}: {image}; expected an id such as bold_bimp_000/{folder}/..."
+        for number, image in ids.items()
+        if not re.fullmatch(rf"[^/]+/{folder}/[^/]+", image)
+    ]
+    if problems or not ids:
+        raise InputError(f"{path}: {bad_rows(problems) if problems else 'no ids'}")
+    return tuple(ids.values())
+
+
+def object_of(image: str) -> str:
+    """Return the object of an id."""
+    return image.split("/")[0]
+
+
+def read_taxonomy(path: Path, objects: Sequence[str]) -> dict[str, list[str]]:
+    """Read the categories of objects, by level, finest first; ``misc/taxonomy.json`` nests them, coarsest first.
+
+    Raises:
+        InputError: The file is missing or malformed, or lacks an object.
+    """
+    try:
+        nested = json.loads(path.read_text(encoding="utf-8"))
+        categories_of = {
+            name: (fine, middle, coarse)
+            for coarse, children in nested.items()
+            for middle, grandchildren in children.items()
+            for fine, names in grandchildren.items()
+            for name in names
+        }
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{path}: not the taxonomy.json of ILIAS, objects in three levels of categories") from error
+    if missing := [name for name in dict.fromkeys(objects) if name not in categories_of]:
+        raise InputError(f"{path}: lacks {len(missing):,} of the objects, such as {missing[0]}")
+    columns = zip(*(categories_of[name] for name in objects), strict=True)
+    return dict(zip(LEVELS, map(list, columns), strict=True))
+
+
+@dataclass(frozen=True)
+class RevisitedGroundTruth:
+    """Relevant and ignored gallery images of each query.
+
+    Args:
+        boxes: float64, shape (n_query, 4); the part of its image that is the query, in pixels.
+        easy: Positions of the gallery images that show the landmark clearly, for each query.
+        hard: Positions of those that show it under hard conditions.
+        junk: Positions of those that are ignored, since the landmark can hardly be seen.
+    """
+
+    gallery_names: tuple[str, ...]
+    query_names: tuple[str, ...]
+    boxes: npt.NDArray[np.float64]
+    easy: RaggedIndices
+    hard: RaggedIndices
+    junk: RaggedIndices
+
+    def positives(self, setting: str) -> RaggedIndices:
+        """Return the positives of each query in a setting: ``easy``, ``medium`` or ``hard``."""
+        return self._union(_POSITIVES, setting)
+
+    def ignored(self, setting: str) -> RaggedIndices:
+        """Return the gallery images that are excluded from each query's ranking in a setting."""
+        return self._union(_IGNORED, setting)
+
+    def _union(self, kinds_by_setting: dict[str, tuple[str, ...]], setting: str) -> RaggedIndices:
+        if setting not in kinds_by_setting:
+            raise ConfigurationError(f'there is no setting "{setting}"; expected one of {", ".join(SETTINGS)}')
+        by_kind = {"easy": self.easy, "hard": self.hard, "junk": self.junk}
+        return reduce(or_, (by_kind[kind] for kind in kinds_by_setting[setting]))
+
+
+def read_ground_truth(path: Path) -> RevisitedGroundTruth:
+    """Read and check ``gnd_roxford5k.pkl``, ``gnd_rparis6k.pkl`` or a file of the same layout.
+
+    It is a pickle of a dict: ``imlist`` (names of the gallery's images without suffix), ``qimlist`` (those of the
+    queries) and ``gnd``, for each query a dict of ``easy``, ``hard``, ``junk`` (positions in ``imlist``, from 0) and
+    ``bbx`` (the box of the query in its image: left, top, right, bottom).
+
+    Raises:
+        InputError: See :func:`hgld.io.restricted_pickle.read_pickle`; or something is missing or malformed: names
+            that repeat, positions beyond the gallery or of two kinds at once, another number of entries than of
+            queries.
+    """
+    content = read_pickle(path)
+    if not isinstance(content, dict) or not {"imlist", "qimlist", "gnd"} <= content.keys():
+        raise InputError(f"{path}: expected a pickle of a dict with imlist, qimlist and gnd; is it another file?")
+    gallery, queries = _names(path, "imlist", content["imlist"]), _names(path, "qimlist", content["qimlist"])
+    entries = content["gnd"]
+    if not isinstance(entries, list) or len(entries) != len(queries):
+        n_entries = len(entries) if isinstance(entries, list) else f"a {type(entries).__name__} of"
+        raise InputError(f"{path}: gnd has {n_entries} entries for {len(queries):,} queries; expected one for each")
+    positions: dict[str, list[Integers]] = {kind: [] for kind in _KINDS}
+    boxes, problems = [], []
+    for name, entry in zip(queries, entries, strict=True):
+        try:
+            by_kind, box = _parse_entry(entry, len(gallery))
+        except ValueError as problem:
+            problems.append(f"query {name}: {problem}")
+            continue
+        boxes.append(box)
+        for kind in _KINDS:
+            positions[kind].append(np.sort(by_kind[kind]))
+    if problems:
+        raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{indented_list(problems)}")
+    return RevisitedGroundTruth(
+        gallery, queries, np.stack(boxes), *(RaggedIndices.from_lists(positions[kind]) for kind in _KINDS)
+    )
+
+
+def _names(path: Path, key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
+        raise InputError(f"{path}: {key} is not a list of names")
+    if len(set(value)) < len(value):
+        raise InputError(f"{path}: {key} has {len(value) - len(set(value)):,} repeated names")
+    return tuple(map(str, value))
+
+
+def _parse_entry(entry: object, n_gallery: int) -> tuple[dict[str, Integers], npt.NDArray[np.float64]]:
+    """Return the positions by kind and the box of an entry of gnd."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"a {type(entry).__name__}; expected a dict")
+    missing = [key for key in (*_KINDS, "bbx") if key not in entry]
+    if missing:
+        raise ValueError(f"no {' and no '.join(missing)}")
+    by_kind = {kind: _positions(kind, entry[kind], n_gallery) for kind in _KINDS}
+    numbers, counts = np.unique(np.concatenate(list(by_kind.values())), return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"position {numbers[counts > 1][0]} is repeated in {', '.join(_KINDS)}")
+    box = _array("bbx", entry["bbx"])
+    if box.shape != (4,) or not np.isfinite(box).all():
+        raise ValueError(f"bbx has the shape {box.shape}; expected 4 finite numbers")
+    left, top, right, bottom = box.tolist()
+    if left >= right or top >= bottom:
+        raise ValueError(f"bbx is {box.tolist()}; expected left, top, right, bottom")
+    return by_kind, box.astype(np.float64)
+
+
+def _positions(kind: str, value: object, n_gallery: int) -> Integers:
+    array = _array(kind, value)
+    if array.ndim != 1:
+        raise ValueError(f"{kind} has the shape {array.shape}; expected one row of positions")
+    # An empty list is an array of floats.
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"{kind} holds {array.dtype}; expected whole numbers")
+    outside = array[(array < 0) | (array >= n_gallery)]
+    if outside.size:
+        raise ValueError(f"{kind} has position {outside[0]}; the gallery has {n_gallery:,} images, from 0 on")
+    return array.astype(np.int64)
+
+
+def _array(key: str, value: object) -> npt.NDArray[Any]:
+    array = as_array(value)
+    if array is None:
+        if not isinstance(value, (list, tuple)) or not all(isinstance(x, (int, float, np.number)) for x in value):
+            raise ValueError(f"{key} is a {type(value).__name__}; expected a list or an array of numbers")
+        array = np.array(value)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{key} holds {array.dtype}; expected numbers")
+    return array

@@ -14,7 +14,7 @@ from hgld.datasets.image_folders import FoundImages, find_images, image_id, matc
 from hgld.datasets.label_columns import label_columns, split_codes, split_labels
 from hgld.datasets.readers.base import LabelColumn, ReaderResult, build_manifest, disambiguate
 from hgld.datasets.splits import check_split_settings, split_at_random
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list, require
 from hgld.hierarchy import load_hierarchy
 from hgld.io.columns import read_text_columns
 from hgld.tables import MANIFEST
@@ -166,8 +166,7 @@ class NestedFolders:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise ConfigurationError(f"`depth` is {self.depth}; expected 1 or more nested folders")
+        require(self.depth >= 1, "1 or more nested folders", depth=self.depth)
         if len(self._level_names()) != self.depth:
             raise ConfigurationError(
                 f'`levels` is "{self.levels}"; expected {self.depth} names, one for each `depth`'

@@ -1,24 +1,112 @@
-"""Checks of the embeddings and labels that losses are called with, and their conversion to one form."""
+"""The batches that losses are called with: their checks, their scores, and the batch of several processes.
+
+Losses with a custom gradient refuse second derivatives (:func:`first_derivative_only`).
+"""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed
+from torch.nn.functional import pad
 
+from hgld.compute.processes import current_processes
 from hgld.compute.scoring import at_least_float32
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 
+Backward = Callable[..., Any]
+
+#: References that are converted to the type of the queries at once.
+_WIDTH = {"cpu": 2**13, "cuda": 2**18}
 #: Labels as callers have them: integers of any width, of shape (n, L), or (n,) for a single level; or (n, K, L) for
 #: images with several labels, with rows of -1 after an image's own.
 Labels: TypeAlias = torch.Tensor | npt.NDArray[np.integer]
 #: Embeddings and labels of queries and, if given, of references.
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
-
 #: How far the length of an embedding may be from 1: normalisation in bfloat16 is off by up to 0.6 %.
 LENGTH_TOLERANCE = 0.01
+
+
+def first_derivative_only(backward: Backward) -> Backward:
+    """Decorate the ``backward`` of a custom function so that recording it for a second derivative is an error.
+
+    ``torch.autograd.function.once_differentiable`` raises only where the gradient from above requires one as well.
+    Elsewhere the gradient counts as a constant, and a gradient penalty has a wrong gradient without a word.
+    """
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *upstream: torch.Tensor) -> Any:
+        if torch.is_grad_enabled():  # within a backward pass: with `create_graph` alone
+            raise ConfigurationError(
+                "the gradient was asked for with `create_graph`, but rank losses, BlackBoxAP, HIER and "
+                "gather_embeddings have no second derivatives; leave `create_graph` out, or choose another loss"
+            )
+        return backward(ctx, *upstream)
+
+    return checked
+
+
+def inner_products(queries: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    """Return the scores of queries and references; those of 16 bits are multiplied and added as the queries' type.
+
+    References of 16 bits are converted a few thousand at a time, so a copy of all of them is never made. Conversion
+    is exact: the only error is that of storing them. Rounding each of their numbers to float16 changes it by at most
+    2^-11 of its size (bfloat16: 2^-8), hence the score of unit vectors by at most 2^-11 (2^-8), and typically by
+    2^-11 / sqrt(d), 2e-5 for d = 512 (bfloat16: 2e-4). The temperature of rank losses is 1e-2.
+
+    Args:
+        queries: float32 or float64 tensor of shape (B, d).
+        references: Tensor of shape (N, d) of the same dtype; or of float16 or bfloat16, and without gradient.
+
+    Returns:
+        Tensor of shape (B, N) and the dtype of ``queries``.
+
+    >>> inner_products(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.bfloat16))
+    tensor([[0.6000, 0.8000]])
+    """
+    if references.dtype == queries.dtype:
+        return queries @ references.T
+    return _WidenedProduct.apply(queries, references)  # type: ignore[no-any-return]
+
+
+class _WidenedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(references)
+        scores = queries.new_empty(len(queries), len(references))
+        width = _WIDTH[references.device.type]
+        for part, out in zip(torch.split(references, width), torch.split(scores, width, dim=1), strict=True):
+            out.copy_(queries @ part.to(queries.dtype).T)
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (references,) = ctx.saved_tensors
+        return combined_references(upstream, references), None
+
+
+def combined_references(weights: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    """Return the weighted sums of references, the gradient of :func:`inner_products` by the queries.
+
+    Args:
+        weights: float32 or float64 tensor of shape (B, N).
+        references: Tensor of shape (N, d), of the same dtype or of 16 bits.
+
+    Returns:
+        Tensor of shape (B, d) and the dtype of ``weights``.
+    """
+    if references.dtype == weights.dtype:
+        return weights @ references
+    sums = weights.new_zeros(len(weights), references.shape[1])
+    width = _WIDTH[references.device.type]
+    for part, some in zip(torch.split(references, width), torch.split(weights, width, dim=1), strict=True):
+        sums.addmm_(some, part.to(weights.dtype))
+    return sums
 
 
 class EmbeddingsError(InputError):
@@ -181,3 +269,67 @@ def _check_lengths(embeddings: torch.Tensor, name: str, any_length: bool) -> Non
         f"{float(lengths[row]):.4g}",
         ". Losses compare cosines: pass torch.nn.functional.normalize(embeddings, dim=1)",
     )
+
+
+def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the embeddings and labels of all processes in the order of their ranks, with gradients for embeddings.
+
+    All processes have to call this together, with any number of items each. A model in ``DistributedDataParallel``
+    then receives the gradient of a single process with the whole batch. Put a loss with proxies into
+    ``DistributedDataParallel`` as well, which makes them equal in all processes from the beginning. A loss that draws
+    random numbers, such as :class:`~hgld.losses.BlackBoxAP`, has the mean gradient of the processes' draws. A single
+    process, with or without ``torch.distributed``, gets its own batch.
+
+    Args:
+        embeddings: Float tensor of shape (b, d), those of this process, on a device of the process group's backend.
+        labels: Integers of shape (b, L), or (b,) for a single level; or (b, K, L) for label sets, with the same K in
+            all processes.
+
+    Returns:
+        Embeddings of shape (B, d), at least float32 so that sums of gradients are, and int64 labels of shape (B, L)
+        or (B, K, L).
+
+    Raises:
+        InputError: The labels are not integers, or not as many as the embeddings.
+
+    >>> embeddings, labels = gather_embeddings(torch.tensor([[0.6, 0.8]]), torch.tensor([3]))
+    >>> embeddings, labels
+    (tensor([[0.6000, 0.8000]]), tensor([[3]]))
+    """
+    own_labels = checked_labels(labels, "labels", embeddings.device)
+    if len(own_labels) != len(embeddings):
+        raise InputError(f"there are {len(embeddings)} `embeddings` and {len(own_labels)} `labels`; expected as many")
+    own_embeddings = at_least_float32(embeddings)
+    if current_processes().count == 1:
+        return own_embeddings, own_labels
+    counts = _all_gather(torch.tensor(len(embeddings), device=embeddings.device)).tolist()
+    missing = max(counts) - len(embeddings)
+    parts_of_embeddings: torch.Tensor = _AllGather.apply(pad(own_embeddings, (0, 0, 0, missing)))
+    parts_of_labels = _all_gather(pad(own_labels, (0, 0) * (own_labels.ndim - 1) + (0, missing)))
+    return _joined(parts_of_embeddings, counts), _joined(parts_of_labels, counts)
+
+
+class _AllGather(torch.autograd.Function):
+    """Stack the tensors of all processes. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return _all_gather(tensor)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total)
+        return total[torch.distributed.get_rank()]
+
+
+def _all_gather(tensor: torch.Tensor) -> torch.Tensor:
+    """Stack tensors of the same shape of all processes, without gradient."""
+    parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(parts, tensor.contiguous())
+    return torch.stack(parts)
+
+
+def _joined(parts: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])

@@ -3,52 +3,46 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError, require
 from hgld.losses.base import Loss, shared_classes, warn_without_positives
-from hgld.losses.kernels.autograd import inner_products
+from hgld.losses.kernels.batches import inner_products
+
+
+class Items(NamedTuple):
+    """Images with their classes at one level."""
+
+    embeddings: torch.Tensor  #: shape (n, d)
+    classes: torch.Tensor  #: int64, shape (n,); or (n, K), -1 as padding, if the loss takes label sets
 
 
 class ClassLoss(Loss):
     """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
 
     def forward_batch(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        classes = labels[..., 0]
-        reference_classes = None if reference_labels is None else reference_labels[..., 0]
-        value = self.forward_classes(embeddings, classes, reference_embeddings, reference_classes)
-        if self.reference_part() is not None:
-            warn_without_positives(classes, reference_classes)
+        queries, others = Items(embeddings, labels[..., 0]), None
+        if references and references[0] is not None and references[1] is not None:
+            others = Items(references[0], references[1][..., 0])
+        value = self.forward_classes(queries, others)
+        if self.uses_references:
+            warn_without_positives(queries.classes, others and others.classes)
         return value
 
     @abstractmethod
-    def forward_classes(
-        self,
-        embeddings: torch.Tensor,
-        classes: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_classes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of checked input, without autocast.
+    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+        """Return the loss of checked input, without autocast: a scalar of the dtype of the queries' embeddings.
 
         Args:
-            embeddings: float32 or float64 tensor of shape (B, d).
-            classes: int64 tensor of shape (B,); or (B, K), -1 as padding, if the loss takes label sets.
-            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
-                gradient; see :func:`~hgld.losses.kernels.autograd.inner_products`.
-            reference_classes: int64 tensor of shape (N,) or (N, K').
-
-        Returns:
-            Scalar of the dtype of ``embeddings``.
+            queries: The batch, in float32 or float64.
+            references: Items of the same dtype, or of 16 bits and without gradient, see
+                :func:`~hgld.losses.kernels.batches.inner_products`. None for those of the batch.
         """
 
 
@@ -67,22 +61,14 @@ class PairLoss(ClassLoss):
         super().__init__()
         self.include_query = include_query
 
-    def forward_classes(
-        self,
-        embeddings: torch.Tensor,
-        classes: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_classes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
-        if reference_embeddings is None or reference_classes is None:
-            same = shared_classes(classes, classes)
-            negatives = ~same
-            if not self.include_query:
-                same.fill_diagonal_(False)
-            return self.forward_pairs(self.scores(embeddings, embeddings), same, negatives)
-        same = shared_classes(classes, reference_classes)
-        return self.forward_pairs(self.scores(embeddings, reference_embeddings), same, ~same)
+        items = references or queries
+        same = shared_classes(queries.classes, items.classes)
+        negatives = ~same
+        if references is None and not self.include_query:
+            same.fill_diagonal_(False)
+        return self.forward_pairs(self.scores(queries.embeddings, items.embeddings), same, negatives)
 
     def scores(self, embeddings: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
         """Return the scores of all pairs, shape (B, N): cosines, unless a loss compares otherwise."""
@@ -148,22 +134,16 @@ class MetricLearningLoss(ClassLoss):
         self._miner = miner
         self.include_query = include_query
 
-    def forward_classes(
-        self,
-        embeddings: torch.Tensor,
-        classes: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_classes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
-        if reference_embeddings is not None:
-            reference_embeddings = reference_embeddings.to(embeddings.dtype)
+        if references is not None:
+            references = references._replace(embeddings=references.embeddings.to(queries.embeddings.dtype))
         elif self.include_query:
             # the library excludes queries only if the references' classes are the same object
-            reference_embeddings, reference_classes = embeddings, classes.clone()
-        references = (reference_embeddings, reference_classes)
-        mined = None if self._miner is None else self._miner(embeddings, classes, *references)
-        value: torch.Tensor = self._loss(embeddings, classes, mined, *references)
+            references = queries._replace(classes=queries.classes.clone())
+        others = references or (None, None)
+        mined = None if self._miner is None else self._miner(*queries, *others)
+        value: torch.Tensor = self._loss(*queries, mined, *others)
         return value
 
 
@@ -178,27 +158,18 @@ class ProxyBasedLoss(ClassLoss):
         ConfigurationError: A number is below 1.
     """
 
+    uses_references = False
+
     def __init__(self, n_classes: int, dim: int) -> None:
         super().__init__()
-        if n_classes < 1 or dim < 1:
-            raise ConfigurationError(f"`n_classes` is {n_classes} and `dim` {dim}; expected at least 1 of each")
+        require(min(n_classes, dim) >= 1, "at least 1 of each", n_classes=n_classes, dim=dim)
         self.n_classes = n_classes
         self.dim = dim
 
-    def reference_part(self) -> Loss | None:
-        """Return None: proxies do not depend on references."""
-        return None
-
-    def forward_classes(
-        self,
-        embeddings: torch.Tensor,
-        classes: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_classes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
-        check_proxies(embeddings, classes, self.n_classes, self.dim)
-        return self.forward_proxies(embeddings, classes)
+        check_proxies(*queries, self.n_classes, self.dim)
+        return self.forward_proxies(*queries)
 
     @abstractmethod
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:

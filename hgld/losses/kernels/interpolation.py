@@ -1,6 +1,6 @@
 """Sums of smooth steps without pairs: O(N log N) for each query, where pairs take O(N^2).
 
-The sum S_k (:mod:`~hgld.losses.kernels.step_sums`) depends on k only by its level a and its score: it is the
+The sum S_k (:mod:`~hgld.losses.kernels.rank_loss`) depends on k only by its level a and its score: it is the
 value at s_k of one of L functions, F_a(x) = sum over j of w[a, lv_j] h(s_j - x). A step, whose line begins at c, is
 
 ::
@@ -63,7 +63,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hgld.losses.kernels.autograd import first_derivative_only
+from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, as_line_step
 

@@ -75,7 +75,7 @@ class Ranking:
 
 @torch.no_grad()
 def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
-    """Return the :func:`~hgld.losses.kernels.step_sums.step_sums` of Heaviside's step, by counting. Ties count."""
+    """Return the :func:`~hgld.losses.kernels.rank_loss.step_sums` of Heaviside's step, by counting. Ties count."""
     if not is_compiled(weights.device):
         return _counts_by_level(ranking, weights)
     sums = torch.zeros_like(ranking.ascending, memory_format=torch.contiguous_format)

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import torch
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require, require_choice
 
 #: Least temperature: a sixth of the distance of two float32 scores near 1, which a sigmoid takes to 0.002 or 0.998.
 MIN_TEMPERATURE = 1e-8
@@ -124,8 +124,7 @@ class SupRankStep:
 
     def __post_init__(self) -> None:
         check_temperature("tau", self.tau)
-        if not (self.rho >= 0 and self.delta >= 0):
-            raise ConfigurationError(f"`rho` is {self.rho} and `delta` {self.delta}; expected 0 or more")
+        require(self.rho >= 0 and self.delta >= 0, "0 or more", rho=self.rho, delta=self.delta)
 
     @property
     def line_start(self) -> float:
@@ -199,8 +198,7 @@ class LeakyStep:
     leak: float = 10.0
 
     def __post_init__(self) -> None:
-        if not (self.beta >= 0 and self.leak >= 0):
-            raise ConfigurationError(f"`beta` is {self.beta} and `leak` {self.leak}; expected 0 or more")
+        require(self.beta >= 0 and self.leak >= 0, "0 or more", beta=self.beta, leak=self.leak)
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
         """See :meth:`Step.value`."""
@@ -250,13 +248,9 @@ def suprank_step(
     >>> suprank_step("cfg144", rho=10.0)
     SupRankStep(tau=0.01, rho=10.0, delta=0.05, start=0.5, offset=1.44)
     """
-    if variant == "eq4":
-        return SupRankStep(tau, rho, delta)
-    if variant == "cfg144":
-        return SupRankStep(tau, rho, delta, offset=1.44)
-    if variant == "cfginat":
-        return SupRankStep(tau, rho, delta, start=0.0, offset=1.0)
-    raise ConfigurationError(f'`variant` is "{variant}"; choose eq4, cfg144 or cfginat')
+    require_choice(Variant, variant=variant)
+    start, offset = {"eq4": (0.5, None), "cfg144": (0.5, 1.44), "cfginat": (0.0, 1.0)}[variant]
+    return SupRankStep(tau, rho, delta, start, offset)
 
 
 def check_temperature(name: str, value: float) -> None:

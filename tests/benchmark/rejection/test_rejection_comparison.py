@@ -16,7 +16,7 @@ from hgld.benchmark.rejection.values import compare_parts
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress
 from hgld.rejection.detection_metrics import detection_metrics
-from hgld.rejection.scores.neighbours import Top1Cosine
+from hgld.rejection.neighbours import Top1Cosine
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.benchmark.rejection.toy import toy_settings, write_toy
 

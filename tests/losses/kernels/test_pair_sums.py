@@ -1,14 +1,142 @@
-"""Blocks of pairs as torch.compile sees them."""
+"""Sums over pairs: compiled, in blocks as torch.compile sees them, and on a GPU."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hgld.losses.kernels.pair_sums import block_slopes, block_sums, pair_sums
+from hgld.compute.compiled import SWITCH, is_compiled
+from hgld.losses.kernels import pair_sums as loops
+from hgld.losses.kernels.pair_sums import block_slopes, block_sums, has_loop, pair_sums
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
+
+pytestmark = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
+
+any_step = st.one_of(
+    st.builds(Sigmoid, tau=st.floats(0.005, 2)),
+    st.builds(
+        SupRankStep,
+        tau=st.floats(0.005, 0.2),
+        rho=st.floats(0, 200),
+        delta=st.sampled_from([0.0, 0.05, 0.1]) | st.floats(0, 0.3),
+        start=st.floats(-1, 1),
+        offset=st.none() | st.floats(0, 3),
+    ),
+)
+
+
+def both_ways(
+    scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the sums and a gradient, first by torch and then compiled."""
+    upstream = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(scores.dtype)
+    results = []
+    for switch in ("0", "1"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(SWITCH, switch)
+            leaf = scores.clone().requires_grad_()
+            sums = pair_sums(Ranking(leaf, levels, weights.shape[1] - 1), weights, step)
+            results.append((sums.detach(), torch.autograd.grad(sums, leaf, upstream)[0]))
+    return results
+
+
+def random_case(
+    seed: int, n_query: int, n_items: int, n_levels: int, spread: float, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return scores with ties, levels from -1 on, and weights of which a third is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = spread * torch.randn(n_query, n_items, dtype=dtype, generator=generator)
+    tied = torch.randint(0, n_items, (n_query, n_items // 3), generator=generator)
+    scores[:, : n_items // 3] = scores.gather(1, tied)
+    levels = torch.randint(-1, n_levels + 1, (n_query, n_items), generator=generator)
+    shape = (1 if seed % 2 else n_query, n_levels + 1, n_levels + 1)
+    weights = torch.rand(shape, dtype=dtype, generator=generator)
+    weights[weights < 1 / 3] = 0
+    return scores, levels, weights
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**31),
+    n_query=st.integers(1, 3),
+    n_items=st.integers(1, 30),
+    n_levels=st.integers(1, 3),
+    spread=st.sampled_from([1e-9, 1e-3, 0.05, 0.3, 3.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    step=any_step,
+)
+def test_sums_and_gradients_agree_with_torch(
+    seed: int, n_query: int, n_items: int, n_levels: int, spread: float, dtype: torch.dtype, step: Step
+) -> None:
+    scores, levels, weights = random_case(seed, n_query, n_items, n_levels, spread, dtype)
+    expected, actual = both_ways(scores, levels, weights, step)
+    for one, other in zip(expected, actual, strict=True):
+        assert one.dtype == other.dtype == dtype
+        # sigmoids of torch have the rounding of t / tau, which is up to 1e3 here
+        tolerance = {torch.float32: 2e-5, torch.float64: 1e-12}[dtype] * max(1.0, float(one.abs().max()))
+        torch.testing.assert_close(other, one, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("step", [Sigmoid(), suprank_step(), suprank_step("cfg144")], ids=str)
+@pytest.mark.parametrize("items_at_once", [1, 3, 16])
+def test_number_of_items_at_once_does_not_change_the_sums(
+    step: Step, items_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(4, 6, 20, 3, 0.1, torch.float64)
+    _, whole = both_ways(*case, step)
+    monkeypatch.setattr(loops, "ITEMS_AT_ONCE", items_at_once)
+    _, parts = both_ways(*case, step)
+    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("step", [Sigmoid(), suprank_step()], ids=str)
+def test_float32_sums_of_many_items_are_those_of_float64(step: Step) -> None:
+    scores, levels, weights = random_case(1, 1, 20_000, 1, 0.1, torch.float32)
+    levels[:, 50:].clamp_(max=0)
+    exact, _ = both_ways(scores.double(), levels, weights.double(), step)
+    _, actual = both_ways(scores, levels, weights, step)
+    torch.testing.assert_close(actual[0].double(), exact[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(actual[1].double(), exact[1], rtol=0, atol=1e-5 * float(exact[1].abs().max()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sigmoids_of_far_scores_are_0_and_1(dtype: torch.dtype) -> None:
+    scores = torch.tensor([[0.0, 300.0, -130.0, 5.0]], dtype=dtype)
+    levels = torch.tensor([[1, 0, 0, 0]])
+    for item, value in ((1, 1.0), (2, 0.0), (3, 1.0)):
+        weights = torch.ones(1, 2, 2, dtype=dtype).tril(-1)
+        chosen = torch.where(torch.arange(4) == item, 0, -1).unsqueeze(0)
+        chosen[0, 0] = 1
+        _, (sums, gradient) = both_ways(scores, chosen, weights, Sigmoid())
+        assert sums[0, 0].item() == pytest.approx(value, abs=1e-25)
+        assert gradient.abs().max() < 1e-25
+    _, (sums, _) = both_ways(scores, levels, weights, suprank_step())
+    assert sums[0, 0].item() == pytest.approx(2 * 1.5 + 100 * (300 + 5 - 0.1) - 2 * math.exp(-5), rel=1e-4)
+
+
+def test_scores_and_steps_without_a_loop_are_summed_by_torch() -> None:
+    scores = torch.tensor([[0.1, 0.2, 0.3]])
+    assert has_loop(scores, Sigmoid())
+    assert has_loop(scores, suprank_step())
+    assert not has_loop(scores, Heaviside())
+    assert not has_loop(scores, LeakyStep())
+    assert not has_loop(scores[:0], Sigmoid())
+    for bad in (math.nan, math.inf, 1e9):
+        scores[0, 1] = bad
+        assert not has_loop(scores, Sigmoid())
+
+
+def test_nan_scores_give_nan_sums() -> None:
+    scores = torch.tensor([[0.1, math.nan, 0.3]], requires_grad=True)
+    sums = pair_sums(Ranking(scores, torch.tensor([[1, 0, 0]]), 1), torch.ones(1, 2, 2), Sigmoid())
+    assert sums[0, 0].isnan()
+    assert sums[0, 1:].tolist() == [0.0, 0.0]
+
 
 STEPS: list[Step] = [Heaviside(), Sigmoid(), SupRankStep(), suprank_step("cfg144"), LeakyStep()]
 

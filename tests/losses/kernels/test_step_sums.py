@@ -1,16 +1,17 @@
-"""Sums of steps, by sorting and by blocks of pairs, against plain loops."""
+"""Rankings, and sums of steps over them, by sorting, by blocks of pairs and compiled, against plain loops."""
 
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels import pair_sums, step_sums
-from hgld.losses.kernels.ranking import Ranking
+from hgld.losses.kernels import pair_sums, rank_loss
+from hgld.losses.kernels import ranking as module
+from hgld.losses.kernels.ranking import Ranking, heaviside_sums
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 from tests.losses import oracles
 
@@ -31,11 +32,11 @@ def random_queries(
 
 
 def sums_of(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
-    return step_sums.step_sums(Ranking(scores, levels, weights.shape[1] - 1), (weights, step))
+    return rank_loss.step_sums(Ranking(scores, levels, weights.shape[1] - 1), (weights, step))
 
 
 def loop_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
-    queries = zip(scores.tolist(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
+    queries = zip(scores.double(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
     sums = [[oracles.step_sum(s, lv, k, w, step) for k in range(len(s))] for s, lv, w in queries]
     return torch.tensor(sums, dtype=torch.float64)
 
@@ -115,11 +116,11 @@ def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch,
     scores, levels, _ = random_queries(2, 3, 100, 3)
     weights = torch.ones(1, 4, 4, dtype=torch.float64).tril(-1)
     by_pairs = sums_of(scores, levels, weights, step)
-    monkeypatch.setattr(step_sums, "pair_sums", fail)
+    monkeypatch.setattr(rank_loss, "pair_sums", fail)
     with pytest.raises(AssertionError, match="the other way was taken"):
         sums_of(scores, levels, weights, step)
-    monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 1)
-    monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 1)
+    monkeypatch.setattr(rank_loss, "PAIRS_PER_ITEM", 1)
+    monkeypatch.setattr(rank_loss, "PAIRS_PER_POINT", 1)
     torch.testing.assert_close(sums_of(scores, levels, weights, step), by_pairs, rtol=1e-5, atol=1e-5)
     with pytest.raises(AssertionError, match="the other way was taken"):
         sums_of(scores, levels.clamp(max=0), weights, step)  # no pairs at all
@@ -127,7 +128,7 @@ def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("tau", [1e-4, 1e-5])
 def test_pairs_are_summed_where_a_grid_would_have_many_points(monkeypatch: pytest.MonkeyPatch, tau: float) -> None:
-    monkeypatch.setattr(step_sums, "interpolated_sums", fail)
+    monkeypatch.setattr(rank_loss, "interpolated_sums", fail)
     scores = torch.linspace(-1, 1, 1000).view(1, -1)[:, torch.randperm(1000, generator=torch.manual_seed(0))]
     levels = (torch.arange(1000) % 2).view(1, -1)
     sums = sums_of(scores, levels, torch.ones(1, 2, 2).tril(-1), Sigmoid(tau))
@@ -139,10 +140,37 @@ def test_pairs_are_summed_where_a_grid_would_have_many_points(monkeypatch: pytes
 def test_second_derivatives_are_an_error(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setenv(SWITCH, "0" if way == "pairs" else "1")
     if way == "interpolation":
-        monkeypatch.setattr(step_sums, "PAIRS_PER_ITEM", 0)
-        monkeypatch.setattr(step_sums, "PAIRS_PER_POINT", 0)
-        monkeypatch.setattr(step_sums, "pair_sums", fail)
+        monkeypatch.setattr(rank_loss, "PAIRS_PER_ITEM", 0)
+        monkeypatch.setattr(rank_loss, "PAIRS_PER_POINT", 0)
+        monkeypatch.setattr(rank_loss, "pair_sums", fail)
     scores, levels, weights = random_queries(0, 3, 20, 3)
     sums = sums_of(scores.requires_grad_(), levels, weights, Sigmoid())
     with pytest.raises(ConfigurationError, match="no second derivatives"):
         torch.autograd.grad(sums.sum(), scores, create_graph=True)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n_query=st.integers(0, 4),
+    n_items=st.integers(1, 30),
+    n_levels=st.integers(1, 4),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+@example(seed=0, n_query=1, n_items=1, n_levels=1, dtype=torch.float32)
+def test_compiled_counts_are_those_of_torch(
+    seed: int, n_query: int, n_items: int, n_levels: int, dtype: torch.dtype
+) -> None:
+    scores, levels, weights = random_queries(seed, max(n_query, 1), n_items, n_levels, dtype)
+    scores, levels = scores[:n_query], levels[:n_query]
+    ranking = Ranking(scores, levels, n_levels)
+    assert torch.equal(ranking.ascending, scores.sort(1).values)
+    assert torch.equal(ranking.order.sort(1).values, torch.arange(n_items).expand(n_query, -1))
+    assert torch.equal(ranking.counts, torch.stack([(levels == level).sum(1) for level in range(n_levels + 1)], 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "is_compiled", lambda device: False)
+        expected = heaviside_sums(ranking, weights)
+        counts = heaviside_sums(ranking, weights.sign())
+    sums = heaviside_sums(ranking, weights)
+    assert sums.dtype == expected.dtype
+    torch.testing.assert_close(sums, expected)
+    assert torch.equal(heaviside_sums(ranking, weights.sign()), counts)  # whole numbers are exact

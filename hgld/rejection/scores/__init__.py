@@ -1,1 +1,0 @@
-"""Rejection scores, one per file; see :mod:`hgld.rejection.registry`."""

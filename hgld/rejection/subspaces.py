@@ -1,0 +1,148 @@
+"""Scores of the subspace in which the embeddings of an index hardly vary: how far others reach into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, row_blocks
+from hgld.rejection.detector import choice, fitted
+
+#: Squared singular values of the weights below this share of the largest count as 0: weights that sum to 0 over the
+#: classes have such ones, of nothing but rounding.
+_RANK_TOLERANCE = 1e-10
+_ROUNDING = 1e-6
+VimVariant = Literal["paper", "code"]
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualSpace:
+    """The orthogonal complement of the principal subspace, about the origin of a classifier (ViM, Sec. 4.1).
+
+    Args:
+        origin: float, shape (d,): ``u = - pinv(W) b``, where the logits are nearest to 0.
+        directions: float, shape (d, d - D): orthonormal columns.
+    """
+
+    origin: torch.Tensor
+    directions: torch.Tensor
+
+    def norms(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the length of the residual of each embedding, shape (n,)."""
+        norms: torch.Tensor = torch.linalg.vector_norm((embeddings - self.origin) @ self.directions, dim=1)
+        return norms
+
+
+def fit_residual_space(
+    embeddings: torch.Tensor, classifier: LinearClassifier, n_principal: int | None, *, centred: bool = False
+) -> ResidualSpace:
+    """Find the directions of all but the D largest eigenvalues of ``(1/n) (X - u)^T (X - u)``.
+
+    D is ``n_principal``, by default half the dimensions, and half the images at most. ``centred`` takes the
+    covariance about the mean instead.
+
+    Raises:
+        ConfigurationError: D is not from 1 to d - 1.
+        InputError: The images have no residual, for they span D dimensions or fewer.
+    """
+    n, dim = embeddings.shape
+    if n_principal is None:
+        n_principal = max(1, min(dim // 2, n // 2))
+    if not 1 <= n_principal < dim:
+        raise ConfigurationError(
+            f"`n_principal` is {n_principal}, and the embeddings have {dim} dimensions; expected 1 to {dim - 1}"
+        )
+    origin = _origin(classifier)
+    sums, products = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dim, dtype=torch.float64)
+    for rows in row_blocks(n, dim):
+        block = embeddings[rows].double() - origin
+        sums += block.sum(dim=0)
+        products += block.T @ block
+    products /= n
+    if centred:
+        products -= torch.outer(sums / n, sums / n)
+    eigenvalues, vectors = torch.linalg.eigh(products)
+    n_residual = dim - n_principal
+    if eigenvalues[:n_residual].clamp(min=0).sum() <= _ROUNDING**2 * eigenvalues.sum():
+        raise InputError(
+            f"{n:,} images span {n_principal} dimensions or fewer, so nothing remains without the {n_principal} "
+            "largest; lower `n_principal`, or fit on more images"
+        )
+    dtype = classifier.weight.dtype
+    return ResidualSpace(origin.to(dtype), vectors[:, :n_residual].to(dtype).contiguous())
+
+
+def _origin(classifier: LinearClassifier) -> torch.Tensor:
+    """Return ``- pinv(W) b`` from ``W^T W``, which has d rows however many classes there are: float64, shape (d,)."""
+    weight, bias = classifier.weight.double(), classifier.bias.double()
+    eigenvalues, vectors = torch.linalg.eigh(weight.T @ weight)
+    kept = eigenvalues > _RANK_TOLERANCE * eigenvalues[-1]
+    basis = vectors[:, kept]
+    solution: torch.Tensor = basis @ ((basis.T @ (weight.T @ bias)) / eigenvalues[kept])
+    return -solution
+
+
+@dataclass(eq=False)
+class Residual(ClassifierDetector):
+    """The length of what an embedding has outside of the principal subspace (Wang et al., CVPR 2022, Sec. 4.1).
+
+    ``|R^T (z - u)|``, with R the eigenvectors of ``(1/n) (X - u)^T (X - u)`` without the largest, and the origin
+    ``u = -pinv(W) b`` of the classifier. It sees images of other kinds (far), and no difference between landmarks.
+
+    Args:
+        n_principal: Number D of dropped directions. Default: half the dimensions, and half the images at most; the
+            paper has 1000 of 2048 or 1500, and 512 of 768.
+    """
+
+    name: ClassVar[str] = "residual"
+    space: ResidualSpace = field(init=False, repr=False, metadata=fitted(ResidualSpace))
+    n_principal: int | None = None
+
+    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+        self.space = fit_residual_space(embeddings, self.head, self.n_principal)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return self.space.norms(embeddings)
+
+
+@dataclass(eq=False)
+class Vim(ClassifierDetector):
+    """Virtual-logit matching, ViM (Wang et al., CVPR 2022, Eq. 7): ``alpha r - log sum_c exp(l_c)``.
+
+    r is the length of the residual (see :class:`Residual`), and alpha, the mean of
+    the largest logits of the index over the mean of its residuals, gives it the size of a logit. It sees near images
+    by their logits and far ones by their residuals.
+
+    Args:
+        n_principal: Number D of principal directions. Default: half the dimensions, and half the images at most.
+        variant: ``paper``; or ``code`` for what heatood computes, which takes logits of ``z - u`` in place of z, and
+            the residual space of the centred covariance, and rejects worse.
+    """
+
+    name: ClassVar[str] = "vim"
+    space: ResidualSpace = field(init=False, repr=False, metadata=fitted(ResidualSpace))
+    alpha: torch.Tensor = field(init=False, repr=False, metadata=fitted())
+    n_principal: int | None = None
+    variant: VimVariant = choice("paper", VimVariant)
+
+    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+        self.space = fit_residual_space(embeddings, self.head, self.n_principal, centred=self.variant == "code")
+        dtype = self.head.weight.dtype
+        logits, residuals = 0.0, 0.0
+        for rows in row_blocks(len(embeddings), self.head.n_classes):
+            block = embeddings[rows].to(dtype)
+            logits += self.head.logits(block).amax(dim=1).sum(dtype=torch.float64).item()
+            residuals += self.space.norms(block).sum(dtype=torch.float64).item()
+        if logits <= 0:
+            raise InputError(
+                f"the mean of the largest logits of the index is {logits / len(embeddings):.3g}; ViM expects "
+                "positive logits, so shift the biases of the classifier"
+            )
+        self.alpha = torch.tensor(logits / residuals, dtype=dtype)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        shifted = embeddings - self.space.origin if self.variant == "code" else embeddings
+        return self.alpha * self.space.norms(embeddings) - self.head.logits(shifted).logsumexp(dim=1)

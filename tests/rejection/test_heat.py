@@ -1,0 +1,159 @@
+"""The score heat: corrected energies of its priors, composed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection import build_detector
+from hgld.rejection.detector import Detector
+from hgld.rejection.heat import Heat
+from tests.rejection.test_detectors import DIM, index_images, queries
+from tests.rejection.test_detectors import FAST as FAST_OPTIONS
+
+FAST = FAST_OPTIONS["heat"]
+
+
+def fitted(**options: Any) -> Detector:
+    return build_detector("heat", FAST | options).fit(**index_images(np.float64))
+
+
+def leaky_perceptron(state: dict[str, torch.Tensor], name: str, features: np.ndarray) -> np.ndarray:
+    """Return residual energies from the tensors of a network."""
+    layers = ["first", *(f"hidden.{layer}" for layer in range(4)), "last"]
+    for layer in layers:
+        weight, bias = (state[f"{name}.residual.{layer}.{kind}"].numpy() for kind in ("weight", "bias"))
+        features = features @ weight.T + bias
+        if layer != "last":
+            features = np.where(features > 0, features, 0.2 * features)
+    return features[:, 0]
+
+
+def test_scores_are_composed_of_corrected_energies() -> None:
+    detector = fitted()
+    state = detector.state()
+    images = queries(dtype=np.float64)
+    energies = []
+    for name, values, temperature in [
+        ("gmm", images["embeddings"], 1e3),
+        ("energy", images["embeddings"], 1.0),
+        ("gmm_std", images["deviations"], 1e3),
+    ]:
+        tensors = {key.removeprefix(f"{name}.prior."): tensor.numpy() for key, tensor in state.items()}
+        if name == "energy":
+            prior = -np.log(np.exp(values @ tensors["weight"].T + tensors["bias"]).sum(1))
+        else:
+            values = values / np.linalg.norm(values, axis=1, keepdims=True)
+            whitened = (values - tensors["origin"]) @ tensors["whitening"]
+            distances = ((whitened[:, None] - tensors["means"]) ** 2).sum(2)
+            prior = -np.log(np.exp(-distances / 2).sum(1))
+        energies.append(prior / temperature + leaky_perceptron(state, name, values))
+    means, deviations = (state[f"energy_{kind}"].numpy()[:, None] for kind in ("means", "deviations"))
+    expected = ((np.stack(energies) - means) / deviations).mean(0)
+    np.testing.assert_allclose(detector.score(**images), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_scales_are_those_of_the_index() -> None:
+    index = index_images(np.float64)
+    for prior in ("gmm", "energy", "gmm_std"):
+        detector = fitted(priors=prior)
+        scores = detector.score(index["embeddings"], deviations=index["deviations"])
+        assert scores.mean() == pytest.approx(0, abs=1e-9)
+        assert scores.std(ddof=1) == pytest.approx(1)
+
+
+def test_priors_are_trained_independently() -> None:
+    """Composing with an infinite beta takes one of the single scores, each standardised."""
+    images = queries(dtype=np.float64)
+    single = [fitted(priors=prior).score(**images) for prior in ("gmm", "energy", "gmm_std")]
+    np.testing.assert_allclose(fitted(beta=np.inf).score(**images), np.max(single, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(fitted().score(**images), np.mean(single, axis=0), rtol=1e-9, atol=1e-12)
+
+
+def test_deviations_are_used_where_they_are_given() -> None:
+    index = index_images()
+    without = build_detector("heat", FAST).fit(**index | {"deviations": None})
+    assert not any(name.startswith("gmm_std") for name in without.state())
+    assert without.score(queries()["embeddings"]).shape == (30,)
+    with pytest.raises(ConfigurationError, match="prior gmm_std needs `deviations`.*--with-std"):
+        build_detector("heat", FAST | {"priors": "gmm_std"}).fit(**index | {"deviations": None})
+    detector = build_detector("heat", FAST).fit(**index)
+    with pytest.raises(ConfigurationError, match="fitted with `deviations`, and they are missing"):
+        detector.score(queries()["embeddings"])
+    with pytest.raises(InputError, match="deviations have 3 channels, and the score heat was fitted on 4"):
+        detector.score(queries()["embeddings"], deviations=np.ones((30, 3), np.float32))
+
+
+@pytest.mark.parametrize("variant", ["thesis", "code"])
+def test_restored_variants_score_the_same(variant: str) -> None:
+    detector = fitted(variant=variant)
+    copy = build_detector("heat", detector.options()).restore(DIM, detector.state())
+    images = queries(dtype=np.float64)
+    np.testing.assert_array_equal(copy.score(**images), detector.score(**images))
+    assert "gmm.residual.hidden.1.weight" in copy.state() or variant == "code"
+
+
+def test_options_override_the_preset() -> None:
+    heat = Heat(steps=3, step_size=0.1, l2=2.0, variant="code")
+    assert heat._settings["energy"].langevin.step_size == (0.1, 0.01)
+    assert heat._settings["gmm"].langevin.noise == (5e-3, 5e-4)
+    assert {settings.l2 for settings in heat._settings.values()} == {2.0}
+    assert {settings.langevin.steps for settings in heat._settings.values()} == {3}
+
+
+def test_priors_have_options_of_their_own() -> None:
+    per_prior = {"energy": {"epochs": "2", "temperature": "inf"}, "gmm_std": {"noise": "1e-2"}}
+    heat = build_detector("heat", {"epochs": 4, "per_prior": per_prior})
+    assert isinstance(heat, Heat)
+    assert [settings.epochs for settings in heat._settings.values()] == [4, 2, 4]
+    assert [settings.temperature for settings in heat._settings.values()] == [1e3, np.inf, 1e3]
+    assert heat._settings["gmm_std"].langevin.noise == (1e-2, 1e-3)
+    # The energy of a prior at an infinite temperature is that of its network alone.
+    detector = fitted(per_prior={"energy": {"temperature": np.inf}}, priors="energy", standardised=False)
+    images = queries(dtype=np.float64)
+    alone = leaky_perceptron(detector.state(), "energy", images["embeddings"])
+    np.testing.assert_allclose(detector.score(**images), alone, rtol=1e-9)
+    copy = build_detector("heat", detector.options()).restore(DIM, detector.state())
+    np.testing.assert_array_equal(copy.score(**images), detector.score(**images))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priors": "gmm,vim"}, "`priors` is gmm,vim; expected different ones of gmm, energy, gmm_std"),
+        ({"priors": "gmm,gmm"}, "expected different ones"),
+        ({"variant": "paper"}, "variant"),
+        ({"beta": "nan"}, "`beta` is nan"),
+        ({"per_prior": {"vim": {"epochs": 1}}}, "`per_prior` has epochs of vim; expected options of gmm, energy"),
+        ({"per_prior": {"gmm": {"beta": 1}}}, "`per_prior` has beta of gmm"),
+        ({"per_prior": {"gmm": {"l2": -1}}}, "`l2` is -1"),
+        ({"epochs": -1}, "`epochs` is -1"),
+        ({"batch_size": 0}, "`batch_size` is 0"),
+        ({"learning_rate": 0}, "`learning_rate` is 0"),
+        ({"temperature": 0}, "`temperature` is 0"),
+        ({"steps": -2}, "`steps` is -2"),
+        ({"step_size": "nan"}, "`step_size` is nan"),
+        ({"shrinkage": 2}, "`shrinkage` is 2"),
+        ({"device": "tpu9"}, "tpu9"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        build_detector("heat", FAST | options).fit(**index_images())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the message is that of a machine without CUDA")
+def test_a_missing_gpu_is_explained() -> None:
+    with pytest.raises(ConfigurationError, match="cuda"):
+        fitted(device="cuda")
+    copy = Heat(**Heat(device="cuda").options()).restore(DIM, fitted().state())
+    assert np.isfinite(copy.score(**queries())).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_gpu_gives_scores_of_the_same_kind() -> None:
+    cpu, cuda = (fitted(device=device).score(**queries(dtype=np.float64)) for device in ("cpu", "cuda"))
+    assert np.corrcoef(cpu, cuda)[0, 1] > 0.9
