@@ -21,9 +21,8 @@ from measuring import print_cost
 from hgld import evaluate_retrieval
 from hgld.compute.scoring import as_tensor
 from hgld.evaluation.ranking import RankingConfig, rank
-from hgld.evaluation.relevance import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import LabelJudgements, RetrievalTask
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from measuring import print_cost
 
-from hgld.evaluation.relevance import hierarchical_relevance
+from hgld.evaluation.metrics import hierarchical_relevance
 from hgld.losses import SmoothAP, SupHAP, SupRankStep
 from hgld.losses.base import pair_levels
 from hgld.losses.kernels.interpolation import grid_over, interpolated_sums

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hgld.compute.executors import Part
 from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
-from hgld.evaluation.distractor_files import count_distractors_file, read_distractor_counts
+from hgld.evaluation.evaluation_files import count_distractors_file, read_distractor_counts
 from hgld.tables.embeddings import read_vectors
 
 DIM, N_QUERIES, N_SAMPLED, N_COUNTED = 64, 500, 5, 10

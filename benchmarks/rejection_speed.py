@@ -23,8 +23,7 @@ import torch
 from report import table, write_section
 
 from hgld.evaluation.ranking import rank
-from hgld.evaluation.relevance import LabelJudgements
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import LabelJudgements, RetrievalTask
 from hgld.hierarchy import LabelMatrix
 from hgld.rejection import Detector, NeighbourDetector, build_detector
 

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -22,34 +24,51 @@ class _Server(ThreadingHTTPServer):
         pass
 
 
-def start_server(handler: type[BaseHTTPRequestHandler]) -> tuple[ThreadingHTTPServer, str]:
-    """Serve in a thread of its own; returns the server and its address."""
-    http = _Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-    return http, f"http://127.0.0.1:{http.server_port}"
+class LocalServer:
+    """A server in a thread of its own, which answers requests of every method by one function; see ``url``."""
+
+    def __init__(self, answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                answer(self)
+
+            do_HEAD = do_POST = do_GET  # noqa: N815
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._http = _Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+def reset_connection(handler: BaseHTTPRequestHandler) -> None:
+    """End the connection by a reset, after what was sent."""
+    time.sleep(0.02)  # a reset overtakes what was sent before it
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.close_connection = True
 
 
 @contextmanager
 def dripping_server(begun: bytes) -> Iterator[str]:
     """Serve responses that begin at once and go on by a byte every twentieth of a second; yields the address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.wfile.write(begun)
-            while self.command != "HEAD":
-                self.wfile.write(b"x")
-                time.sleep(0.05)
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        handler.wfile.write(begun)
+        while handler.command != "HEAD":
+            handler.wfile.write(b"x")
+            time.sleep(0.05)
 
-        do_HEAD = do_POST = do_GET  # noqa: N815
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    http, url = start_server(Handler)
-    yield url
-    http.shutdown()
-    http.server_close()
+    with closing(LocalServer(answer)) as server:
+        yield server.url
 
 
 @contextmanager

@@ -79,7 +79,11 @@ def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:
     group.callback()(lambda: None)
 
     def run(*, config: Any, share: float = 0.5) -> None:
-        """Print settings."""
+        """Print settings.
+
+        Args:
+            share: Share of ``tags``. Default: a half.
+        """
         typer.echo(f"{config() if callable(config) else config} {share}")
 
     run.__annotations__["config"] = kind
@@ -95,6 +99,9 @@ def test_options_of_settings() -> None:
     )
     help_text = " ".join(run_command("--help", **changes).split())
     assert "Number of clusters. " in help_text
+    assert "Share of --tags." in help_text
+    assert "[default: (a half)]" in help_text
+    assert "Args:" not in help_text
     assert "--no-verbose" not in help_text
     assert "--hidden" not in help_text
     assert run_command("-k 0", **changes) == "error: -k is 0\n"

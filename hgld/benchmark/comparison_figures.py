@@ -420,7 +420,6 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
         manifest.labelling,
         None if data.queries is None else manifest.splits == data.queries,
         ids=embeddings.ids,
-        name="split",
         level_names=manifest.level_names,
     )
 

@@ -24,9 +24,8 @@ from PIL import Image
 
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metrics import h_ap, ndcg
+from hgld.evaluation.metrics import h_ap, hierarchical_relevance, ndcg
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import hierarchical_relevance
 from hgld.evaluation.retrieval_task import label_judgements
 from hgld.hierarchy.label_matrix import take_images
 from hgld.inspection.photos import FindImage, images_of_manifest

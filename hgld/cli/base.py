@@ -182,9 +182,9 @@ writable_figure = writable(check_writable_file, check_figure_format)
 writable_folder = writable(check_writable_folder)
 
 
-def option(description: str, *names: str, default: str | bool = True, **settings: Any) -> Any:
-    """Return ``typer.Option(*names, **settings)`` with its help text, and what this shows in place of the default."""
-    return typer.Option(*names, help=description, show_default=default, **settings)
+def option(text: str, *names: str, **settings: Any) -> Any:
+    """Return ``typer.Option(*names, **settings)`` with a text such as an entry of ``Args:``."""
+    return typer.Option(*names, help=text, **settings)
 
 
 def out_file(*suffixes: str) -> Any:
@@ -319,28 +319,29 @@ class ExecutionConfig:
 
 
 # Options that several commands share.
-Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots.", default="annotations/taxonomy.csv")]
-_FOUND = "the one that the hierarchy was built with, if it is beside it or in decisions/"
-DecisionsOfHierarchy = Annotated[Path | None, option("Decisions that the hierarchy was built with.", default=_FOUND)]
-CorrectionsOfHierarchy = Annotated[
-    Path | None, option("Corrections that the hierarchy was built with.", default=_FOUND)
-]
-TaxonomyOfHierarchy = Annotated[Path | None, option("Taxonomy that the hierarchy was built with.", default=_FOUND)]
-CleanBeside = Annotated[Path | None, option("Clean table from hgld clean.", default="clean.parquet beside CLUSTERS")]
+Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots. Default: annotations/taxonomy.csv.")]
+_BUILT_WITH = (
+    "that the hierarchy was built with. Default: the one that the hierarchy was built with, if it is beside it or in "
+    "decisions/."
+)
+DecisionsOfHierarchy = Annotated[Path | None, option(f"Decisions {_BUILT_WITH}")]
+CorrectionsOfHierarchy = Annotated[Path | None, option(f"Corrections {_BUILT_WITH}")]
+TaxonomyOfHierarchy = Annotated[Path | None, option(f"Taxonomy {_BUILT_WITH}")]
+CleanBeside = Annotated[Path | None, option("Clean table from hgld clean. Default: clean.parquet beside CLUSTERS.")]
 ClassesBeside = Annotated[
-    list[Path] | None, option("Tables of classes from hgld scrape.", default="*.classes.parquet beside CLUSTERS")
+    list[Path] | None, option("Tables of classes from hgld scrape. Default: *.classes.parquet beside CLUSTERS.")
 ]
 Images = Annotated[
     Path | None,
-    option("Photographs to show: the table from hgld index-images, in the folder of the tar files.", default="none"),
+    option("Photographs to show: the table from hgld index-images, in the folder of the tar files. Default: none."),
 ]
 ImageLandmarks = Annotated[
     list[Any] | None,
     option(
-        "Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them.",
+        "Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them. Default:"
+        " these files beside --images.",
         metavar="[SPLIT=]FILE",
         parser=parse_images,
-        default="these files beside --images",
     ),
 ]
 Levels = Annotated[Path | None, option("Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")]
@@ -354,24 +355,22 @@ LandmarkSplit = Annotated[
 GalleryLabels = Annotated[
     Path | None,
     option(
-        "Labels of the images, as for hgld evaluate.",
-        default="those of the manifest that was embedded, or landmark_id of the embeddings",
+        "Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or "
+        "landmark_id of the embeddings."
     ),
 ]
 ComparedBy = Annotated[
     Literal["cosine", "dot", "euclidean", "poincare"] | None,
     option(
-        "How embeddings are compared: cosine, inner product, Euclidean distance, or the Poincaré distance of points "
-        "of the unit ball.",
-        default="what hgld embed-images recorded that the model is made for, or cosine",
+        "How embeddings are compared: cosine, inner product, Euclidean distance, or the Poincaré distance of "
+        "points of the unit ball. Default: what hgld embed-images recorded that the model is made for, or cosine."
     ),
 ]
 Pretrained = Annotated[
     str | None,
     option(
         "Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
-        "open_clip, or none.",
-        default="those of the preset, or of timm's hub",
+        "open_clip, or none. Default: those of the preset, or of timm's hub."
     ),
 ]
 
@@ -387,11 +386,10 @@ def _enter_formats(context: typer.Context, formats: Sequence[_Format] | None) ->
 FigureFormat = Annotated[
     list[_Format] | None,
     option(
-        "Format in which figures are written besides PNG, for papers; repeatable.",
+        "Format in which figures are written besides PNG, for papers; repeatable. Default: png.",
         "--format",
         metavar="png|pdf|svg",
         callback=_enter_formats,
-        default="png",
     ),
 ]
 Force = Annotated[bool, option("Run although the output is up to date.")]

@@ -199,9 +199,7 @@ def _notes(gpus: Gpus | None) -> list[str]:
 
 @app.command(rich_help_panel="Retrieval")
 @options_of(
-    "hgld.benchmark.model_comparison_settings:ModelComparisonConfig",
-    treatments="--treatment",
-    metrics="--metric",
+    "hgld.benchmark.model_comparison_settings:ModelComparisonConfig", treatments="--treatment", metrics="--metric"
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def compare_models(

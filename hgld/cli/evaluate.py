@@ -141,8 +141,12 @@ def evaluate(
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
-    from hgld.evaluation.distractor_files import count_distractors_file, counts_are_written, read_distractor_counts
-    from hgld.evaluation.evaluation_files import evaluation_provenance
+    from hgld.evaluation.evaluation_files import (
+        count_distractors_file,
+        counts_are_written,
+        evaluation_provenance,
+        read_distractor_counts,
+    )
     from hgld.evaluation.measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.photos import find_images

@@ -73,7 +73,7 @@ def parse_extra_levels(text: str) -> int:
 @options_of(
     "hgld.hierarchy.build:BuildConfig",
     extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
-    levels_from={"metavar": "parents[:LEVEL,...]"},
+    levels_from="parents[:LEVEL,...]",
 )
 def build(
     *,
@@ -187,7 +187,7 @@ def stats(
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.completion.config:CompleteConfig", k="-k", reasons="--reason", encoder={"metavar": "NAME"})
+@options_of("hgld.completion.config:CompleteConfig", k="-k", reasons="--reason", encoder="NAME")
 def complete(
     *,
     hierarchy: Path,

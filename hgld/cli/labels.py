@@ -48,11 +48,11 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
 @app.command(rich_help_panel="Labels")
 @options_of(
     "hgld.labels.plain_labels:PlainConfig",
-    label={"metavar": "COLUMN"},
-    id={"metavar": "COLUMN"},
-    split_column={"metavar": "COLUMN"},
-    count={"metavar": "COLUMN"},
-    item={"metavar": "COLUMN"},
+    label="COLUMN",
+    id="COLUMN",
+    split_column="COLUMN",
+    count="COLUMN",
+    item="COLUMN",
 )
 def labels(
     *,
@@ -108,7 +108,7 @@ def clean(
 
 
 @app.command(rich_help_panel="Labels")
-@options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
+@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
 def embed(
     *,
     clean: Path,
@@ -194,8 +194,8 @@ def cluster(
 @options_of(
     "hgld.labels.suggest:suggest_file",
     "suggest_file",
-    vocabulary={"metavar": "FILE"},
-    decisions={"metavar": "FILE"},
+    vocabulary="FILE",
+    decisions="FILE",
     answers={"name": "--from", "metavar": "FILE"},
     progress=None,
     load=None,
@@ -360,9 +360,7 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 
 @taxonomy.command("import")
 @options_of(
-    "hgld.taxonomy.trees:import_taxonomy",
-    "import_taxonomy",
-    source={"kind": typer.Argument, "metavar": "FILE"},
+    "hgld.taxonomy.trees:import_taxonomy", "import_taxonomy", source={"kind": typer.Argument, "metavar": "FILE"}
 )
 @options_of("hgld.taxonomy.trees:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
 def import_(
@@ -385,11 +383,7 @@ def import_(
 
 
 @taxonomy.command()
-@options_of(
-    "hgld.taxonomy.trees:export_taxonomy",
-    "export_taxonomy",
-    kind={"name": "--to", "metavar": "FORM"},
-)
+@options_of("hgld.taxonomy.trees:export_taxonomy", "export_taxonomy", kind={"name": "--to", "metavar": "FORM"})
 def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file()]) -> None:
     """Write a taxonomy as SKOS, as paths, or as mappings to Wikidata.
 
@@ -402,12 +396,7 @@ def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file(
 
 
 @taxonomy.command()
-@options_of(
-    "hgld.labels.draft_taxonomy:check_taxonomy",
-    "check_taxonomy",
-    classes={"metavar": "FILE"},
-    decisions={"metavar": "FILE"},
-)
+@options_of("hgld.labels.draft_taxonomy:check_taxonomy", "check_taxonomy", classes="FILE", decisions="FILE")
 def check(*, check_taxonomy: Callable[[], TaxonomyReport]) -> None:
     """List what is wrong with a taxonomy: cycles, doubled and empty groups, missing guidelines, ambiguous classes.
 

@@ -59,18 +59,17 @@ Images = Annotated[
 GpuCount = Annotated[
     int | None,
     option(
-        "With --images-per-second: number of GPUs to plan for.",
+        "With --images-per-second: number of GPUs to plan for. Default: 1, or those of all jobs at the same time.",
         metavar="N",
-        default="1, or those of all jobs at the same time",
     ),
 ]
 ImagesPerSecond = Annotated[
     float | None,
     option(
-        "With --plan: images that a GPU trains on per second, as measured or published.",
+        "With --plan: images that a GPU trains on per second, as measured or published. Default: no hours are "
+        "estimated.",
         "--images-per-second",
         metavar="N",
-        default="no hours are estimated",
     ),
 ]
 
@@ -389,7 +388,7 @@ def embed_images(
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of("hgld.labels.embed:EmbedConfig", encoder={"metavar": "NAME"}, templates="--template")
+@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
 def embed_texts(
     *,
     texts: Path,

@@ -54,9 +54,10 @@ def options_of(
             takes keywords only. One that is annotated as a ``partial`` or ``Callable`` gets a callable that returns
             the settings, and takes fields to change: for classes that cannot be built in every use of the command.
         panel: Title of a group of options in the help.
-        **changes: How the option of a field differs: its name, such as ``"--subclusters"``; a mapping of ``name`` and
-            of arguments of ``typer.Option``, such as a ``parser``, which returns the value of the field, or with
-            ``"kind": typer.Argument`` of this; or None for no option, so that the field keeps its default.
+        **changes: How the option of a field differs: its name, such as ``"--subclusters"``, or what stands for its
+            value, such as ``"FILE"``; a mapping of ``name`` and of arguments of ``typer.Option``, such as a
+            ``parser``, which returns the value of the field, or with ``"kind": typer.Argument`` of this; or None for
+            no option, so that the field keeps its default.
     """
 
     def decorate(function: F) -> F:
@@ -99,7 +100,8 @@ class _Source:
         for name, field in fields.items():
             if not is_dataclass(_without_none(types[name])):
                 changes = self.changes.get(name, {})
-                changes = {"name": changes} if isinstance(changes, str) else changes
+                if isinstance(changes, str):
+                    changes = {"name" if changes.startswith("-") else "metavar": changes}
                 is_argument = not (inspect.isclass(source) or changes or field.default is not field.empty)
                 kind = {"kind": typer.Argument} if is_argument else {"rich_help_panel": self.panel}
                 parameters.append(_field_parameter(field, types[name], help_texts.get(name, ""), kind | changes))
@@ -199,8 +201,7 @@ def _field_parameter(field: inspect.Parameter, hint: Any, text: str, changes: Ma
 def _described(info: ParameterInfo, name: str, text: str) -> ParameterInfo:
     """Return an option or argument with its name, and the help and the default that its entry in ``Args:`` shows."""
     info = copy(info)
-    help_text, _, shown = _REFERENCE.sub("", text).partition(" Default: ")
-    info.help = info.help or help_text
+    info.help, _, shown = _REFERENCE.sub("", info.help or text).partition(" Default: ")
     if shown and info.show_default is True:
         info.show_default = shown.rstrip(".")
     if isinstance(info, OptionInfo) and info.default is ...:  # in Annotated, the first name of an option is there

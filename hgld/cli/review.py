@@ -196,11 +196,7 @@ def import_sheet(
 
 
 @app.command(rich_help_panel="Review")
-@options_of(
-    "hgld.review.agreement:agreement_files",
-    "agreement_files",
-    figure={"callback": writable_figure},
-)
+@options_of("hgld.review.agreement:agreement_files", "agreement_files", figure={"callback": writable_figure})
 @options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
 def agreement(
     *,

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     "hgld.wikimedia.scraper:ScrapeConfig",
     class_depth="--depth",
     property_id={"name": "--property", "metavar": "P"},
-    parents={"metavar": "P"},
-    allow_frequent={"metavar": "STATUS"},
-    id={"metavar": "COLUMN"},
-    item={"metavar": "COLUMN"},
-    category={"metavar": "COLUMN"},
-    split_column={"metavar": "COLUMN"},
+    parents="P",
+    allow_frequent="STATUS",
+    id="COLUMN",
+    item="COLUMN",
+    category="COLUMN",
+    split_column="COLUMN",
 )
 @options_of(
     "hgld.wikimedia.client:ClientConfig",

@@ -30,8 +30,7 @@ from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.errors import InputError
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, RankingConfig, count_positives, ranked_items
 from hgld.evaluation.ranking_statistics import COMPILED_WIDTH, RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.relevance import WithDistractors
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import RetrievalTask, WithDistractors
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
@@ -94,7 +93,7 @@ class PositiveRanking:
     These blocks hold all judged items, and perhaps the first distractors; the others are counted in parts.
 
     Args:
-        task: Task whose judgements are :class:`~hgld.evaluation.relevance.WithDistractors`.
+        task: Task whose judgements are :class:`~hgld.evaluation.retrieval_task.WithDistractors`.
         config: Settings of ranking: on a CPU, not by inner products, and not in float64.
 
     Attributes:
@@ -191,11 +190,12 @@ class PositiveRanking:
         if scorer is None:
             return np.zeros(len(positives.steps), np.int64)
         offsets, scale = positives.ranks.offsets, np.float32(self._format.scale)
-        ends = offsets[1:] + np.arange(len(offsets) - 1)  # of each query, after whose positives infinity is put
-        starts = np.append(0, ends[:-1] + 1)
         # Of equal scores, negatives come first, unless ties are optimistic.
         steps = np.nextafter(positives.steps, np.float32(-np.inf)) if self._format.flip else positives.steps
+        # Infinity follows the positives of each query, so that loops over them end.
         steps = np.insert(steps, offsets[1:], np.float32(np.inf))
+        ends = offsets[1:] + np.arange(len(offsets) - 1)
+        starts = np.append(0, ends[:-1] + 1)
         # Fixed point cuts a fraction off.
         limits = np.where(ends > starts, steps[ends - 1] + np.float32(1), np.float32(-np.inf))
         factors = (_N_BINS - 1) / np.maximum(limits - steps[starts], np.float32(1))

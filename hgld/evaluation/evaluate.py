@@ -17,13 +17,12 @@ from hgld.compute.processes import Processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.distractors import CountsByTask, DistractorCounts, PositiveRanking, positive_statistics
-from hgld.evaluation.metrics import Metric, default_metrics, needed_ranks
+from hgld.evaluation.metrics import LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, Relevance, WithDistractors
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
-from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
+from hgld.evaluation.retrieval_task import Ids, RetrievalTask, WithDistractors, leave_one_out_task, query_gallery_task
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.progress import Progress
@@ -83,7 +82,7 @@ class EvaluationConfig(MetricSettings):
     other metrics take the ``best`` level.
 
     Args:
-        relevance: Relevance of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.evaluation.relevance`), one value
+        relevance: Relevance of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.evaluation.metrics`), one value
             per level, float (L + 1,), or one per query and level, float (n_query, L + 1). By default that of the
             judgements, or where they have none that of Eq. 20.
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.

@@ -32,11 +32,10 @@ from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig, block_columns
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
-from hgld.evaluation.metrics import Metric
+from hgld.evaluation.metrics import LevelWeights, Metric
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, ListJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
-from hgld.evaluation.retrieval_task import RetrievalTask, label_judgements
+from hgld.evaluation.retrieval_task import ListJudgements, RetrievalTask, label_judgements
 from hgld.evaluation.settings import EvaluationFiles
 from hgld.gldv2.ground_truth import (
     USAGES,

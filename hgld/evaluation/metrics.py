@@ -47,7 +47,6 @@ where no item is of the query's class: no answer would be right. The mean of ``a
 ``mistake_severity`` times 1 - R@1.
 
 >>> from hgld.evaluation.ranking_statistics import ranking_statistics
->>> from hgld.evaluation.relevance import by_level
 >>> ranked = torch.tensor([[1, 3, 0, 1, 3]], dtype=torch.uint8)  # the bottom ranking of the paper's Fig. 14
 >>> statistics = ranking_statistics(ranked, n_levels=3, cutoffs=[1, 2])
 >>> average_precision(statistics), recall_at_k(statistics, 1)
@@ -62,24 +61,238 @@ tensor([0.6687], dtype=torch.float64)
 (tensor([1.], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
 
 A metric is a function here and one entry of :data:`METRICS`, which gives it its name.
+
+Relevance (Eq. 20 and Property 1) and the gain of NDCG are functions of the number of items at each level. They map
+counts, float64, shape (n_query, L + 1) with level 0 first, to values of the same shape, 0 at level 0. None of them
+looks at single items, so all are cheap. Metrics count items by level and never compare relevances: two levels can
+have the same relevance.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from hgld.compute.machine import parallel_map
 from hgld.errors import ConfigurationError
-from hgld.evaluation.ranking import NeededRanks
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
-from hgld.evaluation.relevance import Relevance, check_level_weights, exponential_gain, hierarchical_relevance
 from hgld.hierarchy.label_matrix import column_of
 from hgld.ragged import RaggedIndices
+
+if TYPE_CHECKING:
+    from hgld.evaluation.evaluate import EvaluationConfig
+
+#: Function from the number of items at each level to the relevance of each level, both float64, (n_query, L + 1).
+Relevance = Callable[[torch.Tensor], torch.Tensor]
+
+
+def hierarchical_relevance(counts: torch.Tensor, alpha: float = 1.0, *, count_query: bool = False) -> torch.Tensor:
+    """Relevance (l/L)^alpha / |Omega^(l)| of an item of level l (paper, Eq. 20).
+
+    Args:
+        counts: float64, shape (n_query, L + 1); |Omega^(l)|, the number of items of exactly level l.
+        alpha: Exponent, 0 or more: 1 in H-AP; larger values favour fine levels.
+        count_query: Whether to count the query itself in |Omega^(L)|, as the authors' published code does when
+            queries are excluded from their own gallery. It lowers the weight of the finest level.
+
+    Returns:
+        float64, shape (n_query, L + 1); 0 for levels without items.
+
+    Raises:
+        ConfigurationError: ``alpha`` is negative.
+
+    >>> hierarchical_relevance(torch.tensor([[5.0, 2.0, 1.0]]))
+    tensor([[0.0000, 0.2500, 1.0000]], dtype=torch.float64)
+    """
+    if not alpha >= 0:
+        raise ConfigurationError(f"alpha is {alpha}; expected 0 or more")
+    n_levels = counts.shape[1] - 1
+    levels = torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device)
+    weights = (levels / n_levels) ** alpha
+    weights[0] = 0.0  # with alpha = 0 as well
+    sizes = counts.to(torch.float64).clone()
+    sizes[:, n_levels] += count_query
+    return torch.where(counts > 0, weights / sizes.clamp(min=1), 0.0)
+
+
+def weighted_ap_relevance(counts: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
+    """Relevance for which H-AP is the weighted sum of the APs of all levels (paper, Property 1).
+
+    The relevance of an item of level l is the sum over p <= l of w_p / |Omega^(+,p)|, where Omega^(+,p) are the items
+    of level p or finer. The AP of a level without positives is undefined: it drops out of the sum, and the other
+    weights are scaled to add up to 1, which :func:`h_ap` does by itself.
+
+    Args:
+        counts: float64, shape (n_query, L + 1), as in :func:`hierarchical_relevance`.
+        weights: w_1, ..., w_L, coarsest first, positive.
+
+    Raises:
+        ConfigurationError: The number of weights is not L, or one is not positive.
+
+    >>> weighted_ap_relevance(torch.tensor([[5.0, 3.0, 1.0]]), [0.5, 0.5])
+    tensor([[0.0000, 0.1250, 0.6250]], dtype=torch.float64)
+    """
+    n_levels = counts.shape[1] - 1
+    check_level_weights(weights, n_levels)
+    sizes = counts[:, 1:].to(torch.float64).flip(1).cumsum(1).flip(1)  # of level p or finer
+    shares = torch.tensor(list(weights), dtype=torch.float64, device=counts.device) / sizes.clamp(min=1)
+    shares = torch.where(sizes > 0, shares, 0.0)
+    return torch.nn.functional.pad(shares.cumsum(1), (1, 0))
+
+
+def check_level_weights(weights: Sequence[float], n_levels: int) -> None:
+    """Check the weights of levels in a weighted sum of APs.
+
+    Raises:
+        ConfigurationError: Their number is not the number of levels, or one is not positive and finite.
+    """
+    if len(weights) != n_levels or not all(0 < weight < math.inf for weight in weights):
+        raise ConfigurationError(
+            f"`level_weights` are {', '.join(f'{weight:g}' for weight in weights) or 'empty'}; expected {n_levels} "
+            "positive ones, coarsest first"
+        )
+
+
+def exponential_gain(counts: torch.Tensor) -> torch.Tensor:
+    """Gain 2^l - 1 of an item of level l, whatever the counts, for NDCG (paper, section V-B).
+
+    >>> exponential_gain(torch.tensor([[5.0, 3.0, 1.0]]))
+    tensor([[0., 1., 3.]], dtype=torch.float64)
+    """
+    levels = torch.arange(counts.shape[1], dtype=torch.float64, device=counts.device)
+    return (2**levels - 1).expand(len(counts), -1)
+
+
+def by_level(table: npt.ArrayLike) -> Relevance:
+    """Return a relevance with given values per level.
+
+    Args:
+        table: float, shape (L + 1,), the same for every query, or (n_query, L + 1); level 0 first, which is 0; none
+            negative.
+
+    Raises:
+        ConfigurationError: The values are negative, infinite, or not 0 at level 0; or, when the relevance is called,
+            their shape does not fit the counts.
+
+    >>> by_level([0, 1, 2, 4])(torch.tensor([[5.0, 3.0, 1.0, 1.0]]))
+    tensor([[0., 1., 2., 4.]], dtype=torch.float64)
+    """
+    values = torch.from_numpy(np.atleast_2d(np.asarray(table, np.float64)))
+    _check_values(values)
+
+    def relevance(counts: torch.Tensor) -> torch.Tensor:
+        if values.shape[1] != counts.shape[1] or len(values) not in (1, len(counts)):
+            raise ConfigurationError(
+                f"the relevances have the shape {tuple(values.shape)}; expected {counts.shape[1]} levels (level 0 "
+                f"first) for one or all of {len(counts)} queries"
+            )
+        return values.to(counts.device).expand(len(counts), -1)
+
+    return relevance
+
+
+def checked_relevance(relevance: Relevance) -> Relevance:
+    """Return a relevance of one's own that checks its values each time.
+
+    Raises:
+        ConfigurationError: (when called) The values have another shape than the counts, are negative, NaN or
+            infinite, or not 0 at level 0.
+    """
+    return partial(_checked_values, relevance)
+
+
+def _checked_values(relevance: Relevance, counts: torch.Tensor) -> torch.Tensor:
+    values = relevance(counts)
+    if not isinstance(values, torch.Tensor) or values.shape != counts.shape:
+        found = f"the shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(values).__name__
+        raise ConfigurationError(
+            f"the relevances have {found}; expected a tensor of the shape {tuple(counts.shape)}, as the counts of "
+            "items have"
+        )
+    _check_values(values)
+    return values
+
+
+def _check_values(values: torch.Tensor) -> None:
+    if values.ndim != 2:
+        raise ConfigurationError(f"the relevances have the shape {tuple(values.shape)}; expected one per level")
+    invalid = ~(values.isfinite() & (values >= 0))
+    invalid[:, 0] |= values[:, 0] != 0
+    if invalid.any():
+        row, level = invalid.nonzero()[0].tolist()
+        raise ConfigurationError(
+            f"the relevance of level {level} is {float(values[row, level]):g} in row {row}; expected 0 at level 0, "
+            "and finite numbers of 0 or more at all levels, also at those without items"
+        )
+
+
+class LevelWeights:
+    """Weights of the levels for all queries of a task.
+
+    Args:
+        config: Relevance, its exponent, gain and weights.
+        own_relevance: Relevances that come with the levels, where the settings have no others; None if there are
+            none.
+        shape: (n_query, L + 1).
+
+    Attributes:
+        settings: The choices in words, for :attr:`RetrievalResult.settings`.
+
+    Raises:
+        ConfigurationError: Values have another shape; those of functions are checked when they are called.
+    """
+
+    def __init__(
+        self, config: EvaluationConfig, own_relevance: npt.NDArray[np.float64] | None, shape: tuple[int, int]
+    ) -> None:
+        alpha, level_weights = config.relevance_alpha, config.level_weights
+        relevance = own_relevance if config.relevance is None else config.relevance
+        gain = own_relevance if config.gain is None else config.gain
+        equation_20 = partial(hierarchical_relevance, alpha=alpha)
+        self._relevance = (
+            (lambda queries: equation_20) if relevance is None else _by_block(relevance, shape, "relevance")
+        )
+        self._self_counting = partial(equation_20, count_query=True) if relevance is None else None
+        self._gain = (lambda queries: exponential_gain) if gain is None else _by_block(gain, shape, "gain")
+        self._level_weights = level_weights
+        self.settings = {
+            "relevance": f"(l/L)^{alpha:g} / |Omega^(l)|" if relevance is None else "own",
+            "gain": "2^l - 1" if gain is None else "own",
+            "level_weights": "equal" if level_weights is None else ", ".join(f"{w:g}" for w in level_weights),
+        }
+
+    def block(self, queries: slice) -> dict[str, Any]:
+        """Return the weights of a block of queries by name.
+
+        ``self_counting_relevance`` counts the query in |Omega^(L)|; None where the relevance is not that of Eq. 20.
+        """
+        return {
+            "relevance": self._relevance(queries),
+            "self_counting_relevance": self._self_counting,
+            "gain": self._gain(queries),
+            "level_weights": self._level_weights,
+        }
+
+
+def _by_block(weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str) -> Callable[[slice], Relevance]:
+    """Return the function from the queries of a block to their function of level counts."""
+    if callable(weights):
+        relevance = checked_relevance(weights)
+        return lambda queries: relevance
+    table = np.asarray(weights, np.float64)
+    if table.shape not in (shape, shape[1:]):
+        raise ConfigurationError(
+            f"the {name} has the shape {table.shape}; expected {shape[1:]}, one value per level from level 0 on, or "
+            f"{shape}, a row per query"
+        )
+    return lambda queries: by_level(table if table.ndim == 1 else table[queries])
 
 
 def average_precision(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:
@@ -93,7 +306,7 @@ def weighted_average_precision(
 ) -> torch.Tensor:
     """Weighted sum of the APs of all levels, written as the sum of w AP in Table XI (paper, Property 1).
 
-    Equal to :func:`h_ap` with :func:`~hgld.evaluation.relevance.weighted_ap_relevance`. The AP of a level without
+    Equal to :func:`h_ap` with :func:`~hgld.evaluation.metrics.weighted_ap_relevance`. The AP of a level without
     positives is undefined: it drops out of the sum, and the other weights are scaled to add up to 1.
 
     Args:
@@ -155,7 +368,7 @@ def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_rele
     """Hierarchical average precision (paper, Eq. 19) for any relevance that depends on the level.
 
     Equal to AP where L = 1, and to the weighted sum of APs with
-    :func:`~hgld.evaluation.relevance.weighted_ap_relevance` (Property 1).
+    :func:`~hgld.evaluation.metrics.weighted_ap_relevance` (Property 1).
     """
     relevances = relevance(statistics.counts())[:, 1:]
     # From "level l or finer" to "exactly level l", on both axes.
@@ -502,7 +715,7 @@ class Metric:
         Args:
             levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last needed.
             statistics: Statistics of these rankings.
-            weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.relevance.LevelWeights`.
+            weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.metrics.LevelWeights`.
             ranks: Ranks of the positives, from 0; those in ``levels`` by default.
         """
         spec = self.spec
@@ -518,6 +731,23 @@ class Metric:
                 )
             arguments.append(chosen)
         return spec.function(*arguments)
+
+
+@dataclass(frozen=True)
+class NeededRanks:
+    """Ranks on which metrics depend.
+
+    Args:
+        first: Number of ranks that all rankings need.
+        levels: Levels l for which the first R_l ranks are needed, R_l being the number of items of level l or finer.
+    """
+
+    first: int
+    levels: tuple[int, ...] = ()
+
+    def count(self, positives: torch.Tensor) -> int:
+        """Return the number of ranks needed, 1 or more, for the number of positives, int64, shape (n_query, L)."""
+        return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
 
 
 def needed_ranks(metrics: Sequence[Metric]) -> NeededRanks | None:

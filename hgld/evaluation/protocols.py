@@ -30,8 +30,9 @@ from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.metrics import Metric, MetricSpec
 from hgld.evaluation.ranking_statistics import RankingStatistics
-from hgld.evaluation.relevance import LabelJudgements, ListJudgements
 from hgld.evaluation.retrieval_task import (
+    LabelJudgements,
+    ListJudgements,
     RetrievalTask,
     leave_one_out_task,
     query_gallery_task,

@@ -33,10 +33,10 @@ from hgld.compute.machine import parallel_map, thread_count
 from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.metrics import NeededRanks
 from hgld.evaluation.ranking_statistics import count_levels
-from hgld.evaluation.relevance import RelevanceJudgements
 from hgld.evaluation.reranking import PairScorer, RerankedScorer, pair_scores
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
@@ -261,23 +261,6 @@ def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: np
 _WIDTH = 2**14
 
 
-@dataclass(frozen=True)
-class NeededRanks:
-    """Ranks on which metrics depend.
-
-    Args:
-        first: Number of ranks that all rankings need.
-        levels: Levels l for which the first R_l ranks are needed, R_l being the number of items of level l or finer.
-    """
-
-    first: int
-    levels: tuple[int, ...] = ()
-
-    def count(self, positives: Tensor) -> int:
-        """Return the number of ranks needed, 1 or more, for the number of positives, int64, shape (n_query, L)."""
-        return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
-
-
 def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> Tensor:
     """Count the ranked items of level 1, ..., L or finer for a block of queries, on a CPU.
 
@@ -449,11 +432,14 @@ def rank(
     device = torch.device(config.device)
     judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    arrays, scorer = (task.queries, task.gallery, config), None
-    if config.reranking.rerank is not None:
-        of_pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
-        scorer = RerankedScorer(*arrays, config.reranking, task.itself, task.gallery_mask, of_pairs)
-    scorer = scorer or Scorer(*arrays)
+    scorer: Scorer
+    if config.reranking.rerank is None:
+        scorer = Scorer(task.queries, task.gallery, config)
+    else:
+        pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
+        scorer = RerankedScorer(
+            task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask, pairs
+        )
     shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
@@ -468,17 +454,17 @@ def rank(
         rows = KeyRows(step, n_gallery, key_format, device)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        n_rows, pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
+        n_rows, left_out = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
         nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
         positives, n_first = None, None
         if needed is not None:
-            positives = count_positives(judgements, queries, pairs)
+            positives = count_positives(judgements, queries, left_out)
             n_first = needed.count(positives)
             if n_first * _LEAST_SHARE > n_gallery:
                 positives, n_first = None, None
         scorer.prepare(queries)
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, rows, scorer, judgements, queries, pairs, nearest), shares, device)
+            parallel_map(partial(_fill, rows, scorer, judgements, queries, left_out, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
         ends = rows.group_ends(n_rows) if config.ties == "heaviside" else None

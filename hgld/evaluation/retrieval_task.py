@@ -1,20 +1,28 @@
-"""Retrieval tasks: queries, the gallery that is ranked for them, relevance judgements and exclusions."""
+"""Retrieval tasks: queries, the gallery that is ranked for them, judgements of relevance, and exclusions.
+
+Judgements are levels of gallery items for each query. For nested labels the level is that of the lowest common
+ancestor (1: coarsest, L: finest, 0: nothing shared). Lists of positives have one level, images with several labels as
+many as Algorithm 1 of the thesis distinguishes.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
+from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
-from hgld.evaluation.relevance import LabelJudgements, LabelSetJudgements, RelevanceJudgements, WithDistractors
-from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, labelled_images, take_images
+from hgld.evaluation.settings import SeveralLabels
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, labelled_images, nested_codes, take_images
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
 
@@ -23,6 +31,262 @@ if TYPE_CHECKING:
 
 #: Ids of images: texts or integers, shape (n,).
 Ids = npt.NDArray[Any]
+
+
+Self = TypeVar("Self", bound="RelevanceJudgements")
+#: Levels are uint8, and one value is reserved for items excluded from a ranking.
+MAX_LEVELS = 254
+
+
+def check_level_count(n_levels: int) -> None:
+    """Raise an :class:`~hgld.errors.InputError` if labels have more levels than metrics and losses count exactly."""
+    if n_levels > MAX_LEVELS:
+        raise InputError(f"the labels have {n_levels} levels; expected at most {MAX_LEVELS}")
+
+
+class RelevanceJudgements(ABC):
+    """Interface of relevance judgements; levels are read block by block.
+
+    Attributes:
+        n_queries: Number of queries.
+        n_gallery: Number of gallery items.
+        n_levels: Largest level L.
+        relevance: Relevances that come with the levels, float64, shape (L + 1,) or (n_query, L + 1); None if the
+            levels have none of their own.
+        device: Device on which levels are computed.
+    """
+
+    n_queries: int
+    n_gallery: int
+    n_levels: int
+    relevance: npt.NDArray[np.float64] | None = None
+    device: torch.device = torch.device("cpu")
+
+    def to(self: Self, device: torch.device) -> Self:
+        """Return judgements whose :meth:`levels` are computed on a device."""
+        moved = copy(self)
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        vars(moved).update({name: tensor.to(device) for name, tensor in tensors.items()}, device=device)
+        return moved
+
+    @abstractmethod
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        """Return the levels of a block of pairs: uint8, shape (n_query, n_gallery) of the slices."""
+
+
+class LabelJudgements(RelevanceJudgements):
+    """Levels from label matrices whose levels are nested (paper, section V).
+
+    Args:
+        query_labels: int64, shape (n_query, L), finest first.
+        gallery_labels: int64, shape (n_gallery, L), finest first.
+
+    Raises:
+        InputError: The shapes do not fit, there are more than 254 levels, or the labels are not nested.
+
+    >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
+    >>> judgements = LabelJudgements(np.array([lake]), np.array([lake, pond, church]))
+    >>> judgements.levels(slice(0, 1), slice(0, 3))
+    tensor([[3, 2, 0]], dtype=torch.uint8)
+    """
+
+    def __init__(self, query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> None:
+        queries, gallery = nested_codes(query_labels, gallery_labels)
+        check_level_count(queries.shape[1])
+        self._queries = torch.from_numpy(np.ascontiguousarray(queries))
+        self._gallery = torch.from_numpy(np.ascontiguousarray(gallery.T))
+        (self.n_queries, self.n_levels), self.n_gallery = queries.shape, len(gallery)
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        """See :class:`RelevanceJudgements`; as labels are nested, the level is the number of equal columns."""
+        query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
+        shape = len(query_codes), gallery_codes.shape[1]
+        if is_compiled(query_codes.device):
+            compiled_levels = np.empty(shape, np.uint8)
+            _count_equal(query_codes.numpy(), self._gallery.numpy(), gallery.start or 0, compiled_levels)
+            return torch.from_numpy(compiled_levels)
+        levels = torch.zeros(shape, dtype=torch.uint8, device=query_codes.device)
+        equal = torch.empty(shape, dtype=torch.bool, device=query_codes.device)
+        for column in range(self.n_levels):
+            torch.eq(query_codes[:, column, None], gallery_codes[column], out=equal)
+            levels += equal.view(torch.uint8)  # faster than to add bools
+        return levels
+
+
+class ListJudgements(RelevanceJudgements):
+    """A single level: the items listed for a query are its positives.
+
+    Args:
+        positives: Positions of the positives in the gallery, for each query.
+        n_gallery: Number of gallery items.
+
+    Raises:
+        InputError: A position is not in the gallery.
+    """
+
+    n_levels = 1
+
+    def __init__(self, positives: RaggedIndices, n_gallery: int) -> None:
+        positives.check(len(positives), n_gallery, "the list of positives")
+        self._positives, self.n_queries, self.n_gallery = positives, len(positives), n_gallery
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        """See :class:`RelevanceJudgements`."""
+        start, stop, _ = gallery.indices(self.n_gallery)
+        rows, columns = map(torch.from_numpy, self._positives.block(queries))
+        inside = (columns >= start) & (columns < stop)
+        levels = torch.zeros(len(range(*queries.indices(self.n_queries))), stop - start, dtype=torch.uint8)
+        levels[rows[inside], columns[inside] - start] = 1
+        return levels.to(self.device)
+
+
+class WithDistractors(RelevanceJudgements):
+    """Judgements of a gallery, and after it distractors, which are of level 0 for every query.
+
+    Args:
+        judged: Judgements of the gallery without them.
+        n_distractors: Number of distractors.
+    """
+
+    def __init__(self, judged: RelevanceJudgements, n_distractors: int) -> None:
+        self.judged, self.n_gallery = judged, judged.n_gallery + n_distractors
+        self.n_queries, self.n_levels, self.relevance = judged.n_queries, judged.n_levels, judged.relevance
+
+    def to(self, device: torch.device) -> WithDistractors:
+        """See :class:`RelevanceJudgements`."""
+        return WithDistractors(self.judged.to(device), self.n_gallery - self.judged.n_gallery)
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        """See :class:`RelevanceJudgements`."""
+        start, stop, _ = gallery.indices(self.n_gallery)
+        if start >= self.judged.n_gallery:
+            n_rows = len(range(*queries.indices(self.n_queries)))
+            return torch.zeros(n_rows, stop - start, dtype=torch.uint8, device=self.judged.device)
+        levels = self.judged.levels(queries, slice(start, min(stop, self.judged.n_gallery)))
+        return torch.nn.functional.pad(levels, (0, stop - start - levels.shape[1]))
+
+
+class LabelSetJudgements(RelevanceJudgements):
+    """Levels of images with several labels each (thesis, section 4.2.2).
+
+    Let l*_i be the finest level that the label y^i of a query with n labels shares with any label of an image. The
+    level of the pair is either
+
+    - ``mean``: the sum of the l*_i, an integer from 0 to n L, which ``relevance`` divides by n L as Algorithm 1 does;
+      metrics that weigh items by relevance use it;
+    - ``best``: the largest l*_i, 0 to L, as in the losses; metrics of semantic levels use it, such as R@1.
+
+    Takes 1 byte per pair of a block and per pair of a query and a distinct label of the gallery.
+
+    Args:
+        queries: Labels of the queries, at least one for each.
+        gallery: Labels of the gallery items; level 0 for items without any.
+        several_labels: How the levels of the labels are combined.
+
+    Raises:
+        InputError: There are no queries or no gallery, a query has no label, the numbers of levels differ, or L, or
+            n L for ``mean``, is above 254.
+
+    >>> sun, star, fish = [0, 0, 0], [1, 1, 0], [2, 2, 1]  # sun and star are of one category
+    >>> queries, gallery = LabelSets.from_lists([[sun, fish]]), LabelSets.from_lists([[star], [sun, fish]])
+    >>> mean, best = (LabelSetJudgements(queries, gallery, how) for how in ("mean", "best"))
+    >>> [judgements.levels(slice(0, 1), slice(0, 2)).tolist() for judgements in (mean, best)]
+    [[[1, 6]], [[1, 3]]]
+    >>> mean.relevance.round(2)[0, [1, 6]]
+    array([0.17, 1.  ])
+    """
+
+    def __init__(self, queries: LabelSets, gallery: LabelSets, several_labels: SeveralLabels) -> None:
+        if not len(queries) or not len(gallery):
+            raise InputError(f"there are {len(queries)} queries and {len(gallery)} gallery items")
+        if queries.n_levels != gallery.n_levels or not queries.n_levels:
+            raise InputError(
+                f"queries have labels of {queries.n_levels} levels and the gallery of {gallery.n_levels}; expected "
+                "as many, at least one"
+            )
+        n_labels, depth = queries.counts(), queries.n_levels
+        if not n_labels.all():
+            raise InputError(f"query {int(n_labels.argmin())} has no label; exclude it")
+        self.n_queries, self.n_gallery, self.n_levels = len(queries), len(gallery), depth
+        if several_labels == "best":
+            check_level_count(depth)
+        else:
+            self.n_levels = int(n_labels.max()) * depth
+            if self.n_levels > MAX_LEVELS:
+                raise InputError(
+                    f"query {n_labels.argmax()} has {n_labels.max()} labels of {depth} levels; expected n times L of "
+                    f"at most {MAX_LEVELS}"
+                )
+            # Levels above a query's own n L do not occur.
+            self.relevance = (np.arange(self.n_levels + 1) / (n_labels[:, None] * depth)).clip(max=1.0)
+        self._add = torch.maximum if several_labels == "best" else torch.add
+        codes = [
+            np.unique(np.concatenate(columns), return_inverse=True)[1]
+            for columns in zip(queries.labels.T, gallery.labels.T, strict=True)
+        ]
+        table = torch.from_numpy(np.stack(codes).astype(np.int32))  # (L, labels of queries, then of the gallery)
+        self._query_table, self._gallery_table = table[:, : len(queries.labels)], table[:, len(queries.labels) :]
+        self._queries = torch.from_numpy(_padded(queries))
+        self._gallery = torch.from_numpy(_padded(gallery))
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        """See :class:`RelevanceJudgements`."""
+        own, others = self._queries[:, queries], self._gallery[:, gallery]
+        levels = torch.zeros(own.shape[1], others.shape[1], dtype=torch.uint8, device=own.device)
+        for labels in own:
+            rows = (labels >= 0).nonzero().view(-1)
+            shared = _shared_with_any(self._shared_levels(labels[rows]), others)
+            levels[rows] = self._add(levels[rows], shared)
+        return levels
+
+    def _shared_levels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Return the finest level that labels of queries share with each label of the gallery: uint8, (n, labels)."""
+        levels = torch.zeros(len(labels), self._gallery_table.shape[1], dtype=torch.uint8, device=labels.device)
+        depth = len(self._query_table)
+        for column in reversed(range(depth)):  # finer levels overwrite coarser ones
+            equal = self._query_table[column, labels].unsqueeze(1) == self._gallery_table[column]
+            levels[equal] = depth - column
+        return levels
+
+
+def _shared_with_any(levels: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """Return the largest level over the labels of each image: uint8, (n, n_gallery).
+
+    Args:
+        levels: Levels of each label of the gallery, uint8, shape (n, labels).
+        images: Labels of each image, int64, shape (K, n_gallery), -1 as padding.
+    """
+    best = torch.zeros(len(levels), images.shape[1], dtype=torch.uint8, device=levels.device)
+    for labels in images:
+        columns = (labels >= 0).nonzero().view(-1)
+        best[:, columns] = torch.maximum(best[:, columns], levels[:, labels[columns]])
+    return best
+
+
+def _padded(sets: LabelSets) -> npt.NDArray[np.int64]:
+    """Return the labels of each image by their rows in ``sets.labels``: int64, shape (K, N), -1 as padding."""
+    members = sets.members
+    array = np.full((int(members.counts().max(initial=1)), len(members)), -1)
+    rows = members.rows()
+    array[np.arange(len(rows)) - members.offsets[rows], rows] = members.columns
+    return array
+
+
+@compiled()
+def _count_equal(
+    query_codes: npt.NDArray[np.int32],
+    gallery_codes: npt.NDArray[np.int32],
+    start: int,
+    levels: npt.NDArray[np.uint8],
+) -> None:
+    """Count the equal codes of queries, int32, (n_query, L), and gallery items, (L, n_gallery), from ``start`` on."""
+    for query in range(len(query_codes)):
+        own = levels[query]
+        own[:] = 0
+        for column in range(len(gallery_codes)):
+            code, others = query_codes[query, column], gallery_codes[column, start : start + len(own)]
+            for i in range(len(own)):
+                own[i] += others[i] == code
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +358,6 @@ def leave_one_out_task(
     *,
     ids: Ids | None = None,
     ignored: RaggedIndices | None = None,
-    name: str = "leave-one-out",
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
     """Rank every labelled image against all other labelled images.
@@ -105,7 +368,6 @@ def leave_one_out_task(
         ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings. Positions
             by default.
         ignored: Further images to exclude from the ranking of each of the n images.
-        name: Name of the result.
         level_names: Names of the L levels, finest first.
 
     Raises:
@@ -122,7 +384,7 @@ def leave_one_out_task(
         columns = positions[junk.columns]
         excluded |= RaggedIndices.from_pairs(junk.rows()[columns >= 0], columns[columns >= 0], len(rows))
     return RetrievalTask(
-        name=name,
+        name="leave-one-out",
         queries=embeddings,
         gallery=embeddings,
         **label_judgements(labels, labels),
@@ -146,7 +408,6 @@ def query_gallery_task(
     query_ids: Ids | None = None,
     gallery_ids: Ids | None = None,
     ignored: RaggedIndices | None = None,
-    name: str = "retrieval",
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
     """Rank the labelled images of a gallery for the labelled queries.
@@ -160,7 +421,6 @@ def query_gallery_task(
         gallery_ids: Ids of the gallery items, shape (n_gallery,); those with the id of a query are excluded from its
             ranking.
         ignored: Further gallery items to exclude from the ranking of each of the n_query images.
-        name: Name of the result.
         level_names: Names of the L levels, finest first.
 
     Raises:
@@ -178,7 +438,7 @@ def query_gallery_task(
         excluded = shared if excluded is None else shared | excluded
     labelled = labelled_images(gallery_labels)
     return RetrievalTask(
-        name=name,
+        name="retrieval",
         queries=queries,
         gallery=gallery,
         **label_judgements(query_labels, gallery_labels),
@@ -227,7 +487,6 @@ def split_task(
     is_query: npt.NDArray[np.bool_] | None,
     *,
     ids: Ids | None = None,
-    name: str | None = None,
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
     """Rank the images that are not queries for those that are; without a choice of queries, leave one out.
@@ -238,14 +497,13 @@ def split_task(
         is_query: bool, shape (n,); True for queries, False for the gallery. None to rank every image against all
             others.
         ids: Ids of the images, shape (n,).
-        name: Name of the result; ``leave-one-out`` or ``retrieval`` by default.
         level_names: Names of the L levels, finest first.
 
     Raises:
         InputError: The labels are not nested.
     """
     if is_query is None:
-        return leave_one_out_task(embeddings, labels, ids=ids, name=name or "leave-one-out", level_names=level_names)
+        return leave_one_out_task(embeddings, labels, ids=ids, level_names=level_names)
     queries, gallery = np.flatnonzero(is_query), np.flatnonzero(~is_query)
     return query_gallery_task(
         embeddings[torch.from_numpy(queries)],
@@ -254,7 +512,6 @@ def split_task(
         take_images(labels, gallery),
         query_ids=None if ids is None else ids[queries],
         gallery_ids=None if ids is None else ids[gallery],
-        name=name or "retrieval",
         level_names=level_names,
     )
 

@@ -21,7 +21,6 @@ from hgld.figures.style import (
     open_axes,
     root_colours,
     save,
-    without_glyph_warnings,
 )
 
 if TYPE_CHECKING:
@@ -288,8 +287,7 @@ def draw_confusion(path: Path, confusion: Confusion) -> None:
     if n:
         axes = figure.add_axes((label_size / width, _NOTE / height, n * _CELL / width, n * _CELL / height))
         _draw_matrix(axes, confusion)
-    with without_glyph_warnings():
-        save(figure, path)
+    save(figure, path)
 
 
 def _draw_matrix(axes: Axes, confusion: Confusion) -> None:

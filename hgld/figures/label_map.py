@@ -199,8 +199,14 @@ def place_names(
         dx, dy = radius + width / 2 + 2, radius + height / 2 + 1
         free = []
         for centre in ((x + dx, y), (x - dx, y), (x, y + dy), (x, y - dy), (x, y)):
-            box = _box(centre, width, height)
-            if _within(box, frame) and not any(_overlap(box, other) for other in boxes):
+            (left, right), (bottom, top) = (
+                (at - length / 2, at + length / 2) for at, length in zip(centre, (width, height), strict=True)
+            )
+            box = (left, bottom, right, top)
+            is_inside = left >= frame[0] and bottom >= frame[1] and right <= frame[2] and top <= frame[3]
+            if is_inside and not any(
+                left < other[2] and other[0] < right and bottom < other[3] and other[1] < top for other in boxes
+            ):
                 covered = np.sum(np.all((low < box[2:]) & (high > box[:2]), axis=1))
                 free.append((int(covered), centre, box))
         if free:
@@ -208,19 +214,6 @@ def place_names(
             boxes.append(box)
             placed[row] = (float(centre[0]), float(centre[1]))
     return placed
-
-
-def _box(centre: tuple[float, float], width: float, height: float) -> _Box:
-    x, y = centre
-    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-
-
-def _within(box: _Box, frame: _Box) -> bool:
-    return box[0] >= frame[0] and box[1] >= frame[1] and box[2] <= frame[2] and box[3] <= frame[3]
-
-
-def _overlap(a: _Box, b: _Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _largest_radius(n: int, largest: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -92,12 +93,11 @@ def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
     """Return an upright RGB copy whose longer side is at most ``size`` pixels; None if it cannot be shown."""
     if image is None:
         return None
-    try:
+    with suppress(UnreadableImageError):
         image = upright_copy(image, size)
         image.thumbnail((size, size))
-    except UnreadableImageError:
-        return None
-    return image
+        return image
+    return None
 
 
 def thumbnail_url(image: Image.Image | None, size: int, *, quality: int = 70) -> str | None:
@@ -111,18 +111,16 @@ def thumbnail_url(image: Image.Image | None, size: int, *, quality: int = 70) ->
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:
-    try:
+    with suppress(UnreadableImageError):
         upright = upright_rgb(image)
         return upright.crop(box_inside(box, upright))
-    except UnreadableImageError:
-        return None
+    return None
 
 
 def _open_image(data: bytes) -> Image.Image | None:
-    try:
+    with suppress(UnreadableImageError):
         return open_image(data)
-    except UnreadableImageError:
-        return None
+    return None
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance import LabelSetJudgements
 from hgld.evaluation.reranking import first_items, pair_scores
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import LabelSetJudgements, RetrievalTask
 from hgld.gldv2.ground_truth import write_recognition_predictions, write_retrieval_predictions
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, column_of, main_labels

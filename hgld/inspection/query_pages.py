@@ -88,13 +88,8 @@ def write_photo_page(
     Sections are queries by the heading above them, "" for none. Images without a photograph are shown by their ids,
     and results without styles of levels show no level.
     """
-    renderer = _PhotoRenderer(photos.image)
-    query_renderer = renderer if photos.query_image is None else _PhotoRenderer(photos.query_image)
-    rendered = {
-        heading: [_render_query(query, photos, query_renderer, renderer) for query in queries]
-        for heading, queries in sections.items()
-    }
-    thumbnails = [url for each in {renderer, query_renderer} for url in each.thumbnails.values()]
+    renderer = _PageRenderer(photos)
+    rendered = {heading: [renderer.query(query) for query in queries] for heading, queries in sections.items()}
     html = (
         page_templates("retrieval")
         .get_template("photo_page.html")
@@ -104,8 +99,8 @@ def write_photo_page(
             explanation=explanation,
             levels=levels,
             sections=rendered,
-            n_photos=len(thumbnails),
-            n_missing=sum(url is None for url in thumbnails),
+            n_photos=len(renderer.thumbnails),
+            n_missing=sum(url is None for url in renderer.thumbnails.values()),
         )
     )
     with atomic_write(out) as draft:
@@ -125,41 +120,34 @@ def level_counts(values: pd.Series[float], n_levels: int) -> list[tuple[int, int
     return list(zip(levels, np.diff(at_level_or_finer, prepend=0).tolist(), strict=True))
 
 
-class _PhotoRenderer:
-    """Renders photos as template values, with one thumbnail per id."""
+class _PageRenderer:
+    """Renders queries as template values, with one thumbnail per photograph."""
 
-    def __init__(self, image: FindImage) -> None:
-        self._image = image
-        self.thumbnails: dict[str, str | None] = {}
+    def __init__(self, photos: PhotoSource) -> None:
+        self._photos = photos
+        self.thumbnails: dict[tuple[FindImage, str], str | None] = {}
 
-    def render(self, photo: Photo) -> dict[str, object]:
-        if photo.id not in self.thumbnails:
-            self.thumbnails[photo.id] = thumbnail_url(self._image(photo.id), _THUMBNAIL_SIZE)
+    def query(self, query: PageQuery) -> dict[str, object]:
+        photo = self._photo(self._photos.query(query.position), self._photos.query_image or self._photos.image)
+        rankings = [self._ranking(ranking) for ranking in query.rankings]
+        return {**vars(query), **photo, "rankings": rankings}
+
+    def _ranking(self, ranking: PageRanking) -> dict[str, object]:
+        top_k, row, items = ranking.top_k, ranking.row, []
+        for column, position in enumerate(top_k.positions[row].tolist()):
+            if position >= 0:
+                photo = self._photos.gallery(position)
+                level = int(top_k.levels[row, column]) if photo.has_labels else None
+                score = float(top_k.scores[row, column])
+                items.append({**self._photo(photo, self._photos.image), "level": level, "score": score})
+        return {"method": ranking.method, "metrics": ranking.metrics, "items": items}
+
+    def _photo(self, photo: Photo, find: FindImage) -> dict[str, object]:
+        key = find, photo.id
+        if key not in self.thumbnails:
+            self.thumbnails[key] = thumbnail_url(find(photo.id), _THUMBNAIL_SIZE)
         link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
-        return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self.thumbnails[photo.id]}
-
-
-def _render_query(
-    query: PageQuery, photos: PhotoSource, query_renderer: _PhotoRenderer, renderer: _PhotoRenderer
-) -> dict[str, object]:
-    return {
-        **query_renderer.render(photos.query(query.position)),
-        "note": query.note,
-        "votes": query.votes,
-        "level_counts": query.level_counts,
-        "rankings": [_render_ranking(ranking, photos, renderer) for ranking in query.rankings],
-    }
-
-
-def _render_ranking(ranking: PageRanking, photos: PhotoSource, renderer: _PhotoRenderer) -> dict[str, object]:
-    top_k, row = ranking.top_k, ranking.row
-    items = []
-    for column, position in enumerate(top_k.positions[row].tolist()):
-        if position >= 0:
-            photo = photos.gallery(position)
-            level = int(top_k.levels[row, column]) if photo.has_labels else None
-            items.append({**renderer.render(photo), "level": level, "score": float(top_k.scores[row, column])})
-    return {"method": ranking.method, "metrics": ranking.metrics, "items": items}
+        return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self.thumbnails[key]}
 
 
 def write_worst_queries_page(

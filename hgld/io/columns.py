@@ -9,7 +9,7 @@ import codecs
 import csv
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import InputError, bad_rows, indented_list
 
+R = TypeVar("R")
 T = TypeVar("T")
 #: With one thread Arrow names the line that it cannot read, and is as fast.
 _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
@@ -135,16 +136,9 @@ def read_table_rows(path: Path, wanted: Sequence[str], parse: Callable[[int, Map
     """
     if path.suffix != ".parquet":
         return read_rows(path, wanted, parse)
-    parsed, problems = [], []
-    table = read_text_columns(path, wanted, may_be_missing=wanted)
-    for number, row in enumerate(table.to_pylist(), 1):
-        try:
-            parsed.append(parse(number, {name: text or "" for name, text in row.items()}))
-        except ValueError as problem:
-            problems.append(f"row {number}: {problem}")
-    if problems:
-        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
-    return parsed
+    rows = read_text_columns(path, wanted, may_be_missing=wanted).to_pylist()
+    texts = ({name: text or "" for name, text in row.items()} for row in rows)
+    return _parse_rows(path, enumerate(texts, 1), parse, "row")
 
 
 def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -272,29 +266,34 @@ def read_rows(
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}")
-    parsed: list[T] = []
-    problems: list[str] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)
             first = next(rows, None)
             names, *rows_in_first_line = [first] if first is None else parse_header(first)
             header = _check_header(path, names, columns)
-            for row in chain(rows_in_first_line, rows):
-                if not (row and "".join(row).strip()):  # a blank line
-                    continue
-                try:
-                    parsed.append(parse(rows.line_num, _by_column(row, header)))
-                except ValueError as problem:
-                    problems.append(f"line {rows.line_num}: {problem}")
+            all_rows = chain(rows_in_first_line, rows)
+            numbered = ((rows.line_num, row) for row in all_rows if row and "".join(row).strip())  # no blank lines
+            parsed = _parse_rows(path, numbered, lambda line, row: parse(line, _by_column(row, header)), "line")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {locate_invalid_byte(path)}; save the file as UTF-8") from error
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as CSV: {error}") from error
-    if problems:
-        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
     if not parsed and not may_be_empty:
         raise InputError(f"{path}: no rows below the header")
+    return parsed
+
+
+def _parse_rows(path: Path, rows: Iterable[tuple[int, R]], parse: Callable[[int, R], T], unit: str) -> list[T]:
+    """Parse numbered rows, or raise an InputError with what is wrong with them by ``unit``, such as line."""
+    parsed, problems = [], []
+    for number, row in rows:
+        try:
+            parsed.append(parse(number, row))
+        except ValueError as problem:
+            problems.append(f"{unit} {number}: {problem}")
+    if problems:
+        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
     return parsed
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError, require, require_at_least, require_choice
-from hgld.evaluation.relevance import (
+from hgld.evaluation.metrics import (
     Relevance,
     checked_relevance,
     exponential_gain,

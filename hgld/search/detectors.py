@@ -345,8 +345,10 @@ def fit_detector(
     detector = build_detector(score, options)
     check_replaceable_folder(out)
     hierarchy = None if index.hierarchy is None else load_hierarchy(index.hierarchy)
-    images = read_score_inputs(index.embeddings, _file_inputs(detector, index), _further_files(index))
-    labels = _labels(images, index, hierarchy, required="labels" in detector.requires or calibration is not None)
+    images = read_score_inputs(index.embeddings, *_file_inputs(detector, index))
+    labels = gallery_labels(images.embeddings, index.labels, hierarchy, index.split)
+    if labels is None and ("labels" in detector.requires or calibration is not None):
+        raise ConfigurationError(f"{index.embeddings} does not say which landmark an image shows; give `labels`")
     with file_errors(index.embeddings):
         detector.fit(images.embeddings.vectors, None if labels is None else labels.labels, **images.further)
     record = _record(detector, index, images, labels, calibration)
@@ -368,26 +370,13 @@ def fit_detector(
     )
 
 
-def _file_inputs(detector: Detector, index: IndexFiles) -> tuple[str, ...]:
-    """Return the names of the inputs with files of their own that a score needs, or that are given and it uses."""
-    given = {name for name, path in _further_files(index).items() if path is not None}
-    for name in FILE_INPUTS:
-        if name in given and name not in detector.requires | detector.uses:
+def _file_inputs(detector: Detector, index: IndexFiles) -> tuple[list[str], dict[str, Path | None]]:
+    """Return the inputs in files of their own that a score needs, or that are given and it uses; and these files."""
+    files = {name: getattr(index, name) for name in FILE_INPUTS}
+    for name, path in files.items():
+        if path is not None and name not in detector.requires | detector.uses:
             raise ConfigurationError(f"the score {detector.name} does not use {name}; leave out `{name}`")
-    return tuple(name for name in FILE_INPUTS if name in detector.requires or name in given)
-
-
-def _further_files(index: IndexFiles) -> dict[str, Path | None]:
-    return {name: getattr(index, name) for name in FILE_INPUTS}
-
-
-def _labels(
-    images: ScoreInputs, index: IndexFiles, hierarchy: Hierarchy | None, *, required: bool
-) -> ImageLabels | None:
-    labels = gallery_labels(images.embeddings, index.labels, hierarchy, index.split)
-    if labels is None and required:
-        raise ConfigurationError(f"{index.embeddings} does not say which landmark an image shows; give `labels`")
-    return labels
+    return [name for name, path in files.items() if name in detector.requires or path is not None], files
 
 
 def _record(

@@ -17,7 +17,7 @@ from hgld.compute.nearest_neighbours import RunningTopK, joined_top_k, merge_top
 from hgld.compute.scoring import Distance, Precision, ScoringConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance import LabelJudgements
+from hgld.evaluation.retrieval_task import LabelJudgements
 from hgld.losses.hyperbolic import PoincareBall
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import rank

@@ -10,12 +10,11 @@ import torch
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.evaluation import ranking
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.metrics import Metric
-from hgld.evaluation.ranking import NeededRanks, Ranked, RankingConfig
+from hgld.evaluation.metrics import LevelWeights, Metric, NeededRanks, Relevance
+from hgld.evaluation.ranking import Ranked, RankingConfig
 from hgld.evaluation.ranking_statistics import ranking_statistics
-from hgld.evaluation.relevance import LevelWeights, Relevance, RelevanceJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 

@@ -1,6 +1,6 @@
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,9 +12,15 @@ from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics
-from hgld.evaluation.metrics import METRICS, Metric, default_metrics
+from hgld.evaluation.metrics import (
+    METRICS,
+    Metric,
+    by_level,
+    default_metrics,
+    hierarchical_relevance,
+    weighted_ap_relevance,
+)
 from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
-from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from hgld.evaluation.results import is_distance
 from tests.evaluation import oracles
 from tests.evaluation.helpers import metric_values
@@ -270,12 +276,6 @@ def test_statistics_of_a_long_ranking_are_precise() -> None:
     assert metrics.ndcg(sums).item() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("k", [0, -1])
-def test_a_cutoff_below_1_is_refused(k: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"k is {k}; expected 1 or more"):
-        summed([0, 1, 2], 2, [k, 2])
-
-
 def test_cutoff_beyond_the_ranking() -> None:
     short, padded = summed([0, 1, 2], 2, [2, 9]), summed([0, 1, 2] + [0] * 6, 2, [2, 9])
     for metric in (
@@ -290,44 +290,31 @@ def test_cutoff_beyond_the_ranking() -> None:
     assert math.isnan(metrics.h_precision_at_k(short, 9).item())
 
 
-def test_cutoff_without_statistics_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the statistics have no cutoff 2; add it to `cutoffs`"):
-        metrics.recall_at_k(summed([0, 1, 2], 2, [3]), 2)
-
-
-@pytest.mark.parametrize("level", [0, 3, -1])
-def test_a_level_that_does_not_exist_is_refused(level: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"no level {level}; expected 1 \(coarsest\) to 2 \(finest\)"):
-        metrics.average_precision(summed([0, 1, 2], 2), level)
-
-
-@pytest.mark.parametrize("gain", [[0, 2, 1], [0, 1, 2, 3]])
-def test_decreasing_gain_is_refused(gain: list[float]) -> None:
-    with pytest.raises(ConfigurationError, match=r"falls from a level to a finer one|expected 3 levels"):
-        metrics.ndcg(summed([0, 1, 2], 2), by_level(gain))
-
-
-def test_a_gain_of_irrelevant_items_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the gain is not 0 for level 0"):
-        metrics.ndcg(summed([0, 1, 2], 2), lambda counts: torch.ones_like(counts))
+SUMS = summed([0, 1, 2], 2, [3])
+NO_METRIC = r"there is no metric .*expected AP, mAP@R, mAP@K.*H-AP_selfcount"
+NO_LEVEL = r"no level {}; expected 1 \(coarsest\) to {} \(finest\)"
+UNKNOWN = ("", "H", "map@r", "mAP@", "R@", "R@-1", "R@1.5", "AP@5", "AP_l", "AP_lx", "H-AP_l2", "NDCG_l1")
+FALLS = r"falls from a level to a finer one|expected 3 levels"
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("call", "message"),
     [
-        *("", "H", "map@r", "mAP@", "R@", "R@-1", "R@1.5", "AP@5", "AP_l", "AP_lx", "H-AP_l2", "NDCG_l1"),
-        *("R@1_l2_l3", "ASI@3"),
+        *((partial(summed, [0, 1, 2], 2, [k, 2]), rf"k is {k}; expected 1 or more") for k in (0, -1)),
+        (partial(metrics.recall_at_k, SUMS, 2), "the statistics have no cutoff 2; add it to `cutoffs`"),
+        *((partial(metrics.average_precision, SUMS, n), NO_LEVEL.format(n, 2)) for n in (0, 3, -1)),
+        *((partial(metrics.ndcg, SUMS, by_level(gain)), FALLS) for gain in ([0, 2, 1], [0, 1, 2, 3])),
+        (partial(metrics.ndcg, SUMS, torch.ones_like), "the gain is not 0 for level 0"),
+        *((partial(Metric.from_name, name, 3), NO_METRIC) for name in (*UNKNOWN, "R@1_l2_l3", "ASI@3")),
+        *(
+            (partial(Metric.from_name, name, 3), f"there is {NO_LEVEL.format(level, 3)}")
+            for name, level in (("AP_l0", 0), ("AP_l4", 4), ("mAP@10_l4", 4), ("R@1_l99", 99))
+        ),
     ],
 )
-def test_unknown_metric_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no metric .*expected AP, mAP@R, mAP@K.*H-AP_selfcount"):
-        Metric.from_name(name, 3)
-
-
-@pytest.mark.parametrize("name", ["AP_l0", "AP_l4", "mAP@10_l4", "R@1_l99"])
-def test_unknown_level_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no level \d+; expected 1 \(coarsest\) to 3 \(finest\)"):
-        Metric.from_name(name, 3)
+def test_what_has_no_value_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        call()
 
 
 def test_metric_without_a_level_is_that_of_the_finest() -> None:

@@ -19,7 +19,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.ranking import ExcludedPairs, KeyFormat, KeyRows, RankingConfig, ScoreRows, Ties
-from hgld.evaluation.relevance import LabelJudgements
+from hgld.evaluation.retrieval_task import LabelJudgements
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import Given, metric_values, rank
 

@@ -15,8 +15,8 @@ from hgld.compute.scoring import Distance
 from hgld.evaluation import evaluate, ranking
 from hgld.evaluation import ranking_statistics as module
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.metrics import Metric, needed_ranks
-from hgld.evaluation.ranking import NeededRanks, Ranked, RankingConfig
+from hgld.evaluation.metrics import Metric, NeededRanks, needed_ranks
+from hgld.evaluation.ranking import Ranked, RankingConfig
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import Given, rank

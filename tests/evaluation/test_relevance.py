@@ -9,20 +9,17 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation import relevance as module
+from hgld.evaluation import retrieval_task as module
 from hgld.evaluation.evaluate import EvaluationConfig
-from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance import (
-    LabelJudgements,
-    LabelSetJudgements,
-    ListJudgements,
+from hgld.evaluation.metrics import (
     Relevance,
-    RelevanceJudgements,
     by_level,
     exponential_gain,
     hierarchical_relevance,
     weighted_ap_relevance,
 )
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.retrieval_task import LabelJudgements, LabelSetJudgements, ListJudgements, RelevanceJudgements
 from hgld.hierarchy import LabelSets, lowest_common_level, relevance
 from hgld.losses import SmoothHAP, SupHAP
 from hgld.ragged import RaggedIndices

@@ -2,8 +2,6 @@
 
 import io
 import json
-import socket
-import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from urllib.parse import parse_qs, quote, unquote
 
 from PIL import Image
 
-from tests.http_servers import start_server
+from tests.http_servers import LocalServer, reset_connection
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class CommonsFile:
 
 
 @dataclass
-class CommonsServer:
+class CommonsServer(LocalServer):
     """Serves files as Wikimedia Commons does.
 
     Args:
@@ -65,35 +63,23 @@ class CommonsServer:
     requests: list[tuple[float, str, dict[str, str], dict[str, str]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                length = int(self.headers["Content-Length"])
-                form = {name: values[0] for name, values in parse_qs(self.rfile.read(length).decode()).items()}
-                server._answer(self, "api", form, lambda: server._imageinfo(form))
-
-            def do_GET(self) -> None:
-                _, width, name = self.path.lstrip("/").split("/")
-                title = f"File:{unquote(name)}"
-                server._answer(self, title, {}, lambda: server._thumbnail(title, int(width)))
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.http, self.url = start_server(Handler)
+        super().__init__(self._answer)
 
     def paths(self, prefix: str) -> list[str]:
         """Return the paths of all requests that begin so."""
         return [path for _, path, _, _ in self.requests if path.startswith(prefix)]
 
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "POST":
+            posted = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
+            form = {name: values[0] for name, values in parse_qs(posted).items()}
+            self._reply(handler, "api", form, lambda: self._imageinfo(form))
+        else:
+            _, width, name = handler.path.lstrip("/").split("/")
+            title = f"File:{unquote(name)}"
+            self._reply(handler, title, {}, lambda: self._thumbnail(title, int(width)))
 
-    def _answer(
+    def _reply(
         self, handler: BaseHTTPRequestHandler, key: str, form: dict[str, str], body_of: Callable[[], bytes | None]
     ) -> None:
         self.requests.append((time.monotonic(), handler.path, dict(handler.headers), form))
@@ -108,10 +94,9 @@ class CommonsServer:
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body[: len(body) // 2] if fault.cut or fault.reset else body)
-        handler.close_connection |= fault.cut or fault.reset
+        handler.close_connection |= fault.cut
         if fault.reset:
-            time.sleep(0.02)  # a reset overtakes what was sent before it
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_connection(handler)
 
     def _imageinfo(self, form: dict[str, str]) -> bytes:
         assert (form["action"], form["prop"], form["formatversion"]) == ("query", "imageinfo", "2")

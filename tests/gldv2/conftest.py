@@ -1,7 +1,7 @@
 """Fixtures of the tests of GLDv2's files."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -10,12 +10,5 @@ from tests.gldv2.file_server import FileServer
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., FileServer]]:
-    servers: list[FileServer] = []
-
-    def start(*roots: Path) -> FileServer:
-        servers.append(FileServer(list(roots)))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+    with ExitStack() as servers:
+        yield lambda *roots: servers.enter_context(closing(FileServer(list(roots))))

@@ -1,8 +1,6 @@
 """A file server with range requests, scripted faults and a record of its requests."""
 
 import re
-import socket
-import struct
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -11,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote
 
-from tests.http_servers import start_server
+from tests.http_servers import LocalServer, reset_connection
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Fault:
 
 
 @dataclass
-class FileServer:
+class FileServer(LocalServer):
     """Serves files from the first of several folders that has them.
 
     Args:
@@ -49,20 +47,7 @@ class FileServer:
     sent: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                server.answer(self)
-
-            do_HEAD = do_GET  # noqa: N815
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.http, self.url = start_server(Handler)
+        super().__init__(self.answer)
 
     def gets(self, path: str) -> list[dict[str, str]]:
         """Return the headers of every GET of ``path``."""
@@ -113,10 +98,4 @@ class FileServer:
             self.sent[path] += len(chunk)
             time.sleep(self.pause_s)
         if fault.reset_after is not None:
-            time.sleep(0.02)  # a reset overtakes what was sent before it
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            handler.close_connection = True
-
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+            reset_connection(handler)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance import LabelJudgements
-from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task
+from hgld.evaluation.retrieval_task import LabelJudgements, RetrievalTask, leave_one_out_task
 from hgld.inspection import figure_data
 from hgld.inspection.figure_data import (
     PrecisionRecall,

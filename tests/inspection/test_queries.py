@@ -15,9 +15,8 @@ from PIL import Image
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.relevance import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import LabelJudgements, RetrievalTask
 from hgld.figures.style import level_styles
 from hgld.inspection.queries import find_method_differences, find_worst_queries
 from hgld.inspection.query_pages import draw_method_differences

@@ -111,13 +111,6 @@ def test_worst_page_shows_queries_items_and_levels(browser: "Chrome", tmp_path: 
     assert violations(browser) == []
 
 
-@pytest.mark.parametrize("width", [390, 820, 1280])
-def test_worst_page_fits_the_window(browser: "Chrome", tmp_path: Path, width: int) -> None:
-    worst = worst_queries([[3, 2, 1, 0] * 3] * 2)
-    worst_page(tmp_path, worst, describe=lambda position: Photo(LONG + str(position), (LONG, LONG)))
-    assert fits_the_window(browser, (tmp_path / "worst.html").as_uri(), width)
-
-
 def test_worst_page_escapes_hostile_names(browser: "Chrome", tmp_path: Path) -> None:
     def describe(position: int) -> Photo:
         return Photo(HOSTILE + str(position), (HOSTILE, HOSTILE), "javascript:document.title='broken'")
@@ -237,10 +230,13 @@ def test_differences_page_shows_both_directions_and_both_methods(browser: "Chrom
     assert texts(browser, "header .badges li")[1] == "level 2 hierarchical label"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_differences_page_fits_the_window(browser: "Chrome", tmp_path: Path, width: int) -> None:
-    path = differences_page(tmp_path, method_differences([[[3, 2, 1, 0] * 3] * 2] * 2, 1, (LONG, "HAPPIER")))
-    assert fits_the_window(browser, path.as_uri(), width)
+@pytest.mark.parametrize("width", [390, 820, 1280])
+def test_pages_fit_the_window(browser: "Chrome", tmp_path: Path, width: int) -> None:
+    worst = worst_queries([[3, 2, 1, 0] * 3] * 2)
+    worst_page(tmp_path, worst, describe=lambda position: Photo(LONG + str(position), (LONG, LONG)))
+    differences_page(tmp_path, method_differences([[[3, 2, 1, 0] * 3] * 2] * 2, 1, (LONG, "HAPPIER")))
+    for name in ("worst", "strips"):
+        assert fits_the_window(browser, (tmp_path / f"{name}.html").as_uri(), width)
 
 
 def test_differences_page_escapes_hostile_names(browser: "Chrome", tmp_path: Path) -> None:

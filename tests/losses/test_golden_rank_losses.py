@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hgld.evaluation.relevance import by_level
+from hgld.evaluation.metrics import by_level
 from hgld.losses import (
     LeakyStep,
     RankLoss,

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.relevance import LabelSetJudgements, hierarchical_relevance
+from hgld.evaluation.metrics import hierarchical_relevance
+from hgld.evaluation.retrieval_task import LabelSetJudgements
 from hgld.hierarchy import LabelSets
 from hgld.losses import (
     LOSSES,

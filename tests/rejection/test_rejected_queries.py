@@ -12,8 +12,7 @@ import torch
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalTask, evaluate_tasks
-from hgld.evaluation.relevance import ListJudgements
-from hgld.evaluation.retrieval_task import leave_one_out_task, query_gallery_task
+from hgld.evaluation.retrieval_task import ListJudgements, leave_one_out_task, query_gallery_task
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelSets
 from hgld.ragged import RaggedIndices

@@ -6,6 +6,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from functools import partial
@@ -18,7 +19,7 @@ import pytest
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
 from hgld.wikimedia.client import ClientConfig, HtmlResponse, TooManyValuesError, UnknownEntityError, WikimediaClient
-from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, start_server
+from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, LocalServer, dripping_server
 
 Serve = Callable[..., "ScriptedServer"]
 
@@ -43,38 +44,28 @@ def api_error(code: str, *headers: tuple[str, str]) -> Reply:
     return Reply(body=json.dumps({"error": {"code": code, "info": "details"}}), headers=headers)
 
 
-class ScriptedServer:
+class ScriptedServer(LocalServer):
     """Sends the replies one after the other, then the last one again; records the requests and their times."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
         self.requests: list[tuple[str, dict[str, str], str]] = []
         self.times: list[float] = []
-        scripted = self
+        super().__init__(self._answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-                scripted.times.append(time.monotonic())
-                scripted.requests.append((self.path, dict(self.headers), body))
-                reply = scripted.replies.pop(0) if len(scripted.replies) > 1 else scripted.replies[0]
-                content = reply.body.encode() if isinstance(reply.body, str) else reply.body
-                self.send_response(reply.status)
-                for name, value in reply.headers:
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content[: len(content) // 2] if reply.cut else content)
-                self.close_connection = reply.cut
-
-            do_GET = do_POST  # noqa: N815
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.http, self.url = start_server(Handler)
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))).decode()
+        self.times.append(time.monotonic())
+        self.requests.append((handler.path, dict(handler.headers), body))
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        content = reply.body.encode() if isinstance(reply.body, str) else reply.body
+        handler.send_response(reply.status)
+        for name, value in reply.headers:
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content[: len(content) // 2] if reply.cut else content)
+        handler.close_connection = reply.cut
 
     def client(self, **settings: object) -> WikimediaClient:
         root = self.url
@@ -84,16 +75,8 @@ class ScriptedServer:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., ScriptedServer]]:
-    servers: list[ScriptedServer] = []
-
-    def start(*replies: Reply) -> ScriptedServer:
-        servers.append(ScriptedServer(*replies))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.http.shutdown()
-        server.http.server_close()
+    with ExitStack() as servers:
+        yield lambda *replies: servers.enter_context(closing(ScriptedServer(*replies)))
 
 
 def test_headers_and_parameters_of_a_call(serve: Serve) -> None:
@@ -148,8 +131,7 @@ def test_server_that_has_answered_before_is_tried_again(serve: Serve) -> None:
     server = serve(Reply(headers=(("Connection", "close"),)))
     client = server.client(max_retries=2)
     client.commons({}, whole)
-    server.http.shutdown()
-    server.http.server_close()
+    server.close()
     with pytest.raises(SourceError, match=r"given up after 3 attempts: .*Connection refused"):
         client.commons({}, whole)
 

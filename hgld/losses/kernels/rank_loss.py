@@ -22,7 +22,7 @@ import torch
 from hgld.compute.compiled import is_compiled
 from hgld.compute.machine import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.relevance import check_level_count
+from hgld.evaluation.retrieval_task import check_level_count
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
 from hgld.losses.kernels.batches import (
     Labels,
