@@ -10,9 +10,9 @@ Learning: Estimating Uncertainty in Dataset Labels*, JAIR 2021): the share of th
 for the given one. A high rank is no verdict. Photographs that do not show what they are named after look wrong, and
 so do classes that look like others.
 
-The queue is a pair of tables as :func:`hgld.labels.clean` and :func:`hgld.labels.cluster` write them, in which a
-landmark that looks wrong takes the place of a label. So the review page, sheets and agreement serve it as they serve
-labels, and their decisions are what ``hgld build --corrections`` reads.
+The queue is a pair of tables as :func:`hgld.labels.clean_file` and :func:`hgld.labels.cluster_file` write them, in
+which a landmark that looks wrong takes the place of a label. So the review page, sheets and agreement serve it as
+they serve labels, and their decisions are what ``hgld build --corrections`` reads.
 """
 
 from __future__ import annotations

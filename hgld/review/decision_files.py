@@ -246,7 +246,9 @@ def merge_taxonomies(
         if chosen is None:
             problems[key] = _differences(by, with_roots=key not in original)
             chosen = original.get(key) or next(iter(by.values()))
-        merged[key] = replace(original[key], name=chosen.name) if key in original else _unmerged(chosen)
+        merged[key] = (
+            replace(original[key], name=chosen.name) if key in original else replace(chosen, items=(), merged=())
+        )
     values, differences = _merges(original, by_annotator, settled, preferred)
     for key, problem in differences.items():
         problems.setdefault(key, problem)
@@ -302,11 +304,6 @@ def _merges(
         else:
             values[key] = {"merged_into": into}
     return values, problems
-
-
-def _unmerged(group: Group) -> Group:
-    """Return a proposed group without what it took over from groups that were merged into it."""
-    return replace(group, items=(), merged=())
 
 
 def _unanimous(proposals: Sequence[Group]) -> Group | None:

@@ -350,8 +350,8 @@ class ReviewSession:
                 return None
             decision, group = current["decision"], current["group"]
         elif action.kind in _CERTAINTIES:
-            candidate = self._candidate(label, action, groups)
-            if candidate is None:
+            candidate = dict(enumerate(self.candidates(label, groups), 1)).get(action.candidate)
+            if candidate is None or candidate.certainty not in _CERTAINTIES[action.kind]:
                 return NO_CANDIDATE
             decision, group = candidate.decision, candidate.group
             comment = comment or (candidate.reason if candidate.annotator else "")
@@ -365,12 +365,6 @@ class ReviewSession:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         same = (decision, group) == (current["decision"], current["group"])
         return _decision_value(label, decision, group, comment, current["blind"] if same else self.blind)
-
-    def _candidate(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Candidate | None:
-        """Return the candidate that the action takes; None if there is none."""
-        numbered = dict(enumerate(self.candidates(label, groups), 1))
-        candidate = numbered.get(action.candidate)
-        return candidate if candidate and candidate.certainty in _CERTAINTIES[action.kind] else None
 
     def is_done(self, label_id: str, action: LabelAction) -> bool:
         """Return whether a label has the decision and comment already that an action would give to it."""

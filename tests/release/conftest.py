@@ -5,13 +5,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hgld.release.facts import ReleaseSettings
 from tests.child_processes import run_child
 from tests.hierarchy.conftest import folder, write_completed, write_scraped
 from tests.hierarchy.test_any_list import folder as paintings
 from tests.hub_server import hub
 
-__all__ = ["FACTS", "folder", "hub", "paintings", "write_completed", "write_scraped"]
+__all__ = ["CROISSANT_WARNINGS", "FACTS", "folder", "hub", "paintings", "write_completed", "write_scraped"]
+
+#: Warnings of the parser under mlcroissant, and of pandas under its reader.
+CROISSANT_WARNINGS = [
+    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
+]
 
 #: Facts of a release that has nothing to do with GLDv2.
 FACTS = ReleaseSettings.model_validate(

@@ -18,12 +18,9 @@ from hgld.tables import Provenance
 from tests.commands import run_hgld
 from tests.hierarchy.test_any_list import build
 from tests.hub_server import Hub
-from tests.release.conftest import load_with_datasets
+from tests.release.conftest import CROISSANT_WARNINGS, load_with_datasets
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
-]
+pytestmark = CROISSANT_WARNINGS
 
 #: What no release may say of another list. The vocabulary of the metadata is that of mlcommons.org.
 OF_LANDMARKS = re.compile("landmark|gldv2|google|(?<!ml)commons|natural|human-made|hierarchical_label", re.IGNORECASE)

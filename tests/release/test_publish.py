@@ -36,14 +36,10 @@ from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
-from tests.release.conftest import FACTS, load_with_datasets
+from tests.release.conftest import CROISSANT_WARNINGS, FACTS, load_with_datasets
 from tests.review.sessions import not_none
 
-# The parser under mlcroissant, and pandas under its reader.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
-]
+pytestmark = CROISSANT_WARNINGS
 
 
 #: What the tables of the fixtures record of their source.

@@ -141,16 +141,15 @@ def test_decisions_on_removed_labels_and_groups_are_kept(tmp_path: Path) -> None
         session.propose_group("quay", "human-made", "Where boats land.")
 
 
-def test_imported_decisions_keep_annotator_and_time_and_replace_nothing(tmp_path: Path) -> None:
+def test_imported_decisions_keep_annotator_and_time_and_replace_nothing(session: ReviewSession) -> None:
     long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
     given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", long_ago, "") for key in ("Q1", "Q2")]
-    with open_session(tmp_path / "a.sqlite") as session:
-        decide(session, LabelAction("drop"), "Q2")
-        session.import_decisions(given_rows)
-        assert session.import_decisions(given_rows) is None
-        rows = {row.label_id: row for row in session.decisions()}
-        assert rows["Q1"] == given_rows[0]
-        assert (rows["Q2"].decision, rows["Q2"].annotator) == ("drop", "ada")
+    decide(session, LabelAction("drop"), "Q2")
+    session.import_decisions(given_rows)
+    assert session.import_decisions(given_rows) is None
+    rows = {row.label_id: row for row in session.decisions()}
+    assert rows["Q1"] == given_rows[0]
+    assert (rows["Q2"].decision, rows["Q2"].annotator) == ("drop", "ada")
 
 
 def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
@@ -225,29 +224,26 @@ def test_two_merges_never_close_a_circle(session: ReviewSession) -> None:
     assert list(session.groups()) == ["church", "lake"]
 
 
-def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> None:
+def test_groups_of_decisions_to_start_from_are_taken_over(session: ReviewSession) -> None:
     renamed = [replace(GROUPS[1], name="still water"), Group("quay", "human-made", "Where boats land.")]
-    with open_session(tmp_path / "a.sqlite") as session:
-        session.import_decisions([], [GROUPS[0], *renamed])
-        assert [group.name for group in session.groups().values()] == ["church", "still water", "museum", "quay"]
-        session.rename_group("lake", "tarn", session.state.field("group", "lake").version)
-        session.import_decisions([], renamed)
-        assert session.groups()["lake"].name == "tarn", "groups that were touched in the store stay as they are"
-        with pytest.raises(InputError, match='cannot be taken over: there is already a group "museum"'):
-            session.import_decisions([], [Group("museum", "human-made", "x", key="house")])
+    session.import_decisions([], [GROUPS[0], *renamed])
+    assert [group.name for group in session.groups().values()] == ["church", "still water", "museum", "quay"]
+    session.rename_group("lake", "tarn", session.state.field("group", "lake").version)
+    session.import_decisions([], renamed)
+    assert session.groups()["lake"].name == "tarn", "groups that were touched in the store stay as they are"
+    with pytest.raises(InputError, match='cannot be taken over: there is already a group "museum"'):
+        session.import_decisions([], [Group("museum", "human-made", "x", key="house")])
 
 
-def test_undone_proposal_is_made_again_for_decisions_that_need_it(tmp_path: Path) -> None:
+def test_undone_proposal_is_made_again_for_decisions_that_need_it(session: ReviewSession) -> None:
     quay = Group("quay", "human-made", "Where boats land.")
     row = Decision("Q1", "label 1", "group", "quay", "ben", datetime(2020, 1, 1, tzinfo=timezone.utc))
-    with open_session(tmp_path / "a.sqlite") as session:
-        step = not_none(session.propose_group("Quay", "human-made", "Mine."))
-        session.undo(step)
-        session.import_decisions([], [quay])
-        assert "quay" not in session.groups(), "nothing needs it"
-        session.import_decisions([row], [quay])
-        assert session.decisions() == [row]
-        assert session.groups()["quay"] == quay
+    session.undo(not_none(session.propose_group("Quay", "human-made", "Mine.")))
+    session.import_decisions([], [quay])
+    assert "quay" not in session.groups(), "nothing needs it"
+    session.import_decisions([row], [quay])
+    assert session.decisions() == [row]
+    assert session.groups()["quay"] == quay
 
 
 def test_pace_ignores_pauses(tmp_path: Path) -> None:

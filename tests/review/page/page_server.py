@@ -26,6 +26,8 @@ from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.review.conftest import Label, clean_table, clusters_table
 
 HOME = "http://127.0.0.1:8000"
+#: Headers by which the page's script asks for changed parts.
+FROM_SCRIPT = {"accept": "application/json"}
 #: The guideline that comes with hgld, and no facts about labels.
 REFERENCES = References(FactBook(clean_table([])), annotation_file("guideline.md"))
 

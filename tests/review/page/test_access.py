@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 from hgld.pages.server import PageKeys
 from hgld.review.page.app import review_app
 from hgld.review.session import ReviewSession
-from tests.review.page.page_server import HOME, REFERENCES, open_client
+from tests.review.page.page_server import FROM_SCRIPT, HOME, REFERENCES, open_client
 
 
 def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
@@ -75,7 +75,7 @@ def test_refused_people_get_a_page_that_says_where_an_address_is(session: Review
     page = client.get("/", headers={"accept": "text/html,*/*"})
     assert page.status_code == 403
     assert "the last address in the terminal" in page.text
-    assert client.get("/changes", headers={"accept": "application/json"}).text.startswith("Refused: ")
+    assert client.get("/changes", headers=FROM_SCRIPT).text.startswith("Refused: ")
 
 
 @pytest.mark.parametrize(

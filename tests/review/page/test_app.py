@@ -24,7 +24,7 @@ from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision
 from tests.review import sessions
-from tests.review.page.page_server import REFERENCES, open_client
+from tests.review.page.page_server import FROM_SCRIPT, REFERENCES, open_client
 from tests.review.sessions import GROUPS, decide, label, not_none, open_session
 
 TEMPLATES = [template_folder(name) for name in ("pages", "review")]
@@ -135,7 +135,7 @@ def test_clusters_and_groups_without_script(client: TestClient, session: ReviewS
 def test_invalid_requests_are_refused_with_a_reason(
     client: TestClient, session: ReviewSession, path: str, data: dict[str, str], problem: str
 ) -> None:
-    assert problem in client.post(path, data=data, headers={"accept": "application/json"}).json()["error"]
+    assert problem in client.post(path, data=data, headers=FROM_SCRIPT).json()["error"]
     answer = client.post(path, data=data)
     assert answer.status_code == 400
     assert "Back to the labels" in answer.text
@@ -151,7 +151,7 @@ def test_stale_request_gets_409_with_both_decisions_and_both_choices(
     assert answer.status_code == 409
     theirs, mine = re.findall(r"<td><span class=\"decision (\w+)\">", answer.text)
     assert (theirs, mine) == ("group", "drop")
-    assert client.post("/decide", data=data, headers={"accept": "application/json"}).json()["conflict"] in answer.text
+    assert client.post("/decide", data=data, headers=FROM_SCRIPT).json()["conflict"] in answer.text
 
     def fields(form: str) -> dict[str, list[str]]:
         return {name: re.findall(rf'name="{name}" value="([^"]*)"', form) for name in ("choose", "label")}
@@ -271,10 +271,10 @@ def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
 def test_undo_answers_with_what_it_undid_and_where(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("group", "church"), "Q4")
     at = {"at_view": "cluster=1", "at_label": "Q1", "since": str(session.state.last_event)}
-    answer = client.post("/undo", data=at, headers={"accept": "application/json"}).json()
+    answer = client.post("/undo", data=at, headers=FROM_SCRIPT).json()
     assert (answer["view"], answer["label"], answer["message"]) == ("cluster=2", "Q4", "Undone: label 4: church.")
     assert "list" in answer["parts"], "the script shows another cluster"
-    answer = client.post("/redo", data=at | {"at_view": "cluster=2"}, headers={"accept": "application/json"}).json()
+    answer = client.post("/redo", data=at | {"at_view": "cluster=2"}, headers=FROM_SCRIPT).json()
     assert (answer["view"], answer["label"], answer["message"]) == ("cluster=2", "Q4", "Redone: label 4: church.")
     page = client.post("/undo", data=at)
     assert page.url.params["cluster"] == "2"
@@ -298,7 +298,6 @@ def test_position_after_undo(session: ReviewSession) -> None:
     assert after_undo(decide(session, LabelAction("drop"), "Q2", "Q1")) == start
 
 
-FROM_SCRIPT = {"accept": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 #: Values that some field takes, and values that look like them.
 WORDS = (

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from hgld.review.labels import Suggestion
 from hgld.review.session import ReviewSession
+from tests.review.page.page_server import FROM_SCRIPT
 from tests.review.sessions import label, open_session
 
 #: A reason that stands nowhere else, and a score that would be shown as 87 %.
@@ -35,7 +36,7 @@ def test_suggestions_leak_nowhere(client: TestClient, session: ReviewSession) ->
 def test_keys_of_suggestions_say_why_they_do_nothing(client: TestClient, session: ReviewSession) -> None:
     for choose in ("accept", "take:1@0:Q1"):
         fields = {"choose": choose, "focus": f"{session.version('Q1')}:Q1"}
-        answer = client.post("/decide", data=fields, headers={"accept": "application/json"})
+        answer = client.post("/decide", data=fields, headers=FROM_SCRIPT)
         if session.blind:
             assert answer.status_code == 400
             assert answer.json()["error"] == "this review is blind: suggestions are hidden; choose a group"

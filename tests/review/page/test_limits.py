@@ -13,7 +13,7 @@ from starlette.routing import Route
 from hgld.pages import server
 from hgld.pages.templates import template_folder
 from hgld.review.session import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE, ReviewSession
-from tests.review.page.page_server import ServedSession, open_client
+from tests.review.page.page_server import FROM_SCRIPT, ServedSession, open_client
 from tests.review.sessions import label, open_session
 
 TEMPLATES = [path for name in ("pages", "review") for path in template_folder(name).glob("*.html")]
@@ -141,9 +141,7 @@ def test_all_labels_of_the_full_dataset_can_be_decided_at_once(tmp_path: Path) -
     with open_session(tmp_path / "a.sqlite", labels) as session:
         client = open_client(session)
         versions = [f"0:{key}" for key in session.labels]
-        answer = client.post(
-            "/decide", data={"choose": "drop", "label": versions}, headers={"accept": "application/json"}
-        )
+        answer = client.post("/decide", data={"choose": "drop", "label": versions}, headers=FROM_SCRIPT)
         assert answer.status_code == 200
         assert len(session.decisions()) == 5_700
         assert int(answer.request.headers["content-length"]) < server.MAX_BODY_BYTES / 10
@@ -166,7 +164,7 @@ def test_all_labels_of_the_full_dataset_can_be_decided_at_once(tmp_path: Path) -
 def test_texts_have_a_longest_length(tmp_path: Path, path: str, data: dict[str, str], field: str, limit: int) -> None:
     with open_session(tmp_path / "a.sqlite") as session:
         client = open_client(session)
-        answer = client.post(path, data=data | {field: "ä" * (limit + 1)}, headers={"accept": "application/json"})
+        answer = client.post(path, data=data | {field: "ä" * (limit + 1)}, headers=FROM_SCRIPT)
         assert answer.status_code == 400
         assert f"has {limit + 1:,} characters; the longest has {limit:,}" in answer.json()["error"]
         assert session.state.last_event == 0

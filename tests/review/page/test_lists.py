@@ -13,13 +13,12 @@ from starlette.testclient import TestClient
 from hgld.review.page import render
 from hgld.review.session import LabelAction, ReviewSession
 from tests.review.conftest import Label
-from tests.review.page.page_server import ServedSession, made, serve
+from tests.review.page.page_server import FROM_SCRIPT, ServedSession, made, serve
 from tests.review.page.tab import Tab, wait_for
 from tests.review.sessions import decide, not_none
 
 #: Refused forms.
 EXPECTED_ERRORS = ["400"]
-JSON = {"accept": "application/json"}
 
 
 def listed(page: str) -> str:
@@ -76,7 +75,7 @@ def test_empty_list_decides_nothing(client: TestClient, session: ReviewSession) 
     page = client.get("/?filter=dropped").text
     assert (listed(page), current(page)) == ("", "")
     assert "No label matches." in page
-    answer = client.post("/decide", data={"choose": "drop", "focus": "", **fields(page)}, headers=JSON)
+    answer = client.post("/decide", data={"choose": "drop", "focus": "", **fields(page)}, headers=FROM_SCRIPT)
     assert (answer.status_code, answer.json()["error"]) == (400, "no label is selected")
     assert client.post("/decide", data={"choose": "drop", "focus": "", **fields(page)}).status_code == 400
 
@@ -109,7 +108,7 @@ def test_history_says_when_it_is_cut(client: TestClient, monkeypatch: pytest.Mon
 def test_script_gets_rows_of_labels_that_no_longer_match(client: TestClient, session: ReviewSession) -> None:
     at = fields(client.get("/?filter=undecided&order=landmarks").text)
     form = at | {"choose": "drop", "focus": "0:Q5", "since": str(session.state.last_event)}
-    update = client.post("/decide", data=form, headers=JSON).json()
+    update = client.post("/decide", data=form, headers=FROM_SCRIPT).json()
     assert list(update["rows"]) == ["Q5"]
     assert 'data-decision="drop"' in update["rows"]["Q5"]
     assert update["view"] == at["at_view"]
@@ -122,9 +121,9 @@ def test_undo_stays_in_the_list_if_the_label_is_there(client: TestClient, sessio
     at = fields(client.get("/?filter=undecided&order=landmarks").text)
     decide(session, LabelAction("drop"), "Q5")
     form = at | {"since": str(session.state.last_event)}
-    update = client.post("/undo", data=form, headers=JSON).json()
+    update = client.post("/undo", data=form, headers=FROM_SCRIPT).json()
     assert (update["view"], update["label"]) == (at["at_view"], "Q5")
-    update = client.post("/undo", data=form, headers=JSON).json()
+    update = client.post("/undo", data=form, headers=FROM_SCRIPT).json()
     assert (update["view"], update["label"]) == ("cluster=1", "Q2")
     assert listed(update["parts"]["list"]) == "1 2 3"
 

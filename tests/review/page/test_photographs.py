@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from hgld.review.photographs import open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.review.conftest import Label, clean_table
-from tests.review.page.page_server import HOME, REFERENCES, open_client
+from tests.review.page.page_server import FROM_SCRIPT, HOME, REFERENCES, open_client
 from tests.review.photograph_files import jpeg, write_photographs
 from tests.review.sessions import label, open_session
 
@@ -136,7 +136,7 @@ def test_all_photographs_of_a_label_on_pages_without_script(client: TestClient) 
     ],
 )
 def test_list_items_for_the_script(client: TestClient, query: str, number: int, following: int | None) -> None:
-    answer = client.get(f"/photographs?label=Q1{query}", headers={"accept": "application/json"}).json()
+    answer = client.get(f"/photographs?label=Q1{query}", headers=FROM_SCRIPT).json()
     assert (len(shown(answer["html"])), answer["next"]) == (number, following)
 
 

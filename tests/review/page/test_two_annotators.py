@@ -15,7 +15,7 @@ from hgld.review.store import open_store
 from hgld.taxonomy.decisions import read_decisions, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from tests.commands import run_hgld
-from tests.release.conftest import FACTS
+from tests.release.conftest import CROISSANT_WARNINGS, FACTS
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
 from tests.review.sessions import decide
@@ -29,12 +29,7 @@ LABELS = [
     Label("Q6", "road", 2, train=1),
 ]
 
-
-# The parser under mlcroissant, and pandas under its reader.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
-]
+pytestmark = CROISSANT_WARNINGS
 
 
 def run(*arguments: str | Path) -> str:

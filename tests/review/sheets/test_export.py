@@ -39,6 +39,18 @@ def both(out: Path, name: str = "ada") -> dict[str, tuple[str, str, str]]:
     return in_workbook
 
 
+@pytest.fixture
+def clusters(tables: TABLES) -> Path:
+    return tables()
+
+
+@pytest.fixture
+def out(clusters: Path, tmp_path: Path) -> Path:
+    """Folder with ada's sheets of the clusters."""
+    export_sheets(clusters, tmp_path / "review", ONE)
+    return tmp_path / "review"
+
+
 def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
     summary = not_none(export_sheets(tables(), out, ExportConfig(("ada", "Ben-2"))))
@@ -58,10 +70,7 @@ def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> N
             assert {column: workbook_row[column] for column in shown} == {column: csv_row[column] for column in shown}
 
 
-def test_sheet_without_entries_is_up_to_date_or_rewritten(tables: TABLES, tmp_path: Path) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    assert export_sheets(clusters, out, ONE) is not None
+def test_sheet_without_entries_is_up_to_date_or_rewritten(tables: TABLES, clusters: Path, out: Path) -> None:
     written = (out / "ada.xlsx").stat().st_mtime_ns
     assert export_sheets(clusters, out, ONE) is None
     assert export_sheets(clusters, out, MERGE) is None
@@ -103,10 +112,7 @@ def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, n
     assert both(out) == {}
 
 
-def test_merge_uses_the_file_that_was_changed(tables: TABLES, tmp_path: Path) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    export_sheets(clusters, out, ONE)
+def test_merge_uses_the_file_that_was_changed(clusters: Path, out: Path) -> None:
     fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="sure")
     fill_workbook(out / "ada.xlsx", "Q2", decision="drop")
     export_sheets(clusters, out, MERGE)
@@ -121,10 +127,7 @@ def test_merge_uses_the_file_that_was_changed(tables: TABLES, tmp_path: Path) ->
     assert both(out) == {"Q1": ("dam", "", "")}
 
 
-def test_merge_combines_both_files_unless_they_contradict(tables: TABLES, tmp_path: Path) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    export_sheets(clusters, out, ONE)
+def test_merge_combines_both_files_unless_they_contradict(clusters: Path, out: Path) -> None:
     fill_workbook(out / "ada.xlsx", "Q1", group="lake")
     fill_csv(out / "ada.csv", "Q1", comment="sure")
     fill_csv(out / "ada.csv", "Q2", decision="drop")
@@ -142,10 +145,7 @@ def test_merge_combines_both_files_unless_they_contradict(tables: TABLES, tmp_pa
 
 
 @pytest.mark.parametrize("missing", ["ada.xlsx", "ada.csv"])
-def test_merge_needs_only_one_file(tables: TABLES, tmp_path: Path, missing: str) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    export_sheets(clusters, out, ONE)
+def test_merge_needs_only_one_file(clusters: Path, out: Path, missing: str) -> None:
     fill_workbook(out / "ada.xlsx", "Q1", group="lake")
     export_sheets(clusters, out, MERGE)
     (out / missing).unlink()
@@ -154,10 +154,8 @@ def test_merge_needs_only_one_file(tables: TABLES, tmp_path: Path, missing: str)
 
 
 def test_entries_of_removed_labels_are_set_aside_and_restored(
-    tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tables: TABLES, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    out = tmp_path / "review"
-    export_sheets(tables(), out, ONE)
     fill_workbook(out / "ada.xlsx", "Q1", group="lake")
     fill_workbook(out / "ada.xlsx", "Q4", group="church", comment="small")
 
@@ -178,21 +176,15 @@ def test_entries_of_removed_labels_are_set_aside_and_restored(
     assert SET_ASIDE not in load_workbook(out / "ada.xlsx").sheetnames
 
 
-def test_unknown_groups_are_reported(tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    export_sheets(tables(), tmp_path, ONE)
-    fill_workbook(tmp_path / "ada.xlsx", "Q1", group="puddle")
-    export_sheets(tables(), tmp_path, MERGE)
+def test_unknown_groups_are_reported(clusters: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill_workbook(out / "ada.xlsx", "Q1", group="puddle")
+    export_sheets(clusters, out, MERGE)
     assert 'Q1 ("lake"): puddle' in caplog.text
-    assert both(tmp_path) == {"Q1": ("puddle", "", "")}
+    assert both(out) == {"Q1": ("puddle", "", "")}
 
 
 @pytest.mark.slow
-def test_merge_of_a_workbook_saved_by_libreoffice(
-    tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]
-) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    export_sheets(clusters, out, ONE)
+def test_merge_of_a_workbook_saved_by_libreoffice(clusters: Path, out: Path, soffice: Callable[..., Path]) -> None:
     fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="- see map")
     (out / "ada.xlsx").write_bytes(soffice(out / "ada.xlsx", "xlsx").read_bytes())
     export_sheets(clusters, out, MERGE)
@@ -202,11 +194,10 @@ def test_merge_of_a_workbook_saved_by_libreoffice(
 
 @pytest.mark.parametrize("lock", [".~lock.ada.xlsx#", ".~lock.ada.csv#", "~$ada.xlsx"])
 @pytest.mark.parametrize("force", [True, False])
-def test_open_sheet_is_not_overwritten(tables: TABLES, tmp_path: Path, lock: str, force: bool) -> None:
-    export_sheets(tables(), tmp_path, ONE)
-    (tmp_path / lock).write_text("")
+def test_open_sheet_is_not_overwritten(clusters: Path, out: Path, lock: str, force: bool) -> None:
+    (out / lock).write_text("")
     with pytest.raises(BusyError, match="close it there"):
-        export_sheets(tables(), tmp_path, ONE, force=force)
+        export_sheets(clusters, out, ONE, force=force)
 
 
 def test_other_file_is_only_replaced_by_force(tables: TABLES, tmp_path: Path) -> None:
@@ -217,13 +208,11 @@ def test_other_file_is_only_replaced_by_force(tables: TABLES, tmp_path: Path) ->
     assert export_sheets(tables(), tmp_path, ONE, force=True) is not None
 
 
-def test_failed_export_leaves_nothing_behind(tables: TABLES, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "review"
-    export_sheets(tables(), out, ONE)
+def test_failed_export_leaves_nothing_behind(clusters: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in out.iterdir()}
     monkeypatch.setattr("hgld.review.sheets.workbook.ExcelWriter", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export_sheets(tables(), out, ONE, force=True)
+        export_sheets(clusters, out, ONE, force=True)
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
