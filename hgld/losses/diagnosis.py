@@ -330,7 +330,8 @@ def diagnose_files(
     inputs = EvaluationInputs.read(files)
     labels = inputs.gallery_labels()
     rows = np.flatnonzero(labels.labelled)
-    matrix = _numbered(labels.labels[rows])
+    columns = [np.unique(column, return_inverse=True)[1] for column in labels.labels[rows].T]
+    matrix = np.stack(columns, axis=1).astype(np.int64)  # numbered from 0 in each column
     all_embeddings = [inputs.gallery]
     if baseline is not None:
         all_embeddings.append(EvaluationInputs.read(EvaluationFiles(embeddings=baseline)).gallery)
@@ -381,12 +382,6 @@ def _unit_vectors(embeddings: torch.Tensor, used: npt.NDArray[np.int64]) -> torc
             f"{row}"
         )
     return units
-
-
-def _numbered(labels: LabelMatrix) -> LabelMatrix:
-    """Number the labels of each column from 0."""
-    columns = [np.unique(column, return_inverse=True)[1] for column in labels.T]
-    return np.stack(columns, axis=1).astype(np.int64)
 
 
 def _mean_bounds(

@@ -39,12 +39,16 @@ class ImageTower(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
-        if images.shape[2:] != (self._size, self._size):
-            raise ConfigurationError(
-                f"{self._name} takes no images of {images.shape[3]} x {images.shape[2]}; set `size` to {self._size}"
-            )
+        require_size(images, self._size, self._name)
         features: torch.Tensor = self.visual(images)
         return features
+
+
+def require_size(images: torch.Tensor, size: int, name: str) -> None:
+    """Raise an error unless images, shape (B, 3, h, w), have the height and width that a network takes."""
+    if images.shape[2:] != (size, size):
+        found = f"{images.shape[3]} x {images.shape[2]}"
+        raise ConfigurationError(f"{name} takes no images of {found}; set `size` to {size}")
 
 
 def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:

@@ -25,7 +25,7 @@ from torch import nn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
-from hgld.models.backbones import valid_image_settings
+from hgld.models.backbones import require_size, valid_image_settings
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
 from hgld.models.model_settings import ModelSettings
@@ -68,20 +68,17 @@ class ExternalNetwork(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Compute features on the CPU: float, shape (B, 3, h, w) -> float32, shape (B, C)."""
-        name, size = self.name, self.size
-        if size is not None and images.shape[2:] != (size, size):
-            raise ConfigurationError(
-                f"{name} takes no images of {images.shape[3]} x {images.shape[2]}; set `size` to {size}"
-            )
+        if self.size is not None:
+            require_size(images, self.size, self.name)
         try:
             # A copy, which a function may change.
             output = self._function(images.detach().float().cpu().numpy().copy(order="C"))
             features = torch.as_tensor(output).detach().to(images.device, torch.float32)
         except Exception as error:  # whatever runtimes and functions raise
-            raise ConfigurationError(f"{name} cannot embed images: {_reason(error)}") from error
+            raise ConfigurationError(f"{self.name} cannot embed images: {_reason(error)}") from error
         if features.ndim != 2 or len(features) != len(images):
             raise ConfigurationError(
-                f"{name} returns the shape {tuple(features.shape)} for {len(images)} images; expected "
+                f"{self.name} returns the shape {tuple(features.shape)} for {len(images)} images; expected "
                 f"({len(images)}, d), a row for each"
             )
         return features

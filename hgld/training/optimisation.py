@@ -1,7 +1,7 @@
 """Updates of the parameters: frozen ones, optimisers of groups with their schedules, gradients of whole batches.
 
 Ranking losses are not sums over images: each image is ranked against all others. So the embeddings of all processes
-are gathered (:mod:`hgld.losses.gathering`), and each process computes the loss of the whole batch.
+are gathered (:mod:`hgld.losses.kernels.batches`), and each process computes the loss of the whole batch.
 
 Where the activations of a process's images do not fit into memory, the images are embedded twice (Patel et al.,
 Recall@k Surrogate Loss, Sec. 3.3): first without a graph, for the loss and its gradient with respect to the
