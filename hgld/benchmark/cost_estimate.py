@@ -18,7 +18,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import Metric
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.training.optimisation import require_trainable
-from hgld.training.run import empty_model, is_finished, training_loss
+from hgld.training.run import is_finished, model_for_checkpoint, training_loss
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 
@@ -122,7 +122,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
     n_evaluated, not_evaluated = evaluation.count_images(runs[0].settings) or (None, [])
     missing: dict[str, None] = {}
     # Methods share images and a model, which take long to read; losses and seeds do not change them.
-    read = cache(lambda training: (TrainingImages(training), empty_model(training)))
+    read = cache(lambda training: (TrainingImages(training), model_for_checkpoint(training)))
     by_title: dict[str, list[Run]] = {}
     for run in runs:
         by_title.setdefault(" ".join([run.method, ",".join(run.changes)]).rstrip(), []).append(run)
@@ -147,7 +147,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
 def estimate_training_cost(settings: TrainingSettings) -> CostEstimate:
     """Estimate the cost of a training; nothing is written."""
     images = TrainingImages(settings)
-    _check(settings, images, empty_model(settings))
+    _check(settings, images, model_for_checkpoint(settings))
     return CostEstimate("", (_run_cost("", settings, images, (1, 1, 0), 0),))
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
-from hgld.hierarchy.load import write_official
+from hgld.hierarchy.files import write_official
 from hgld.hierarchy.parents import groups_from_parents, subclass_levels
 from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
 from hgld.io.columns import preview

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs, rows_of
-from hgld.hierarchy.load import load_hierarchy
+from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import escape_formula
 from hgld.io.files import atomic_write

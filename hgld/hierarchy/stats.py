@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError
 from hgld.figures.groups import GroupSize, draw_groups
-from hgld.figures.tree import build_nodes, draw_tree, write_tree_page
-from hgld.hierarchy.load import load_hierarchy
+from hgld.figures.treemap import build_nodes, draw_tree, write_tree_page
+from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.tables.image_landmarks import read_image_landmarks, split_and_path
 

@@ -1,6 +1,6 @@
-from .ap_surrogates import BlackBoxAP as BlackBoxAP
-from .ap_surrogates import FastAP as FastAP
-from .ap_surrogates import SoftBinAP as SoftBinAP
+from .ap_baselines import BlackBoxAP as BlackBoxAP
+from .ap_baselines import FastAP as FastAP
+from .ap_baselines import SoftBinAP as SoftBinAP
 from .base import AtLevel as AtLevel
 from .base import Loss as Loss
 from .base import SumOverLevels as SumOverLevels

@@ -30,7 +30,7 @@ from pydantic import Field, create_model
 from hgld.errors import ConfigurationError, require_choice
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.io.settings import Settings
-from hgld.losses.ap_surrogates import BlackBoxAP, FastAP, SoftBinAP
+from hgld.losses.ap_baselines import BlackBoxAP, FastAP, SoftBinAP
 from hgld.losses.base import Loss, SumOverLevels
 from hgld.losses.hyperbolic import HyperbolicContrastive, hyperbolic_hier
 from hgld.losses.kernels.class_losses import ClassLoss

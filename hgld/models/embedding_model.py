@@ -1,15 +1,8 @@
-"""The embedding model: a backbone, pooling from features at positions to one vector per image, and a projection.
-
-LoRA, the low-rank adaptation of a frozen network (Hu et al., ICLR 2022, arXiv 2106.09685), trains a backbone: a layer
-with the frozen weight W computes W x + (alpha / r) B A x (Eq. 3), where only A, shape (r, n_in), and B, shape (n_out,
-r), are trained. A begins with random numbers and B with zeros, so that the network begins as it is. Layers are linear
-ones and convolutions of 1 x 1 pixels, which are linear at each position. :func:`merge_lora` adds the product to the
-weight, so that the network for use has its own layers alone.
-"""
+"""The embedding model: a backbone, pooling from features at positions to one vector per image, and a projection."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,93 +14,13 @@ from hgld.compute.scoring import at_least_float32
 from hgld.datasets.loading import Images, map_images
 from hgld.errors import ConfigurationError
 from hgld.models.backbones import create_backbone
+from hgld.models.lora import add_lora
 from hgld.models.model_settings import ModelSettings
-
-_A, _B, _SCALE = "lora_a", "lora_b", "lora_scale"
 
 #: Convolutions are a quarter faster with channels last, also on CPUs.
 MEMORY_FORMAT = torch.channels_last
 #: Least value of features in :class:`GeM`.
 _EPS = 1e-6
-
-
-class _Lora(nn.Module):
-    lora_a: nn.Parameter
-    lora_b: nn.Parameter
-    lora_scale: torch.Tensor
-
-    @property
-    def own_weight(self) -> nn.Parameter:
-        """The frozen weight W."""
-        weight = self._parameters["weight"]
-        assert weight is not None
-        return weight
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """W + (alpha / r) B A: some attentions, such as BEiT's, read it instead of calling the layer."""
-        return self.own_weight + (self.lora_scale * self.lora_b @ self.lora_a).view_as(self.own_weight)
-
-
-class _LoraLinear(_Lora, nn.Linear):  # type: ignore[override]  # the weight is read-only
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        change = functional.linear(functional.linear(values, self.lora_a), self.lora_b)
-        return functional.linear(values, self.own_weight, self.bias) + self.lora_scale * change
-
-
-class _LoraConv2d(_Lora, nn.Conv2d):  # type: ignore[override]
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        reduced = functional.conv2d(values, self.lora_a[..., None, None], stride=self.stride)
-        change = functional.conv2d(reduced, self.lora_b[..., None, None])
-        return functional.conv2d(values, self.own_weight, self.bias, self.stride) + self.lora_scale * change
-
-
-def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
-    """Freeze a network, and let all its linear layers and convolutions of 1 x 1 have a trained change of low rank.
-
-    Layers keep their names and weights. The attention of torch, which only CLIP's own towers have, stays frozen.
-
-    Args:
-        rank: Number r of rows of A.
-        alpha: The change is scaled by alpha / r. The entries of A are normal with variance 1 / n_in.
-
-    Returns:
-        The new parameters, all that is trained.
-    """
-    network.requires_grad_(False)
-    added: list[nn.Parameter] = []
-    layer: Any
-    for layer in network.modules():
-        if type(layer) is nn.Linear:
-            layer.__class__ = _LoraLinear  # keeps its weights, hooks and place
-        elif type(layer) is nn.Conv2d and (layer.kernel_size, layer.padding, layer.groups) == ((1, 1), (0, 0), 1):
-            layer.__class__ = _LoraConv2d
-        else:
-            continue
-        weight = layer.own_weight
-        n_out, n_in = weight.shape[:2]
-        layer.lora_a = nn.Parameter(weight.new_empty(rank, n_in).normal_(std=n_in**-0.5))
-        layer.lora_b = nn.Parameter(weight.new_zeros(n_out, rank))
-        layer.register_buffer(_SCALE, weight.new_tensor(alpha / rank))
-        added += [layer.lora_a, layer.lora_b]
-    if not added:
-        raise ConfigurationError("lora: the backbone has no linear layers or convolutions of 1 x 1; omit it")
-    return added
-
-
-def merge_lora(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the state of a network without LoRA that computes the same: its weights are W + (alpha / r) B A.
-
-    >>> layer = nn.Sequential(nn.Linear(3, 2))
-    >>> len(add_lora(layer, rank=1, alpha=1)), list(merge_lora(layer.state_dict()))
-    (2, ['0.weight', '0.bias'])
-    """
-    merged = {name: value for name, value in state.items() if name.rpartition(".")[2] not in (_A, _B, _SCALE)}
-    for layer in (name.removesuffix(_A) for name in state if name.endswith(f".{_A}")):
-        weight = merged[f"{layer}weight"]
-        change = state[layer + _SCALE] * state[layer + _B] @ state[layer + _A]
-        merged[f"{layer}weight"] = weight + change.reshape(weight.shape)
-    return merged
 
 
 class AveragePooling(nn.Module):

@@ -297,7 +297,7 @@ def odin_perturbation(model: ImageEmbedder, classifier: Path) -> Callable[[Image
 
     Args:
         model: The model, on its device.
-        classifier: File of :func:`hgld.rejection.linear_classifier.save_classifier`.
+        classifier: File of :func:`hgld.rejection.classifiers.save_classifier`.
 
     Raises:
         InputError: The file is not that of a classifier of such embeddings.

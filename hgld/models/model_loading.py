@@ -45,9 +45,10 @@ from hgld.models.backbones import (
     tower_of_configuration,
     valid_image_settings,
 )
-from hgld.models.embedding_model import build_model, merge_lora
+from hgld.models.embedding_model import build_model
 from hgld.models.external_networks import is_external, load_external
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
+from hgld.models.lora import merge_lora
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 from hgld.version import __version__
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
-from hgld.hierarchy.load import write_official
+from hgld.hierarchy.files import write_official
 from hgld.io.files import exclusive_lock, folder_draft, replace_folder, sha256_of
 from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
 from hgld.release.documents import files_in, write_croissant, write_documents

@@ -51,15 +51,15 @@ def learning_rate(settings: GroupSettings, length: TrainingLength, *, epoch: int
     >>> [learning_rate(settings, TrainingLength(40, n_epochs=4), epoch=epoch, step=10 * epoch) for epoch in (0, 2)]
     [1.0, 0.75]
     """
-    n_epochs = max(0, epoch - length.warm_up_epochs)
+    n_done = max(0, epoch - length.warm_up_epochs)
     if settings.schedule == "cosine":
-        done = n_epochs / length.n_epochs if settings.interval == "epoch" else step / length.n_steps
+        done = n_done / length.n_epochs if settings.interval == "epoch" else step / length.n_steps
         return settings.end_lr + (settings.lr - settings.end_lr) * (1 + math.cos(math.pi * done)) / 2
     n_factors = 0
     if settings.schedule == "multi_step":
-        n_factors = sum(milestone <= n_epochs for milestone in settings.milestones)
+        n_factors = sum(milestone <= n_done for milestone in settings.milestones)
     elif settings.step_epochs is not None:
-        n_factors = n_epochs // settings.step_epochs
+        n_factors = n_done // settings.step_epochs
     return settings.lr * settings.gamma**n_factors
 
 
@@ -266,8 +266,8 @@ def backpropagate(
 
 def _gradient_sync(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
     """Let processes exchange gradients only once, in the backward pass of the last chunk."""
-    local = last or not isinstance(model, DistributedDataParallel)
-    return nullcontext() if local else model.no_sync()  # type: ignore[operator]  # it is a DistributedDataParallel
+    exchanges = last or not isinstance(model, DistributedDataParallel)
+    return nullcontext() if exchanges else model.no_sync()  # type: ignore[operator]  # it is a DistributedDataParallel
 
 
 def _random_state(devices: Sequence[torch.device]) -> list[torch.Tensor]:

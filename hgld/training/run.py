@@ -127,7 +127,11 @@ def train(
 
 
 def is_finished(settings: TrainingSettings, out: Path) -> bool:
-    """Return whether the run in a folder is complete."""
+    """Return whether the run in a folder is complete.
+
+    Raises:
+        ConfigurationError: There is a run with other settings or data in it.
+    """
     recorded = RunFolder(out).recorded_run()
     if recorded is None:
         return False
@@ -174,7 +178,7 @@ def _build_trainer(
 ) -> Trainer:
     settings = images.settings
     seed_generators(settings.seed)  # the same model and proxies in all processes
-    model = _initial_model(images, device, processes) if initialise else empty_model(settings).to(device)
+    model = _initial_model(images, device, processes) if initialise else model_for_checkpoint(settings).to(device)
     memory_start = 0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
     loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(device)
     _require_distance(loss, settings.model)
@@ -197,7 +201,7 @@ def _initial_model(images: TrainingImages, device: torch.device, processes: Proc
     return model
 
 
-def empty_model(settings: TrainingSettings) -> EmbeddingModel:
+def model_for_checkpoint(settings: TrainingSettings) -> EmbeddingModel:
     """Build the model for the weights of a checkpoint."""
     return _build(settings, settings.model.model_copy(update={"pretrained": False}))
 

@@ -104,7 +104,7 @@ class Trainer:
                 self.train_epoch(stop)
                 evaluating = (self.epoch + 1) % self.settings.evaluation.every == 0 or self.step == self.n_steps
                 if evaluating:
-                    self.save()
+                    self.save()  # an evaluation that is interrupted does not cost the epoch
                 self.epoch, self.batch = self.epoch + 1, 0
                 if evaluating:
                     with stop.interrupting():

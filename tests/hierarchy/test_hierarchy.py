@@ -14,7 +14,7 @@ import hgld
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, column_of, load_hierarchy, lowest_common_level, relevance
-from hgld.hierarchy.load import write_official
+from hgld.hierarchy.files import write_official
 from tests.child_processes import run_script
 
 PROVENANCE = tables.Provenance("test")

@@ -5,7 +5,7 @@ import pytest
 
 from hgld import load_hierarchy
 from hgld.errors import SourceError
-from hgld.hierarchy.load import OFFICIAL_COLUMNS
+from hgld.hierarchy.files import OFFICIAL_COLUMNS
 from tests.gldv2.file_server import Fault, FileServer
 
 NAMES = [f"{split}_label_to_hierarchical.csv" for split in ("train", "index")]

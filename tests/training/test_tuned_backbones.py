@@ -90,7 +90,7 @@ def test_lora_resumes_bit_identically_and_is_merged_for_use(settings: Any, tmp_p
     run.train(lora, tmp_path / "killed", resume=True)
     assert (tmp_path / "killed" / "last.pt").read_bytes() == (tmp_path / "run" / "last.pt").read_bytes()
 
-    trained = run.empty_model(lora)
+    trained = run.model_for_checkpoint(lora)
     trained.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
     images = torch.from_numpy(np.random.default_rng(0).random((4, 3, 32, 32), np.float32))
     expected = trained.eval()(images)

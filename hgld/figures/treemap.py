@@ -214,7 +214,7 @@ _FONT, _SMALL_FONT, _CHARACTER = 15.0, 7.0, 0.7
 
 
 def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
-    """Write the tree of :func:`~hgld.figures.tree.draw_tree` as a self-contained page with tooltips and a search."""
+    """Write the tree of :func:`draw_tree` as a self-contained page with tooltips and a search."""
     total = sum(root.landmarks for root in roots)
     colours = root_colours(root.name for root in roots)
     boxes = _root_boxes(roots, _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_GAP)

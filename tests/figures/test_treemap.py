@@ -6,7 +6,7 @@ from bs4 import BeautifulSoup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.figures.tree import build_nodes, draw_tree, squarify, write_tree_page
+from hgld.figures.treemap import build_nodes, draw_tree, squarify, write_tree_page
 from tests.axe import violations
 
 if TYPE_CHECKING:
