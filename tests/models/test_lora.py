@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.models.embedding_model import add_lora, build_model
-from hgld.models.lora import merge_lora
+from hgld.models.embedding_model import build_model
+from hgld.models.lora import add_lora, merge_lora
 from hgld.models.model_settings import ModelSettings
 
 RANK, ALPHA = 3, 6.0
