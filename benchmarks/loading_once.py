@@ -67,7 +67,7 @@ def main() -> None:
     disable_trimming()  # as hgld train and hgld embed-images do
     settings = ImageSettings.model_validate(json.loads(changes))
     digest = hashlib.sha256()
-    # Imports, and loops that are compiled or loaded once, are no part of it.
+    # Imports, and loops that are compiled or loaded once, are not part of it.
     for batch in batches(Path(folder), kind, settings, BATCH_SIZE, 0):
         digest.update(np.ascontiguousarray(batch.images.numpy()))
     # Nor is finding the images; workers start with the first batch.

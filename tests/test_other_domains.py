@@ -1,4 +1,4 @@
-"""The label pipeline on lists that are no landmarks, by the commands."""
+"""The label pipeline on lists that are not landmarks, by the commands."""
 
 import shutil
 from collections.abc import Callable

@@ -246,7 +246,7 @@ CASES = {
         "other: none of the 12 images can be read; is this the folder .* c3/0.jpg: other/c3/0.jpg: No such file",
         write("other/readme.txt", "nothing"),
     ),
-    "files that are no images": Case(
+    "files that are not images": Case(
         f"{TRAIN} --manifest wrong.csv --images broken",
         r"none of the 4 images can be read; .*c3/0.jpg: not an image \(in 0 bytes\) +c3/1.jpg: not an image",
         no_images,
@@ -270,7 +270,7 @@ CASES = {
         "no images in this folder .*; found 1 .txt",
         write("other/a.txt", ""),
     ),
-    "folder of files that are no images": Case(
+    "folder of files that are not images": Case(
         EMBED.replace("images --model", "broken --model"), "none of the 4 images can be read", no_images
     ),
     "no such split": Case(

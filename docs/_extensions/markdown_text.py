@@ -29,7 +29,7 @@ def from_docstring(text: str) -> str:
     """
     text = re.sub(r":\w+:`~(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
     parts = re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`").split("`")
-    parts[::2] = [part.replace("_", r"\_") for part in parts[::2]]  # indices in formulas are no emphasis
+    parts[::2] = [part.replace("_", r"\_") for part in parts[::2]]  # indices in formulas are not emphasis
     return "`".join(parts)
 
 

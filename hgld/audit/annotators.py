@@ -221,7 +221,7 @@ def decision_seconds(annotator: str, state: ReviewState) -> dict[str, list[float
     """Return the seconds of each decision by label, in the order in which the annotator first decided labels.
 
     The seconds of a step are those since the step before, divided among its labels; NaN for the first step and after
-    a break of :data:`BREAK_S` or more. Comments, moves and undoing are no decisions, but take time.
+    a break of :data:`BREAK_S` or more. Comments, moves and undoing are not decisions, but take time.
     """
     seconds: dict[str, list[float]] = {}
     previous = None

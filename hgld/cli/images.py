@@ -428,7 +428,7 @@ def format_manifest(summary: ManifestSummary) -> str:
         and f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})",
         [f"excluded: {count:,} images {reason}" for reason, count in summary.excluded.items()],
         len(summary.other_files) > 0
-        and f"left out: files that are no images ({format_suffixes(summary.other_files)})",
+        and f"left out: files that are not images ({format_suffixes(summary.other_files)})",
     )
 
 

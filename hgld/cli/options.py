@@ -20,7 +20,7 @@ from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-#: References of docstrings that are no help on the command line, such as "; see :func:`read_labels`".
+#: References of docstrings that are of no help on the command line, such as "; see :func:`read_labels`".
 _REFERENCE = re.compile(r"[;,]? \(?(?:see )?:\w+:`[^`]*`\)?")
 
 

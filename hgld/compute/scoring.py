@@ -302,4 +302,4 @@ def as_tensor(embeddings: Vectors) -> torch.Tensor:
         try:
             return torch.from_numpy(np.asarray(embeddings))
         except (TypeError, ValueError) as error:
-            raise InputError(f"the embeddings are no array that torch can read: {error}") from error
+            raise InputError(f"the embeddings are not an array that torch can read: {error}") from error

@@ -294,7 +294,7 @@ def manifest_of_images(found: FoundImages) -> Manifest:
 def _read_folder(folder: Path) -> Manifest:
     found = find_images(folder)
     if found.other_files:
-        log.info("%s: left out files that are no images: %s", folder, format_suffixes(found.other_files))
+        log.info("%s: left out files that are not images: %s", folder, format_suffixes(found.other_files))
     manifest = manifest_of_images(found)
     names, counts = np.unique(np.asarray(manifest.ids), return_counts=True)
     if len(repeated := names[counts > 1]):

@@ -35,7 +35,7 @@ class FoundImages:
         names: Path of each image, relative to the folder or as in its tar file.
         files: The image file, or the tar file that holds the image; relative to the folder.
         offsets: Position of the image's bytes in the tar file; None for image files.
-        other_files: Number of files that are no images, by suffix in lower case.
+        other_files: Number of files that are not images, by suffix in lower case.
     """
 
     names: Sequence[str]

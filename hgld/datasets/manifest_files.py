@@ -64,7 +64,7 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     if not (root.is_dir() or is_tar(root)):
         found = "a file, not a folder" if root.exists() else "no such folder"
         raise InputError(f"{root}: {found}; name the folder that holds the dataset's files, or a tar file (.tar)")
-    # Files are identified by their content, so paths are no settings. The reader reports missing files.
+    # Files are identified by their content, so paths are not settings. The reader reports missing files.
     settings = {name: value for name, value in vars(reader).items() if not isinstance(value, Path)}
     files = {role: path for role, path in reader.files(root).items() if path.exists()}
     folders = {role: path for role, path in files.items() if path.is_dir() or is_tar(path)}

@@ -185,7 +185,7 @@ class PositiveRanking:
         Args:
             scorer: Scorer of the distractors, or of the gallery's first blocks; None for no distractors.
             positives: Positives of a block of queries.
-            pairs: Excluded pairs, where there are items that are no distractors, of which the negatives are counted.
+            pairs: Excluded pairs, where there are items that are not distractors, of which the negatives are counted.
         """
         if scorer is None:
             return np.zeros(len(positives.steps), np.int64)
@@ -242,7 +242,7 @@ def _set_aside(
     """Append the scaled scores of each row that are no higher than its limit to those of earlier blocks.
 
     Args:
-        scores: float32, shape (n_query, n_block); NaN for items that are no negatives.
+        scores: float32, shape (n_query, n_block); NaN for items that are not negatives.
         scale: Factor of scores.
         limits: float32, shape (n_query,).
         near: float32, shape (n_query, n), with space for one more than all; updated.

@@ -63,7 +63,7 @@ def nearest_labels(
         gallery: Embeddings, float, shape (n_gallery, d).
         labels: Labels of the gallery, int64, shape (n_gallery, L), finest first.
         queries: Embeddings, float, shape (n, d).
-        gallery_mask: bool, shape (n_gallery,); False for images that are no neighbours of any query.
+        gallery_mask: bool, shape (n_gallery,); False for images that are not neighbours of any query.
         config: How the gallery is searched.
 
     Returns:
@@ -243,7 +243,7 @@ def label_array(labels: Labelling | torch.Tensor, role: str) -> Labelling:
         role: ``query`` or ``gallery``, for messages.
 
     Raises:
-        InputError: They are no integers of shape (n, L) or (n,).
+        InputError: They are not integers of shape (n, L) or (n,).
     """
     if isinstance(labels, LabelSets):
         return labels

@@ -37,11 +37,11 @@ def path_consistency(
 
     ``FPA@k``, full-path accuracy: share of queries that are predicted right at every level (Park et al., ICLR 2025).
     Queries without a gallery item of their finest class are left out, as no prediction could be right. ``TICE@k``,
-    tree-based inconsistency error: share of queries whose predicted labels are no path of the tree, right or wrong,
-    such as a species with another family than its own; lower is better. Both are defined
-    for classifiers that predict every level on its own, as in arXiv 2512.21529. Embeddings predict nothing, so here
-    each level is predicted by the most frequent label among the first k items, and of equally frequent ones by that
-    of the nearest item. The labels of a single neighbour are a path of the tree: FPA@1 is R@1, and TICE@1 is 0.
+    tree-based inconsistency error: share of queries whose predicted labels are not a path of the tree, right or
+    wrong, such as a species with another family than its own; lower is better. Both are defined for classifiers that
+    predict every level on its own, as in arXiv 2512.21529. Embeddings predict nothing, so here each level is
+    predicted by the most frequent label among the first k items, and of equally frequent ones by that of the nearest
+    item. The labels of a single neighbour are a path of the tree: FPA@1 is R@1, and TICE@1 is 0.
 
     Queries for which fewer than k items are ranked are left out. Of items with equal scores, the first of the gallery
     is the nearest.
@@ -259,7 +259,9 @@ class RetrievalMetric:
         names = None if ids is None else _array(ids)
         lengths = [len(part) for part in (embeddings, matrix, mask, names) if part is not None]
         if len(set(lengths)) > 1:
-            raise InputError(f"the arguments of a batch have {', '.join(map(str, lengths))} rows; expected as many")
+            raise InputError(
+                f"the arguments of a batch have {', '.join(map(str, lengths))} rows; expected the same number"
+            )
         self._batches.append((embeddings.detach().to("cpu", copy=True), matrix.copy(), mask, names))
 
     def compute(self) -> dict[str, float]:

@@ -340,7 +340,7 @@ class Ranked:
         n_ranked: int64, shape (n_query,), on the device; number of items that are not excluded.
         neighbours: Scores and positions of the first items, as
             :func:`hgld.compute.nearest_neighbours.nearest_neighbours` returns them; None unless asked for. Scores of
-            re-ranked candidates are no cosines, see :class:`~hgld.evaluation.reranking.RerankedScorer`.
+            re-ranked candidates are not cosines, see :class:`~hgld.evaluation.reranking.RerankedScorer`.
         positives: int64, shape (n_query, L); number of items of level 1, ..., L or finer in the whole ranking, where
             ``levels`` are those of the first ranks only; None otherwise.
         ends: int64, shape (n_query, n_gallery); the last rank, from 0, of the items that tie with that at each rank,

@@ -210,7 +210,7 @@ def recognition_results(
 def answer_test_images(
     inputs: EvaluationInputs, solution: RecognitionSolution, config: EvaluationConfig
 ) -> LandmarkAnswers:
-    """Answer the test images that are embedded by the labelled gallery images that are no test images.
+    """Answer the test images that are embedded by the labelled gallery images that are not test images.
 
     Test images that are not embedded, such as unreadable ones, are not answered; a warning says so.
 
@@ -240,7 +240,7 @@ def answer_test_images(
     texts = [name for name in labels.names[0].values() if not name.isdecimal()] if labels.names else []
     if texts:
         raise InputError(
-            f'the labels of the gallery are no landmark ids, such as "{texts[0]}" of the level '
+            f'the labels of the gallery are not landmark ids, such as "{texts[0]}" of the level '
             f"{labels.level_names[0]}; recognition needs the landmark id of each image"
         )
     in_gallery = np.zeros(len(inputs.gallery), bool)

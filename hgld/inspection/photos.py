@@ -32,7 +32,7 @@ def images_in_folder(folder: Path) -> FindImage:
     """Find photographs in a folder.
 
     Their ids are paths relative to the folder, or names without suffix of files that are in the folder itself or
-    nested like GLDv2's (``a/b/c/abc….jpg``). Those that are no files are looked for in tar files below the folder.
+    nested like GLDv2's (``a/b/c/abc….jpg``). Those that are not files are looked for in tar files below the folder.
     """
 
     @cache

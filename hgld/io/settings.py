@@ -32,7 +32,7 @@ _MAX_QUOTED = 100
 OWN_IMAGES = "own_images"
 #: Keys of a file's trainings, one row each, and of the settings that they share.
 TRAININGS, SHARED = "trainings", "shared"
-#: Keys of a row that describe it, and are no settings: the method or the images, and the tables of papers.
+#: Keys of a row that describe it, and are not settings: the method or the images, and the tables of papers.
 DESCRIPTION = ("about", "tables")
 _SUFFIXES = (".yaml", ".yml")
 #: The origin of overridden values in error messages.
@@ -325,7 +325,7 @@ def _paths(model: type[BaseModel]) -> Iterator[str]:
 def _resolve(location: Sequence[int | str], kind: type[BaseModel]) -> tuple[Keys, list[type[BaseModel]]]:
     """Return the keys of a pydantic location, and the models that hold the last one.
 
-    A location also names the members of unions, which are no keys of the file.
+    A location also names the members of unions, which are not keys of the file.
     """
     keys: list[str] = []
     models = holders = [kind]

@@ -115,7 +115,7 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
     """Return the ``clean`` table of a list and what was found; see :func:`label_file`.
 
     Args:
-        words: Words that are no typing mistakes.
+        words: Words that are not typing mistakes.
     """
     id_column = config.id or ("id" if "id" in text_column_names(source) else None)
     used = {"label": config.label, "id": id_column, "split": config.split_column}
@@ -170,7 +170,7 @@ def unify_spellings(
     Args:
         spellings: Label of each row.
         counts: For how many things each row stands.
-        words: Words that are no typing mistakes, in lower case.
+        words: Words that are not typing mistakes, in lower case.
 
     Returns:
         The label of each row, and by spelling why it has another label.

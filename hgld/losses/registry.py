@@ -165,7 +165,7 @@ class Option(NamedTuple):
     meaning: str = ""
 
 
-#: The options that are no parameters of a loss.
+#: The options that are not parameters of a loss.
 _LEVELS = Option(
     Levels,
     "finest",

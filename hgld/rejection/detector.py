@@ -342,8 +342,8 @@ class NeighbourDetector(Detector):
             cosines: See :meth:`score_neighbours`.
             positions: Positions in the index.
             queries: Embeddings of the queries.
-            excluded: Images of the index that are no neighbours of a query, as when they were found.
-            gallery_mask: bool, shape (N,); False for images of the index that are no neighbours of any query.
+            excluded: Images of the index that are not neighbours of a query, as when they were found.
+            gallery_mask: bool, shape (N,); False for images of the index that are not neighbours of any query.
         """
         return cosines, positions
 

@@ -100,8 +100,8 @@ def score_queries(
         n_levels: Number of levels L of the answers. A score that was fitted on labels of other levels, or on none,
             has one score for all levels, that of its finest.
         deviations: Standard deviations of the feature maps of the queries, for scores that use them.
-        excluded: Gallery images that are no neighbours of each query, such as itself.
-        gallery_mask: bool, shape (n_gallery,); False for gallery images that are no neighbours of any query.
+        excluded: Gallery images that are not neighbours of each query, such as itself.
+        gallery_mask: bool, shape (n_gallery,); False for gallery images that are not neighbours of any query.
 
     Returns:
         float64, shape (n, L), finest first; and int64, shape (n, L), or None where the nearest image is the answer.
@@ -149,7 +149,7 @@ def answer_queries(
         gallery: Embeddings of the gallery, float, shape (n_gallery, d).
         gallery_labels: Labels of the gallery, int64, shape (n_gallery, L), finest first; -1 for unlabelled images.
         queries: Embeddings of the queries, float, shape (n, d).
-        gallery_mask: bool, shape (n_gallery,); False for gallery images that are no neighbours of any query.
+        gallery_mask: bool, shape (n_gallery,); False for gallery images that are not neighbours of any query.
         config: How the gallery is searched; in float64 by default where the queries are float64.
         deviations: Standard deviations of the feature maps of the queries, for scores that use them.
 

@@ -133,7 +133,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
 
     Args:
         path: CSV file in UTF-8 with ``COLUMNS``.
-        may_be_unseen: Accept answers of models, which are no decisions.
+        may_be_unseen: Accept answers of models, which are not decisions.
 
     Returns:
         Decisions in the order of the file, which may have none.
@@ -174,7 +174,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     models = sorted({row.annotator for row in rows if row.unseen})
     if models and not may_be_unseen:
         raise InputError(
-            f"{path}: holds answers of {', '.join(models)}, which are no decisions, as nobody has seen them; "
+            f"{path}: holds answers of {', '.join(models)}, which are not decisions, as nobody has seen them; "
             "hgld suggest shows them as suggestions, and hgld agreement compares them with decisions"
         )
     return rows

@@ -27,7 +27,7 @@ from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
 _LEVELS = ("group", "root")
 _FURTHER_COLUMNS = ("items", "guideline", "key", "merged")
-#: Columns of the table ``hierarchy`` that are no levels.
+#: Columns of the table ``hierarchy`` that are not levels.
 _RESERVED = frozenset(("split", "id", "page", "label", "groups", "label_source", "landmark_id", "category", "entity"))
 #: Names that a level cannot have.
 NO_LEVELS = (*_FURTHER_COLUMNS, *sorted(_RESERVED))

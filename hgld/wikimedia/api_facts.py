@@ -68,7 +68,7 @@ _METADATA = "Artist|LicenseShortName|LicenseUrl"
 
 
 class PropertyError(ConfigurationError):
-    """A property does not exist, or its values are no items."""
+    """A property does not exist, or its values are not items."""
 
 
 class Document(BaseModel):
@@ -166,7 +166,7 @@ class ItemEntity(Entity):
         """Return the statements of a property.
 
         Raises:
-            PropertyError: The values of the property are no items.
+            PropertyError: The values of the property are not items.
             ValueError: The statements have another shape.
         """
         statements = self.claims.get(property_id, [])
@@ -208,7 +208,7 @@ def require_items(property_id: str, datatype: str | None) -> None:
     """Raise a PropertyError if the values of a property are known to be no items."""
     if datatype not in (None, "wikibase-item"):
         raise PropertyError(
-            f"the values of {property_id} are no items, but of the type {datatype}; choose a property whose values "
+            f"the values of {property_id} are not items, but of the type {datatype}; choose a property whose values "
             "are, such as P31"
         )
 
@@ -263,7 +263,7 @@ class _MetadataValue(Document):
 
 
 class _FileMetadata(Document):
-    """Values are HTML; those that are no text say nothing."""
+    """Values are HTML; those that are not text say nothing."""
 
     artist: _MetadataValue = Field(default=_MetadataValue(), alias="Artist")
     licence: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseShortName")

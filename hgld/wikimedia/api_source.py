@@ -225,7 +225,7 @@ class ApiSource:
 
 
 def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, PropertyEntity]:
-    """Return properties by id, with their English labels; raise a PropertyError if the values are no items."""
+    """Return properties by id, with their English labels; raise a PropertyError if the values are not items."""
     parameters = {"action": "wbgetentities", "ids": "|".join(ids), "props": "info|datatype|labels", "languages": "en"}
 
     def read(value: dict[str, Any]) -> dict[str, PropertyEntity]:

@@ -235,7 +235,7 @@ def scrape_file(
             no request was sent.
         SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
             wrong; earlier responses are in the journal.
-        PropertyError: A property does not exist, or its values are no items.
+        PropertyError: A property does not exist, or its values are not items.
         ConfigurationError: There is no connection to a server, it refuses this client or asks for a pause of more
             than an hour, or ``out`` or ``update`` is of another split, source or servers.
     """

@@ -145,7 +145,7 @@ def test_images_missing_from_the_file_are_unlabelled(write: Callable[..., Path])
 
 
 def test_manifests_hold_labels(write: Callable[..., Path]) -> None:
-    """The columns that say where images are, and their splits, are no levels."""
+    """The columns that say where images are, and their splits, are not levels."""
     path = write("path,split,species,genus\na.jpg,train,3,1\nb.jpg,test,4,1\n")
     image_labels = read_labels(path, embeddings_of(["b.jpg", "a.jpg"]))
     assert (image_labels.labels.tolist(), image_labels.level_names) == ([[4, 1], [3, 1]], ("species", "genus"))

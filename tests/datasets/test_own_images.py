@@ -74,7 +74,7 @@ def test_table_with_any_column_names(root: Path, tmp_path: Path) -> None:
         "4 images (2 test, 2 train) with labels at 2 levels (3 product, 2 kind)",
         "in test but not in train: 1 product (Milk)",
         "excluded: 1 images that the table does not list",
-        "left out: files that are no images (1 .txt)",
+        "left out: files that are not images (1 .txt)",
         str(out),
     ]
     manifest = read_manifest(out)

@@ -437,8 +437,8 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
             {"query_embeddings": LABELS},
             "query embeddings have .* the type torch.int64; expected floating point numbers",
         ),
-        ({"query_embeddings": EMBEDDINGS[::-1]}, "the embeddings are no array that torch can read: .*copy"),
-        ({"query_embeddings": [["a"]]}, "the embeddings are no array that torch can read"),
+        ({"query_embeddings": EMBEDDINGS[::-1]}, "the embeddings are not an array that torch can read: .*copy"),
+        ({"query_embeddings": [["a"]]}, "the embeddings are not an array that torch can read"),
         (
             {"query_embeddings": EMBEDDINGS * np.nan},
             "6 of 6 query embeddings have NaN, infinite or huge values: rows 0, 1",

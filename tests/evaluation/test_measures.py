@@ -294,7 +294,7 @@ def test_queries_and_a_gallery() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": torch.zeros(5, 3).long()}, "the arguments of a batch have 6, 5 rows; expected as many"),
+        ({"labels": torch.zeros(5, 3).long()}, "the arguments of a batch have 6, 5 rows; expected the same number"),
         ({"is_query": [True]}, "the arguments of a batch have 6, 6, 1 rows"),
         ({"labels": torch.zeros(6, 3)}, "the query labels have .* the type float32; expected integers"),
         ({"labels": LabelSets.from_lists([np.zeros((1, 3), int)] * 6)}, "one label per image and level"),

@@ -1,4 +1,4 @@
-"""Hierarchies of lists that are no landmarks: text ids, any splits, levels and roots."""
+"""Hierarchies of lists that are not landmarks: text ids, any splits, levels and roots."""
 
 from pathlib import Path
 

@@ -163,5 +163,5 @@ def test_a_machine_stands_beside_people_and_in_no_decision(clusters: Path, tmp_p
         ("suggest", clusters, "-o", clusters, "--decisions", machine, *taxonomy),
     ):
         refused = run_hgld(*command, code=1)
-        assert f"{machine}: holds answers of machine:org-model, which are no decisions" in refused.stderr
+        assert f"{machine}: holds answers of machine:org-model, which are not decisions" in refused.stderr
     assert not out.exists()

@@ -150,7 +150,7 @@ def test_unique_memory_is_the_published_dictionary(batches: list[list[int]]) -> 
         numbers = torch.arange(n, n + len(indices))[:, None]
         n += len(indices)
         expected.update(zip(indices, numbers[:, 0].tolist(), strict=True))
-        memory._indices = torch.tensor(indices)  # numbers are no unit vectors, which forward requires
+        memory._indices = torch.tensor(indices)  # numbers are not unit vectors, which forward requires
         memory.forward_batch(numbers.float(), numbers)
         assert loss.seen == [expected[index] for index in sorted(expected)]
 

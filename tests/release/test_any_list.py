@@ -1,4 +1,4 @@
-"""Releases of lists that are no landmarks, and what they say."""
+"""Releases of lists that are not landmarks, and what they say."""
 
 import json
 import re

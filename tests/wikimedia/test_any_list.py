@@ -280,14 +280,14 @@ def test_first_language_with_a_label_counts(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"property_id": "P170"}, "the values of P170 are no items, but of the type external-id"),
+        ({"property_id": "P170"}, "the values of P170 are not items, but of the type external-id"),
         (
             {"property_id": "P195"},
-            "the values of P195 are no items, but of the type string",
+            "the values of P195 are not items, but of the type string",
         ),  # not listed by the server
         ({"property_id": "P999"}, "P999: there is no such property, and no item has values of it"),
         ({"property_id": "P136", "parents": "P999"}, "P999: there is no such property"),
-        ({"property_id": "P136", "parents": "P170"}, "the values of P170 are no items"),
+        ({"property_id": "P136", "parents": "P170"}, "the values of P170 are not items"),
         ({"source": "html", "category": "c", "property_id": "P180"}, "the English label .* P180 has none"),
     ],
 )

@@ -298,7 +298,9 @@ def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.T
     """
     own_labels = checked_labels(labels, "labels", embeddings.device)
     if len(own_labels) != len(embeddings):
-        raise InputError(f"there are {len(embeddings)} `embeddings` and {len(own_labels)} `labels`; expected as many")
+        raise InputError(
+            f"there are {len(embeddings)} `embeddings` and {len(own_labels)} `labels`; expected the same number"
+        )
     own_embeddings = at_least_float32(embeddings)
     if current_processes().count == 1:
         return own_embeddings, own_labels

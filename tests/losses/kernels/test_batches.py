@@ -75,7 +75,7 @@ def test_single_process_gets_its_own_batch(dtype: torch.dtype) -> None:
 
 
 def test_embeddings_and_labels_of_different_numbers_are_errors() -> None:
-    with pytest.raises(InputError, match="there are 3 `embeddings` and 2 `labels`; expected as many"):
+    with pytest.raises(InputError, match="there are 3 `embeddings` and 2 `labels`; expected the same number"):
         gather_embeddings(torch.eye(3), torch.tensor([0, 1]))
     with pytest.raises(InputError, match=r"`labels` are of torch\.float32; expected integers"):
         gather_embeddings(torch.eye(3), torch.zeros(3))

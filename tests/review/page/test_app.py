@@ -52,7 +52,7 @@ def test_other_lists_have_no_landmarks(tmp_path: Path) -> None:
         of_landmarks, of_paintings = open_client(first), open_client(second, references=paintings)
         for client, noun in ((of_paintings, "painting"), (of_landmarks, "landmark")):
             pages = [client.get(path).text for path in ("/", "/landmarks?label=Q2", "/photographs?label=Q2")]
-            # Names of classes and addresses are no words.
+            # Names of classes and addresses are not words.
             words = re.sub(r"<[^>]*>", " ", " ".join(pages))
             assert set(re.findall(r"\b(?:landmark|painting)(?=s?\b)", words)) == {noun}
 

@@ -1,4 +1,4 @@
-"""Files that are no review sheets, or would unpack to more memory than there is: refused at once, in one line."""
+"""Files that are not review sheets, or would unpack to more memory than there is: refused at once, in one line."""
 
 import struct
 import tracemalloc
