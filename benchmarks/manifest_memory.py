@@ -23,7 +23,7 @@ MODEL = "--model python:model.py:embed"
 QUERIES = "--query-embeddings queries.npy --gallery-embeddings gallery.npy"
 SETTINGS = (
     "model.backbone=test_resnet model.pretrained=false image.size=64 image.resize=64 epochs=null steps=1 workers=0 "
-    "model.dim=null"
+    "model.dim=null frozen=[]"
 )
 COMMANDS = {
     "no command": "--version",

@@ -358,7 +358,7 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
 def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalResult:
     """Return the result of the queries of a task alone: by GLDv2's protocol there are others, without labels."""
     assert task.query_ids is not None
-    queries = pd.Index(task.query_ids)
+    queries = pd.Index(np.asarray(task.query_ids))
     if not queries.isin(result.per_query.index).all():
         return result
     return replace(result, per_query=result.per_query.loc[queries])

@@ -294,7 +294,7 @@ class _AuditedImages(NamedTuple):
         if embeddings is None:
             return cls(images, folder, None, False, digests)
         embedded = read_embeddings(embeddings)
-        rows = rows_of(embedded, images.ids.tolist(), "images of the manifest")
+        rows = rows_of(embedded, images.ids, "images of the manifest")
         reordered = rows.tolist() != list(range(len(embedded)))
         return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
 

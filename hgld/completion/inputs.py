@@ -291,7 +291,7 @@ def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: NDArray[np
             f"{file.path}: has no ids, by which `images` names the landmark of each image; write them to "
             f"{file.path.stem}.ids.txt beside it, one per line"
         )
-    position = pc.fill_null(pc.index_in(pa.array(file.ids, pa.string()), value_set=image_ids), -1).to_numpy()
+    position = pc.fill_null(pc.index_in(file.ids.to_arrow(), value_set=image_ids), -1).to_numpy()
     return np.where(position >= 0, numbers[position] if len(numbers) else -1, -1)
 
 
@@ -316,7 +316,7 @@ def _check(files: Sequence[Embeddings], photographs: Photographs) -> None:
     vectors = photographs.vectors
     if len(files) > 1 and all(file.ids is not None for file in files):
         used = [
-            pa.array(file.ids[vectors.row[vectors.file == number]], pa.string())
+            file.ids[vectors.row[vectors.file == number]].to_arrow().combine_chunks()
             for number, file in enumerate(files)
             if file.ids is not None
         ]

@@ -187,3 +187,12 @@ def stop_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def return_memory() -> None:
+    """Return freed memory, which the allocators of Arrow and glibc hold for later use, to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    if (trim := getattr(ctypes.pythonapi, "malloc_trim", None)) is not None:
+        trim(0)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.compute.machine import return_memory
 from hgld.datasets.label_columns import encode_labels, split_labels
 from hgld.datasets.manifest import (
     LANDMARK_LEVEL,
@@ -24,7 +24,7 @@ from hgld.datasets.manifest import (
 )
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, labelled_images, single_labels, take_images
+from hgld.hierarchy.label_matrix import Labelling, LabelSets, labelled_images, single_labels
 from hgld.hierarchy.tree import check_tree
 from hgld.io.columns import column_names, preview, read_text_columns
 from hgld.io.text_array import TextArray
@@ -96,6 +96,18 @@ def read_labels(
             splits and ``split`` is None; or there is a separator, but no levels, or a split, but neither a hierarchy
             nor a manifest with this split.
     """
+    return read_labels_of([embeddings], path, hierarchy, split=split, separator=separator)[0]
+
+
+def read_labels_of(
+    images: Sequence[Embeddings],
+    path: Path,
+    hierarchy: Hierarchy | None = None,
+    *,
+    split: str | None = None,
+    separator: str | None = None,
+) -> list[ImageLabels]:
+    """Read the labels of several sets of images from one file, once; see :func:`read_labels`."""
     if path.suffix not in (".npy", ".csv", ".parquet"):
         raise InputError(f'{path}: the suffix is "{path.suffix}"; labels are in .npy, .csv or .parquet files')
     if not path.is_file():
@@ -108,17 +120,24 @@ def read_labels(
             f"{path}: `label_separator` is for the levels of a table, which this file does not have"
         )
     if path.suffix == ".npy":
-        return _read_array(path, embeddings, hierarchy, split)
+        return [_read_array(path, each, hierarchy, split) for each in images]
     if "landmark_id" in present:
         ids, landmark_ids = read_image_landmarks(path)
-        rows = _rows_of_embeddings(path, embeddings, TextArray(ids), landmark_ids[:, None])
+        rows_of_each = _rows_of_embeddings(path, images, TextArray(ids), landmark_ids[:, None])
         with prefix_input_errors(path):
-            return labels_from_landmarks(np.append(landmark_ids, -1)[rows], hierarchy, split)
+            landmark_ids = np.append(landmark_ids, -1)
+            return [labels_from_landmarks(landmark_ids[rows], hierarchy, split) for rows in rows_of_each]
     _require_no_hierarchy(path, hierarchy)
-    ids, labels, level_names, names = _read_levels(path, present, separator, split)
-    rows = _rows_of_embeddings(path, embeddings, ids, labels)
+    ids, codes, level_names, texts = _read_levels(path, present, separator, split)
+    rows_of_each = _rows_of_embeddings(path, images, ids, codes)
+    return_memory()
+    integers = [_integer_labels(each) for each in texts]
+    names = tuple(dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True))
     with prefix_input_errors(path):
-        return replace(_image_labels(take_images(_with_unlabelled(labels), rows), level_names), names=names)
+        return [
+            replace(_image_labels(_with_integers(_taken(codes, rows), integers), level_names), names=names)
+            for rows in rows_of_each
+        ]
 
 
 def _require_hierarchy_of_split(split: str | None, hierarchy: Hierarchy | None) -> None:
@@ -190,8 +209,8 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
 
 def _read_levels(
     path: Path, present: Sequence[str], separator: str | None, split: str | None
-) -> tuple[TextArray, Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
-    """Read image ids, their labels, and the names of levels and labels, from a file with one column per level."""
+) -> tuple[TextArray, Labelling, tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Read image ids, codes of labels, and the names of levels and labels, from a file with a column per level."""
     names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
     key = "path" if is_manifest(present) and "id" not in present else "id"
     if key not in present or not names or len(set(present)) < len(present):
@@ -200,10 +219,10 @@ def _read_levels(
             "level, finest first, each name once"
         )
     if separator is None and is_manifest(present) and not is_plain_table(path):
-        manifest = read_manifest(path)
+        manifest = read_manifest(path, places=False)
         _require_split(path, split, manifest.split_names)
         manifest = manifest if split is None else manifest.select_split(split)
-        return manifest.ids, *_with_integers(manifest.labelling, names, manifest.class_names)
+        return manifest.ids, manifest.labelling, names, manifest.class_names
     table = read_text_columns(path, [key, *names, *(["split"] if split else [])], may_be_lists=names)
     if split:
         _require_split(path, split, sorted(set(table["split"].to_pylist())))
@@ -218,7 +237,7 @@ def _read_levels(
         if separator is not None:
             columns = {name: split_labels(column, separator) for name, column in columns.items()}
         codes, texts = encode_labels(columns, describe)
-    return TextArray(ids), *_with_integers(codes, names, texts)
+    return TextArray(ids), codes, names, texts
 
 
 def _require_split(path: Path, split: str | None, splits: Sequence[str]) -> None:
@@ -226,17 +245,12 @@ def _require_split(path: Path, split: str | None, splits: Sequence[str]) -> None
         raise ConfigurationError(f'{path}: `split` is "{split}", but the manifest has {", ".join(splits)}')
 
 
-def _with_integers(
-    codes: Labelling, names: tuple[str, ...], texts: Sequence[Sequence[str]]
-) -> tuple[Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
-    """Return labels that are the same integers in every file, the names of levels, and those of labels."""
-    integers = [_integer_labels(each) for each in texts]
-    matrix = codes.labels if isinstance(codes, LabelSets) else codes
-    labels = np.stack([values[column] for values, column in zip(integers, matrix.T, strict=True)], axis=1)
-    class_names = tuple(
-        dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True)
-    )
-    return LabelSets(labels, codes.members) if isinstance(codes, LabelSets) else labels, names, class_names
+def _with_integers(codes: Labelling, integers: Sequence[npt.NDArray[np.int64]]) -> Labelling:
+    """Return labels that are the same integers in every file; a label matrix is changed in place."""
+    matrix = codes.labels.copy() if isinstance(codes, LabelSets) else codes
+    for column, values in enumerate(integers):
+        matrix[:, column] = np.append(values, -1)[matrix[:, column]]
+    return LabelSets(matrix, codes.members) if isinstance(codes, LabelSets) else matrix
 
 
 def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -259,36 +273,41 @@ def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:
 
 
 def _rows_of_embeddings(
-    path: Path, embeddings: Embeddings, ids: TextArray, labels: Labelling
-) -> npt.NDArray[np.int64]:
+    path: Path, images: Sequence[Embeddings], ids: TextArray, labels: Labelling
+) -> list[npt.NDArray[np.int64]]:
     """Return the row of each embedded image among ``ids``, or -1; repeated ids must have the same labels."""
-    if embeddings.ids is None:
-        raise InputError(
-            f"{path}: labels are by id, but {embeddings.path} comes without ids; write them, one a line, to "
-            f"{embeddings.path.with_suffix('.ids.txt').name} beside it, or name a file of them"
-        )
     find = ids.find()
-    if len(conflicts := np.flatnonzero(_differ(labels, find(ids)))):
-        images = list(dict.fromkeys(ids[conflicts].tolist()))
+    if not ids.is_unique() and len(conflicts := np.flatnonzero(_differ(labels, find(ids)))):
+        repeated = list(dict.fromkeys(ids[conflicts].tolist()))
         raise InputError(
-            f"{path}: {len(images):,} images have two different labels: {preview(images)}; give each image one"
+            f"{path}: {len(repeated):,} images have two different labels: {preview(repeated)}; give each image one"
         )
-    rows = find(TextArray(pa.array(embeddings.ids, pa.string())))
-    if (rows < 0).all():
-        raise InputError(
-            f"{path}: lists none of the {len(embeddings):,} images in {embeddings.path}: "
-            f"{preview(embeddings.ids.tolist())} (its ids look like {preview(ids[:3].tolist())}); name a "
-            "file of these images"
-        )
-    return rows
+    rows_of_each = []
+    for embeddings in images:
+        if embeddings.ids is None:
+            raise InputError(
+                f"{path}: labels are by id, but {embeddings.path} comes without ids; write them, one a line, to "
+                f"{embeddings.path.with_suffix('.ids.txt').name} beside it, or name a file of them"
+            )
+        rows = find(embeddings.ids)
+        if (rows < 0).all():
+            raise InputError(
+                f"{path}: lists none of the {len(embeddings):,} images in {embeddings.path}: "
+                f"{preview([*embeddings.ids[:11]])} (its ids look like {preview(ids[:3].tolist())}); name a "
+                "file of these images"
+            )
+        rows_of_each.append(rows)
+    return rows_of_each
 
 
-def _with_unlabelled(labels: Labelling) -> Labelling:
-    """Return the labels of images, and after them those of an unlabelled one."""
+def _taken(labels: Labelling, rows: npt.NDArray[np.int64]) -> Labelling:
+    """Return the labels of some images; those of row -1 are unlabelled."""
     if isinstance(labels, LabelSets):
         members = RaggedIndices(np.append(labels.members.offsets, labels.members.offsets[-1]), labels.members.columns)
-        return LabelSets(labels.labels, members)
-    return np.vstack([labels, np.full(labels.shape[1], -1)])
+        return LabelSets(labels.labels, members).take(np.where(rows < 0, len(labels), rows))
+    taken = labels[rows]
+    taken[rows < 0] = -1
+    return taken
 
 
 def _differ(labels: Labelling, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

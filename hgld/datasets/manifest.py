@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.compute.machine import return_memory
 from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.datasets.label_columns import encode_labels, label_columns
 from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list
@@ -130,8 +131,8 @@ class Manifest:
         return cls(
             ids=ids,
             paths=paths,
-            offsets=np.full(len(ids), -1) if offsets is None else offsets,
-            sizes=np.full(len(ids), -1) if sizes is None else sizes,
+            offsets=np.broadcast_to(np.int64(-1), len(ids)) if offsets is None else offsets,
+            sizes=np.broadcast_to(np.int64(-1), len(ids)) if sizes is None else sizes,
             splits=TextArray(["all"], np.zeros(len(ids))),
             labelling=np.empty((len(ids), 0), np.int64),
             level_names=(),
@@ -252,30 +253,39 @@ class Manifest:
 
     def take(self, rows: NDArray[np.int64]) -> Manifest:
         """Return the images of some rows, in the given order; labels are renumbered from 0 in each column."""
-        labelling = take_images(self.labelling, rows)
-        matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
-        codes, class_names = np.empty_like(matrix), []
+        labelling = take_images(self.labelling, rows)  # a copy, which is renumbered in place
+        matrix, class_names = labelling.labels if isinstance(labelling, LabelSets) else labelling, []
+        matrix.flags.writeable = True
         for column, names in enumerate(self.class_names):
-            kept = np.bincount(matrix[:, column], minlength=len(names)) > 0
-            codes[:, column] = (np.cumsum(kept) - 1)[matrix[:, column]]
+            kept = np.zeros(len(names), np.bool_)
+            kept[matrix[:, column]] = True
+            matrix[:, column] = (np.cumsum(kept) - 1)[matrix[:, column]]
             class_names.append(tuple(compress(names, kept)))
-        arrays = {name: getattr(self, name)[rows] for name in ("ids", "paths", "offsets", "sizes", "splits")}
+        matrix.flags.writeable = False
         return replace(
             self,
-            **arrays,
-            labelling=LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes,
+            ids=self.ids[rows],
+            paths=self.paths[rows],
+            offsets=_taken(self.offsets, rows),
+            sizes=_taken(self.sizes, rows),
+            splits=self.splits[rows],
+            labelling=labelling,
             class_names=tuple(class_names),
             boxes=None if self.boxes is None else self.boxes[rows],
         )
 
 
-def read_manifest(path: Path, root: Path | None = None) -> Manifest:
+def read_manifest(
+    path: Path, root: Path | None = None, *, places: bool = True, row_groups: Sequence[int] | None = None
+) -> Manifest:
     """Read and validate a manifest: from ``hgld manifest``, or a CSV or Parquet file with its columns.
 
     Args:
         path: The file.
         root: Folder that its paths are relative to, to find the images of a CSV or Parquet file that are in tar files
             there. Default: images are not looked for.
+        places: Whether paths, offsets and sizes are needed; if not, those of a table of hgld are not read.
+        row_groups: Row groups of a table of hgld to read. Default: all.
 
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
@@ -283,11 +293,14 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     if is_plain_table(path):
         table = _read_plain_manifest(path, root)
     else:
-        table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"))
+        without = () if places else ("path", "offset", "size")
+        table = read_table(
+            path, MANIFEST, encoded=lambda name: name not in ("id", "path"), without=without, row_groups=row_groups
+        )
     with prefix_input_errors(path):
         manifest = Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
     del table
-    pa.default_memory_pool().release_unused()
+    return_memory()
     return manifest
 
 
@@ -408,6 +421,13 @@ def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float6
             f"{len(problems):,} boxes are empty; expected left, top, right, bottom:\n{indented_list(problems)}"
         )
     return boxes
+
+
+def _taken(values: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the values of some rows; a value that is there again and again takes no memory."""
+    if not any(values.strides):
+        return np.broadcast_to(values[:1], len(rows)) if len(rows) else values[:0]
+    return values[rows]
 
 
 def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -164,5 +165,7 @@ def _untrained_classes(manifest: Manifest) -> Sequence[str]:
     classes = manifest.label_column(manifest.level_names[0])
     if classes is None:
         return ()
-    tested, trained = (set(np.unique(classes[manifest.splits == split]).tolist()) for split in ("test", "train"))
-    return [manifest.class_names[0][code] for code in sorted(tested - trained)] if tested & trained else ()
+    tested, trained = np.zeros((2, len(manifest.class_names[0])), np.bool_)
+    tested[classes[manifest.splits == "test"]] = True
+    trained[classes[manifest.splits == "train"]] = True
+    return [*compress(manifest.class_names[0], tested & ~trained)] if (tested & trained).any() else ()

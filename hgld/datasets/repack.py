@@ -49,6 +49,8 @@ from hgld.tables import Provenance, is_up_to_date
 MANIFEST_NAME, SKIPPED_NAME = "manifest.parquet", "skipped.csv"
 #: Number of images that a plan is estimated from.
 _SAMPLE = 64
+#: Texts that are digested at once.
+_SHOWN = 2**16
 
 
 def plan_repack(
@@ -186,9 +188,9 @@ class _Job:
 
     def plan(self, records: dict[int, ShardRecord]) -> RepackPlan:
         """Return what is left to do beside tar files that are there, estimated from some images of the others."""
-        missing = [row for number in self.numbers if number not in records for row in self._rows(number)]
+        missing = _joined([self._rows(number) for number in self.numbers if number not in records])
         n_images = self._n_images(self.numbers)
-        sample = [missing[i] for i in np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)]
+        sample = missing[np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)].tolist()
         start = time.process_time()
         images = [self._images[row] for row in sample]
         seconds = time.process_time() - start
@@ -274,12 +276,16 @@ def _counted(
 def _images_digest(manifest: Manifest) -> str:
     """Return the SHA-256 of which images these are, in order, with their boxes; labels do not count."""
     digest = hashlib.sha256()
-    for strings in (manifest.ids, manifest.paths):
-        digest.update(repr(strings.tolist()).encode())
+    for strings in (manifest.ids, manifest.paths):  # as a list of str objects is written, but not all at once
+        digest.update(b"[")
+        for start in range(0, len(strings), _SHOWN):
+            shown = repr(strings[start : start + _SHOWN].tolist())[1:-1]
+            digest.update(f"{', ' if start else ''}{shown}".encode())
+        digest.update(b"]")
     for numbers in (manifest.offsets, manifest.sizes, manifest.boxes):
         digest.update(b"" if numbers is None else numbers.tobytes())
     return digest.hexdigest()
 
 
 def _joined(values: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    return np.concatenate([np.array(part, np.int64) for part in values])
+    return np.concatenate([np.empty(0, np.int64), *(np.array(part, np.int64) for part in values)])

@@ -32,6 +32,7 @@ from hgld.datasets.resizing import resize
 from hgld.errors import ConfigurationError, HgldError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.remote import size_of
 from hgld.tables import Provenance
 
 _SETTINGS, _SUMS = "made_of.json", "sha256sums.txt"
@@ -115,8 +116,8 @@ class RepackedImages:
 
     def n_bytes(self, row: int) -> int:
         """Return the size of the original file of an image; 0 if there is none."""
-        size, path = int(self._encoded.manifest.sizes[row]), self.root / self._encoded.manifest.paths[row]
-        return size if size >= 0 else path.stat().st_size if path.is_file() else 0
+        size = int(self._encoded.manifest.sizes[row])
+        return size if size >= 0 else size_of(self.root / self._encoded.manifest.paths[row])
 
     def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
         """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""

@@ -22,9 +22,10 @@ from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
-from hgld.evaluation.retrieval_task import Ids, RetrievalTask, WithDistractors, leave_one_out_task, query_gallery_task
+from hgld.evaluation.retrieval_task import RetrievalTask, WithDistractors, leave_one_out_task, query_gallery_task
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
+from hgld.io.text_array import Ids, TextArray
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 
@@ -273,7 +274,7 @@ def _checked_ids(ids: Sequence[Any] | Ids | None, n_images: int, role: str) -> I
         return None
     if len(ids) != n_images:
         raise InputError(f"there are {len(ids):,} {role} ids, but labels for {n_images:,} {role} images")
-    return np.asarray(ids)
+    return ids if isinstance(ids, TextArray) else np.asarray(ids)
 
 
 def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | None = None) -> list[RetrievalResult]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hgld.compute.executors import Part, format_numbers
-from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
+from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels_of
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.distractors import CountsByTask, DistractorCounts
 from hgld.evaluation.evaluate import EvaluationConfig, count_distractors, evaluate_tasks
@@ -77,9 +77,12 @@ class EvaluationInputs:
         assert self.files.ground_truth is not None
         return self.files.ground_truth
 
-    def query_labels(self) -> ImageLabels:
-        """Return the labels of the queries; see :meth:`gallery_labels`."""
-        return self._labels(self.files.query_labels or self.files.labels, self.queries)
+    def labels(self) -> tuple[ImageLabels, ImageLabels]:
+        """Return the labels of the queries and of the gallery; see :meth:`gallery_labels`."""
+        if self.files.query_labels is None:
+            queries, gallery = self._labels(self.files.labels, self.queries, self.gallery)
+            return queries, gallery
+        return self._labels(self.files.query_labels, self.queries)[0], self.gallery_labels()
 
     def gallery_labels(self) -> ImageLabels:
         """Return the labels of the gallery.
@@ -88,13 +91,16 @@ class EvaluationInputs:
             InputError: The file of labels is malformed or does not fit the embeddings or the hierarchy.
             ConfigurationError: There is neither such a file nor a landmark id with each embedding.
         """
-        return self._labels(self.files.labels, self.gallery)
+        return self._labels(self.files.labels, self.gallery)[0]
 
-    def _labels(self, path: Path | None, images: Embeddings) -> ImageLabels:
+    def _labels(self, path: Path | None, *images: Embeddings) -> list[ImageLabels]:
         if path is not None:
-            return read_labels(
-                path, images, self.hierarchy, split=self.files.split, separator=self.files.label_separator
+            return read_labels_of(
+                images, path, self.hierarchy, split=self.files.split, separator=self.files.label_separator
             )
+        return [self._own_labels(each) for each in images]
+
+    def _own_labels(self, images: Embeddings) -> ImageLabels:
         if images.landmark_ids is None:
             raise ConfigurationError(
                 f"{images.path} does not say which landmark an image shows; give `labels`, such as GLDv2's train.csv"

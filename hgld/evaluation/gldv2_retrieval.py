@@ -50,6 +50,7 @@ from hgld.gldv2.ground_truth import (
 )
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_matrix import nested_codes, take_images
+from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import Embeddings, rows_of
 
 SOLUTION, LANDMARKS = "retrieval_solution_v2.1.csv", "index_image_to_landmark.csv"
@@ -155,16 +156,15 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
 def _landmark_ids(gallery: Embeddings, landmarks: ImageLandmarks) -> npt.NDArray[np.int64]:
     """Return the landmark of each gallery image, in the order of the embeddings."""
     assert gallery.ids is not None
-    order = np.argsort(landmarks.ids)
-    return landmarks.landmark_ids[order[np.searchsorted(landmarks.ids, gallery.ids, sorter=order)]]
+    return landmarks.landmark_ids[TextArray(landmarks.ids).find()(gallery.ids)]
 
 
 def _check_gallery(gallery: Embeddings, landmarks: ImageLandmarks) -> None:
     """Check that the gallery is all index images and no others."""
-    rows_of(gallery, landmarks.ids, f"index images in {LANDMARKS}")
+    rows_of(gallery, TextArray(landmarks.ids), f"index images in {LANDMARKS}")
     if len(gallery) > len(landmarks.ids):
         assert gallery.ids is not None
-        others = np.setdiff1d(gallery.ids, landmarks.ids).tolist()
+        others = sorted({*gallery.ids}.difference(landmarks.ids.tolist()))
         raise InputError(
             f"{gallery.path}: {len(others):,} embeddings are of images that {LANDMARKS} does not have; the protocol "
             f"ranks all index images and no others:\n{indented_list(others)}"

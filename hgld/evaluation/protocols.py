@@ -39,6 +39,7 @@ from hgld.evaluation.retrieval_task import (
     with_distractors,
 )
 from hgld.io.columns import preview
+from hgld.io.text_array import TextArray
 from hgld.ragged import Integers, RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
 
@@ -72,7 +73,8 @@ def labelled_retrieval(
 
 
 def _retrieval_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
-    task = labelled_retrieval(inputs.queries, inputs.query_labels(), inputs.gallery, inputs.gallery_labels())
+    query_labels, gallery_labels = inputs.labels()
+    task = labelled_retrieval(inputs.queries, query_labels, inputs.gallery, gallery_labels)
     return [task if inputs.distractors is None else with_distractors(task, inputs.distractors)]
 
 
@@ -138,7 +140,7 @@ def text_tasks(texts: Embeddings, images: Embeddings, labels: ImageLabels) -> li
         )
         vectors = texts.vectors[torch.tensor([row_of[name] for name in names])]
         # An image whose id is the name of a label is not the same item, and is ranked for it.
-        level_texts = replace(texts, vectors=vectors, ids=np.array([f"text: {name}" for name in names]))
+        level_texts = replace(texts, vectors=vectors, ids=TextArray([f"text: {name}" for name in names]))
         find_images = labelled_retrieval(level_texts, text_labels, images, image_labels)
         find_texts = labelled_retrieval(images, image_labels, level_texts, text_labels)
         tasks += [
@@ -230,18 +232,18 @@ def average_labels(images: Embeddings, labels: ImageLabels) -> tuple[Embeddings,
         rows = np.arange(len(classes))
         known: Mapping[int, str] = labels.names[column] if labels.names else {}
         names = [known.get(label, str(label)) for label in classes.tolist()]
-    averages = Embeddings(vectors, np.array(names, np.str_), None, images.path)
+    averages = Embeddings(vectors, TextArray(names), None, images.path)
     coarsest = ImageLabels(matrix[:, -1:], labels.level_names[-1:], np.ones(len(matrix), np.bool_), labels.names[-1:])
     return averages, coarsest
 
 
 def _template_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
-    gallery, gallery_labels = average_labels(inputs.gallery, inputs.gallery_labels())
     if inputs.queries is inputs.gallery:
-        task = labelled_leave_one_out(gallery, gallery_labels)
+        task = labelled_leave_one_out(*average_labels(inputs.gallery, inputs.gallery_labels()))
     else:
-        queries, query_labels = average_labels(inputs.queries, inputs.query_labels())
-        task = labelled_retrieval(queries, query_labels, gallery, gallery_labels)
+        both = zip((inputs.queries, inputs.gallery), inputs.labels(), strict=True)
+        queries, gallery = (average_labels(images, labels) for images, labels in both)
+        task = labelled_retrieval(*queries, *gallery)
     counts = {**task.counts, "images": len(inputs.gallery)}
     return [replace(task, name="templates", metrics=("AP", "R@1"), counts=counts)]
 
@@ -448,10 +450,10 @@ def _with_short_ids(images: Embeddings, shorten: Callable[[str], str], differenc
     """Return embeddings with shorter ids, which have to differ in more than what is cut off."""
     if images.ids is None:
         return images
-    ids = np.array([shorten(image) for image in images.ids.tolist()])
-    if n_repeated := len(ids) - len(np.unique(ids)):
+    ids = [shorten(image) for image in images.ids.tolist()]
+    if n_repeated := len(ids) - len(set(ids)):
         raise InputError(f"{images.path}: {n_repeated:,} ids differ from others in {difference}")
-    return replace(images, ids=ids)
+    return replace(images, ids=TextArray(ids))
 
 
 _WITH_DISTRACTORS = (

@@ -114,7 +114,7 @@ class RankTables:
     def _set(self, rank: torch.Tensor) -> None:
         self.rank = rank
         self.inverse = 1 / self.rank
-        self.discount = 1 / torch.log2(1 + self.rank)
+        self.discount = (1 + self.rank).log2_().reciprocal_()
 
     def at(self, rank: torch.Tensor) -> RankTables:
         """Return tables of some ranks, float64, ascending; ``ideal`` is that of the first ranks as before."""

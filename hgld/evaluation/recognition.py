@@ -36,6 +36,7 @@ from hgld.gldv2.ground_truth import (
     read_recognition_solution,
 )
 from hgld.hierarchy.label_matrix import LabelSets
+from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import Embeddings
 
 log = logging.getLogger(__name__)
@@ -245,7 +246,7 @@ def answer_test_images(
         )
     in_gallery = np.zeros(len(inputs.gallery), bool)
     if inputs.gallery.ids is not None:
-        in_gallery = np.isin(inputs.gallery.ids, np.array(test_ids, np.str_))
+        in_gallery = TextArray(test_ids).find()(inputs.gallery.ids) >= 0
     mask = labels.labelled & ~in_gallery
     if not mask.any():
         raise InputError(f"{inputs.gallery.path}: no image is left that has a landmark and is no test image")
@@ -280,13 +281,14 @@ def _embedded(images: Embeddings, test_ids: list[str]) -> tuple[list[str], npt.N
             f"{images.path}: has no ids, and test images are known by theirs; write them, one a line, to "
             f"{images.path.with_suffix('.ids.txt').name} beside it"
         )
-    _, rows, places = np.intersect1d(images.ids, np.array(test_ids, np.str_), return_indices=True)
-    if not len(rows):
+    found = images.ids.find()(TextArray(test_ids))
+    places = np.flatnonzero(found >= 0)
+    if not len(places):
         raise InputError(
             f"{images.path}: none of its {len(images):,} images, such as {images.ids[0]}, is a test image of the "
             f"solution, such as {test_ids[0] if test_ids else 'none'}; embed the test images"
         )
-    return [test_ids[place] for place in places.tolist()], rows.astype(np.int64)
+    return [test_ids[place] for place in places.tolist()], found[places]
 
 
 def _share(n_queries: int, block_size: int, rank: int, count: int) -> slice:

@@ -33,6 +33,7 @@ from hgld.compute.nearest_neighbours import Floats, Integers, nearest_neighbours
 from hgld.compute.scoring import Scorer, ScoringConfig
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
+from hgld.io.text_array import Ids
 from hgld.ragged import RaggedIndices
 
 #: Embeddings that are summed with their neighbours at once.
@@ -53,13 +54,11 @@ class PairScorer(Protocol):
         """
 
 
-def pair_scores(
-    scorer: PairScorer | None, query_ids: npt.NDArray[Any] | None, gallery_ids: npt.NDArray[Any] | None
-) -> PairScores | None:
+def pair_scores(scorer: PairScorer | None, query_ids: Ids | None, gallery_ids: Ids | None) -> PairScores | None:
     """Return the scores of pairs by their positions; None without a scorer, or without ids."""
     if scorer is None or query_ids is None or gallery_ids is None:
         return None
-    return lambda row, positions: scorer.scores(query_ids[row], gallery_ids[positions])
+    return lambda row, positions: scorer.scores(query_ids[row], np.asarray(gallery_ids[positions]))
 
 
 def unit(vectors: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from hgld.compute.compiled import compiled, is_compiled
@@ -23,14 +24,12 @@ from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
 from hgld.evaluation.settings import SeveralLabels
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, labelled_images, nested_codes, take_images
+from hgld.io.text_array import Ids, TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
 
 if TYPE_CHECKING:
     from hgld.evaluation.metrics import Metric
-
-#: Ids of images: texts or integers, shape (n,).
-Ids = npt.NDArray[Any]
 
 
 Self = TypeVar("Self", bound="RelevanceJudgements")
@@ -473,7 +472,7 @@ def with_distractors(task: RetrievalTask, distractors: Embeddings) -> RetrievalT
     return replace(
         task,
         gallery=PartedTensor([task.gallery, distractors.vectors]),
-        gallery_ids=ids if ids is None or distractors.ids is None else np.concatenate([ids, distractors.ids]),
+        gallery_ids=ids if ids is None or distractors.ids is None else _joined(ids, distractors.ids),
         judgements=WithDistractors(task.judgements, n),
         graded_judgements=None if graded is None else WithDistractors(graded, n),
         gallery_mask=None if mask is None else np.append(mask, np.ones(n, bool)),
@@ -563,6 +562,10 @@ def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict
     return {"judgements": LabelJudgements(query_labels, gallery_labels)}
 
 
+def _joined(ids: Ids, further: TextArray) -> TextArray:
+    return TextArray(pa.chunked_array([*TextArray(ids).to_arrow().chunks, *further.to_arrow().chunks]))
+
+
 def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any] | Ids) -> RaggedIndices:
     """Return the gallery items that have the id of each query.
 
@@ -572,14 +575,17 @@ def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any]
     >>> items_sharing_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
     [1, 2]
     """
-    both = [np.asarray(query_ids), np.asarray(gallery_ids)]
+    if isinstance(query_ids, TextArray) and isinstance(gallery_ids, TextArray):
+        find = query_ids.find()  # numbers that equal texts share, -1 for those of no query
+        query_ids, gallery_ids = find(query_ids), find(gallery_ids)
+    both = [np.asarray(ids, np.str_ if isinstance(ids, TextArray) else None) for ids in (query_ids, gallery_ids)]
     if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
         raise InputError(
             f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
             "both, or integers"
         )
     queries, gallery = (pd.DataFrame({"id": ids}).reset_index() for ids in both)
-    shared = queries.merge(gallery, on="id")
+    shared = queries.merge(gallery[gallery["id"].isin(queries["id"])], on="id")
     return RaggedIndices.from_pairs(
         shared["index_x"].to_numpy(np.int64), shared["index_y"].to_numpy(np.int64), len(both[0])
     )

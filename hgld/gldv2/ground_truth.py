@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import write_csv
+from hgld.io.text_array import TextArray, Texts
 from hgld.ragged import Integers, RaggedIndices
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,6 @@ USAGES = ("Public", "Private")
 _IGNORED = "Ignored"
 _NO_IMAGES = "None"
 
-Texts = npt.NDArray[np.str_]
 
 #: Predicted index images by test image, best first. An empty text takes a rank, but is no image.
 RetrievalPredictions = Mapping[str, tuple[str, ...]]
@@ -77,7 +77,7 @@ class RetrievalSolution:
 class ImageLandmarks:
     """The landmark of each image, in the order of the file."""
 
-    ids: Texts
+    ids: npt.NDArray[np.str_]
     landmark_ids: Integers
 
 
@@ -160,7 +160,7 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
     return ImageLandmarks(np.array(list(lines)), np.array(landmark_ids, np.int64))
 
 
-def positive_positions(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
+def positive_positions(solution: RetrievalSolution, gallery_ids: Texts) -> RaggedIndices:
     """Return the positions of each query's positives in the gallery: a row per query."""
     rows, positions = _find_positives(solution, gallery_ids, "the gallery")
     return RaggedIndices.from_pairs(rows, positions, len(solution.query_ids))
@@ -175,11 +175,9 @@ def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks
     return QueryLandmarks(first, len(mixed))
 
 
-def _find_positives(
-    solution: RetrievalSolution, ids: Sequence[str] | Texts, owner: str
-) -> tuple[Integers, npt.NDArray[np.int64]]:
+def _find_positives(solution: RetrievalSolution, ids: Texts, owner: str) -> tuple[Integers, npt.NDArray[np.int64]]:
     """Return the query and the position in ``ids`` of each positive, in the order of the solution."""
-    known = pa.array(ids, pa.string())
+    known = TextArray(ids).to_arrow()
     repeated = len(known) - pc.count_distinct(known).as_py()
     if repeated:
         raise InputError(f"{owner}: {repeated:,} of {len(known):,} ids are repeated; expected each id once")

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.ragged import Integers, RaggedIndices
@@ -94,7 +95,7 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
     unlabelled = ~labelled_rows(labels)
     codes = np.empty(labels.shape, np.int32)
     for column in range(labels.shape[1]):
-        codes[:, column] = np.unique(labels[:, column], return_inverse=True)[1]
+        codes[:, column] = pd.factorize(labels[:, column], sort=True)[0]
     for column in range(labels.shape[1] - 1):
         parents = np.empty(codes[:, column].max(initial=-1) + 1, np.int32)
         parents[codes[:, column]] = codes[:, column + 1]  # the parent in the last row with each label

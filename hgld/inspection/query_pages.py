@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.retrieval_task import Ids
 from hgld.figures.photographs import Strip, StripPhoto, StripQuery, draw_strips
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.hierarchy.label_matrix import Labelling
@@ -38,6 +37,7 @@ from hgld.inspection.queries import (
 )
 from hgld.io.columns import column_names, read_columns
 from hgld.io.files import atomic_write
+from hgld.io.text_array import Ids
 from hgld.pages.templates import page_templates
 
 #: Longer side of thumbnails in pixels; one takes up to about 6 kB.

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,15 @@ def read_bytes(path: Path, start: int | None = None, end: int | None = None) -> 
             return bytes(files.cat_file(remote, start=start, end=end))
     except InputError as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from error
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes; 0 if there is none, or its server does not say."""
+    if (url := address(path)) is None:
+        return path.stat().st_size if path.is_file() else 0
+    with suppress(InputError), _open(url) as (files, remote):
+        return int(files.size(remote) or 0)
+    return 0
 
 
 def require_local(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ class TextArray:
     takes its bytes and 4 more, where a str object takes 60 more, and selections share the texts.
 
     Args:
-        texts: The distinct texts, or all of them.
+        texts: The distinct texts, or all of them; or another array, which is shared.
         positions: Integers, shape (N,); position of each text in ``texts``. Default: all of these in order.
 
     >>> splits = TextArray(["train", "test"], np.array([0, 1, 0]))
@@ -28,12 +28,20 @@ class TextArray:
     ('test', [True, False, True], ['train', 'test'])
     """
 
-    def __init__(self, texts: Sequence[str] | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None):
+    texts: pa.Array | pa.ChunkedArray
+    positions: NDArray[np.int32] | None
+
+    def __init__(self, texts: Texts | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None):
+        if isinstance(texts, TextArray):
+            texts, positions = texts.texts, texts.positions
         arrow = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
         if pa.types.is_dictionary(arrow.type):
             encoded = pa.chunked_array(arrow).unify_dictionaries()
             arrow = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
             positions = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)])
+        if isinstance(arrow, pa.ChunkedArray):
+            arrow = in_one_chunk(arrow)
+            arrow = arrow.chunk(0) if arrow.num_chunks == 1 else arrow
         self.texts = arrow
         self.positions = None if positions is None else positions.astype(np.int32, copy=False)
 
@@ -58,7 +66,8 @@ class TextArray:
             return TextArray(self.texts[rows])
         if not isinstance(rows, slice):
             rows = np.asarray(rows, None if len(rows) else np.int64)
-            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.where(rows < 0, rows + len(self), rows)
+            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+            rows = np.where(rows < 0, rows + len(self), rows) if (rows < 0).any() else rows
         selected = TextArray(self.texts, rows if self.positions is None else self.positions[rows])
         # A small selection does not keep many texts in memory.
         return TextArray(selected.to_arrow()) if 4 * len(selected) < len(self.texts) else selected
@@ -84,14 +93,6 @@ class TextArray:
         """Return the texts as str objects."""
         return self.to_arrow().to_pylist()  # type: ignore[no-any-return]
 
-    def to_fixed_width(self) -> NDArray[np.str_]:
-        """Return the texts as an array of NumPy, of 4 bytes for each character of the longest one in every row."""
-        width = max(pc.max(pc.utf8_length(self.texts)).as_py() or 1, 1)
-        fixed = np.empty(len(self), f"U{width}")
-        for start in range(0, len(self), _BLOCK):
-            fixed[start : start + _BLOCK] = self[start : start + _BLOCK].tolist()
-        return fixed
-
     def to_arrow(self) -> pa.ChunkedArray:
         """Return the texts as an Arrow column."""
         taken = self.texts if self.positions is None else self.texts.take(pa.array(self.positions))
@@ -100,7 +101,7 @@ class TextArray:
     def find(self) -> Callable[[TextArray], NDArray[np.int64]]:
         """Return a function from texts to the first row of each, or -1, in a tenth of the memory of a hash table."""
         hashes = self.hashes()
-        order = np.argsort(hashes, kind="stable")
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
         hashes = hashes[order]
         if not len(hashes) or (hashes[1:] == hashes[:-1]).any():  # repeated texts, or two of the same hash
             values = pc.unique(self.to_arrow())
@@ -110,9 +111,13 @@ class TextArray:
             ]
 
         def find(texts: TextArray) -> NDArray[np.int64]:
-            rows = order[np.minimum(np.searchsorted(hashes, texts.hashes()), len(order) - 1)]
-            same = pc.equal(self[rows].to_arrow(), texts.to_arrow()).to_numpy()
-            return np.where(same, rows, -1)
+            rows = np.empty(len(texts), np.int64)
+            for start in range(0, len(texts), _BLOCK):
+                block = texts[start : start + _BLOCK]
+                near = order[np.minimum(np.searchsorted(hashes, block.hashes()), len(order) - 1)]
+                same = pc.equal(self[near].to_arrow(), block.to_arrow()).to_numpy()
+                rows[start : start + _BLOCK] = np.where(same, near, -1)
+            return rows
 
         return find
 
@@ -130,9 +135,25 @@ class TextArray:
         """Return the same texts, without those that no position names."""
         if self.positions is None:
             return self
-        used = np.bincount(self.positions, minlength=len(self.texts)) > 0
-        return TextArray(self.texts.filter(pa.array(used)), (np.cumsum(used) - 1)[self.positions])
+        used = np.zeros(len(self.texts), np.bool_)
+        used[self.positions] = True
+        if used.all():
+            return self
+        return TextArray(self.texts.filter(pa.array(used)), (np.cumsum(used, dtype=np.int32) - 1)[self.positions])
 
     def distinct(self) -> list[str]:
         """Return each text once, sorted."""
         return sorted(set(self.without_unused().texts.to_pylist()))
+
+
+def in_one_chunk(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of one chunk, from which rows are taken without a copy of all; several if it is above 2 GiB."""
+    if texts.num_chunks == 1 or texts.nbytes >= 2**31:
+        return texts
+    return pa.chunked_array([texts.combine_chunks()])
+
+
+#: Texts in any form.
+Texts: TypeAlias = TextArray | Sequence[str] | NDArray[np.str_]
+#: Ids of images: texts or integers, shape (N,).
+Ids: TypeAlias = NDArray[Any] | TextArray

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,13 @@ from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of, write_csv
 from hgld.io.remote import address, files_below
-from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.image_embedder import EmbeddingShard, ModelSource
+from hgld.models.model_settings import ModelSource
 from hgld.tables import Provenance
 from hgld.tables.embeddings import deviations_path, remove_deviations, write_embeddings
+
+if TYPE_CHECKING:  # an evaluation reads what is recorded beside embeddings, and needs no models
+    from hgld.models.embedding_model import EmbeddingModel
+    from hgld.models.image_embedder import EmbeddingShard
 
 
 @dataclass(frozen=True)

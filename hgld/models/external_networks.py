@@ -27,8 +27,8 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
 from hgld.models.backbones import require_size, valid_image_settings
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.image_embedder import ImageEmbedder, ModelSource
-from hgld.models.model_settings import ModelSettings
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_settings import ModelSettings, ModelSource
 
 #: Before the name of a function in Python.
 PYTHON = "python:"

@@ -23,7 +23,7 @@ from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transf
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import Box
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
-from hgld.models.model_settings import ModelSettings
+from hgld.models.model_settings import ModelSettings, ModelSource
 from hgld.progress import NoProgress, Progress
 from hgld.tables.embeddings import Embeddings
 
@@ -107,19 +107,6 @@ def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
         raise InputError(f"{source}: none of the {len(reasons):,} images can be read:\n{indented_list(reasons)}")
     if reasons:
         log.warning("%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons))
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """Where a model was loaded from, by which :func:`hgld.load_model` loads it again.
-
-    Args:
-        model: Absolute path of a checkpoint or of a published folder, a repository of the hub, or a name.
-        pretrained: Weights of a model given by name, if they were given.
-    """
-
-    model: str
-    pretrained: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -253,8 +240,7 @@ class ImageEmbedder:
             return embedded.vectors.numpy()
         report_unreadable(embedded, str(images))
         manifest = dataset.manifest.take(embedded.rows.numpy())
-        ids = manifest.ids.to_fixed_width()
-        return Embeddings(embedded.vectors, ids, manifest.landmark_ids(), Path(str(images)))
+        return Embeddings(embedded.vectors, manifest.ids, manifest.landmark_ids(), Path(str(images)))
 
 
 def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> torch.Tensor:

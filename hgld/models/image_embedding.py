@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +31,7 @@ from safetensors.torch import save_file
 
 from hgld.compute.executors import Part, format_numbers
 from hgld.compute.processes import Processes
-from hgld.datasets.image_dataset import ImageDataset, open_images
+from hgld.datasets.image_dataset import ImageDataset, images_per_row_group, open_images
 from hgld.datasets.loading import BatchReader, SkippedImage
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
@@ -148,7 +149,7 @@ def embed_part(
     writes the output. Arguments and errors are those of :func:`embed_images`, and the same for all parts but for
     ``part``, the part of the shards to embed. A part without any does nothing.
     """
-    job = _Job(images, out, model, config, root, processes)
+    job = _Job(images, out, model, config, root, processes, reads=part)
     if job.first_answer(job.is_up_to_date()):
         return None
     job.require_usable()
@@ -200,9 +201,13 @@ def parts_are_written(
     Arguments are those of the parts.
     """
     if out.suffix and not out.is_dir():
-        return _Job(images, out, model, config, root).has_shards_of
-    job = _Job(images, part_file(out, Part()), model, config, root)
+        return _Job(images, out, model, config, root, reads=_NONE).has_shards_of
+    job = _Job(images, part_file(out, Part()), model, config, root, reads=_NONE)
     return lambda part: output_is_up_to_date(part_file(out, part), job.provenance_of(part))
+
+
+#: A part that has no shard.
+_NONE = Part(1, 2**62)
 
 
 class _Job:
@@ -217,11 +222,23 @@ class _Job:
         root: Path | None,
         processes: Processes | None = None,
         part: Part | None = None,
+        reads: Part | None = None,
     ) -> None:
+        """Read the images of ``reads``, as far as the table of images allows; of all parts by default.
+
+        With ``part``, the output is that of this part alone.
+        """
         self._start, config = time.monotonic(), config or EmbedImagesConfig()
         check_suffix(out)
         transform = evaluation_transform(model.image_settings)
-        dataset = open_images(images, transform, root=root, split=config.split)
+        self._open = partial(open_images, images, transform, root=root, split=config.split)
+        counts, reads, rows = images_per_row_group(images, config.split), part or reads, None
+        if counts is not None and reads is not None:
+            rows = _rows_of(reads, int(counts.sum()), config.shard_size) or range(1)
+        dataset = self._open(rows=rows)
+        self._n_images = len(dataset) if counts is None else int(counts.sum())
+        #: Image that is the first one of the dataset.
+        self._first = 0 if rows is None else rows.start
         inputs = {
             "images": images_digest(images, dataset.manifest, dataset.root),
             "weights": weights_digest(model.network),
@@ -252,12 +269,13 @@ class _Job:
         self._sources = EmbeddingSources(absolute(images), absolute(dataset.root), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
         self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
-        self.shards = range(-(-len(dataset) // config.shard_size))
+        self.shards = range(-(-self._n_images // config.shard_size))
         if part is not None:
             self._provenance, shards = self.provenance_of(part), part.of(self.shards)
-            rows = np.concatenate([self._rows(number) for number in shards])  # whole shards have the same last bits
-            self._dataset = ImageDataset(dataset.manifest.take(rows), dataset.root, transform)
-            self.shards = range(len(shards))
+            if rows is None:
+                own = np.array(_rows_of(part, self._n_images, config.shard_size))
+                self._dataset = ImageDataset(dataset.manifest.take(own), dataset.root, transform)
+            self._n_images, self._first, self.shards = len(self._dataset), 0, range(len(shards))
         # Read early: what is wrong with them should not show itself after the work.
         self._landmark_ids = None if out.suffix == ".npy" else self._dataset.manifest.landmark_ids()
         self.locks = PartLocks(self._folder, out)
@@ -279,7 +297,7 @@ class _Job:
             raise ConfigurationError("`center` subtracts the mean of all parts; name a file instead of a folder")
         if part.count > len(self.shards):
             raise ConfigurationError(
-                f"{part.count:,} parts of {len(self._dataset):,} images, which are {len(self.shards):,} shards of "
+                f"{part.count:,} parts of {self._n_images:,} images, which are {len(self.shards):,} shards of "
                 f"{self._config.shard_size:,}; choose as many parts as there are shards, or fewer"
             )
         return replace(self._provenance, parameters={**self._provenance.parameters, "part": str(part)})
@@ -297,7 +315,12 @@ class _Job:
     def require_usable(self) -> None:
         """Check, before any work, that the device is available and that some image can be read."""
         self._model.to(self._config.device)
-        self._dataset.require_readable()
+        try:
+            self._dataset.require_readable()
+        except InputError:
+            if len(self._dataset) == self._n_images:
+                raise
+            self._open().require_readable()  # those of other parts may be readable
 
     def claim(self, part: Part, lock: ExitStack) -> bool:
         """Lock a part until ``lock`` is closed; return False, without a lock, if the output is up to date."""
@@ -354,7 +377,8 @@ class _Job:
             started = time.perf_counter()
             with closing(BatchReader(self._dataset, config.workers)) as reader:
                 # In one go, so that images of a shard are read while the model embeds those before.
-                batches = reader.evaluation(map(self._rows, share), batch_size=config.batch_size)
+                rows = (self._rows(number) - self._first for number in share)
+                batches = reader.evaluation(rows, batch_size=config.batch_size)
                 for number in share:
                     shard = embed_batches(
                         network,
@@ -409,8 +433,9 @@ class _Job:
 
     def _write(self, number: int, shard: EmbeddingShard) -> None:
         """Write a shard atomically."""
-        skipped = json.dumps([[image.row, image.reason] for image in shard.skipped])
-        tensors = {"vectors": shard.vectors, "rows": shard.rows, "deviations": shard.deviations}
+        skipped = json.dumps([[self._first + image.row, image.reason] for image in shard.skipped])
+        rows = shard.rows + self._first
+        tensors = {"vectors": shard.vectors, "rows": rows, "deviations": shard.deviations}
         with atomic_write(self._path(number)) as draft:
             save_file({key: t for key, t in tensors.items() if t is not None}, draft, metadata={"skipped": skipped})
 
@@ -444,7 +469,7 @@ class _Job:
 
     def _rows(self, number: int) -> NDArray[np.int64]:
         start = number * self._config.shard_size
-        return np.arange(start, min(start + self._config.shard_size, len(self._dataset)))
+        return np.arange(start, min(start + self._config.shard_size, self._n_images))
 
     def _check_provenance(self) -> None:
         """Raise if existing shards are made from something else."""
@@ -455,6 +480,12 @@ class _Job:
                 f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume "
                 f"it, or discard it with `force`, or remove the folder:\n{changes}"
             )
+
+
+def _rows_of(part: Part, n_images: int, shard_size: int) -> range:
+    """Return the images of a part: whole shards, so that the last bits are those of a run without parts."""
+    shards = part.of(range(-(-n_images // shard_size)))
+    return range(shards[0] * shard_size, min((shards[-1] + 1) * shard_size, n_images)) if shards else range(0)
 
 
 def _center(vectors: torch.Tensor) -> torch.Tensor:

@@ -47,9 +47,9 @@ from hgld.models.backbones import (
 )
 from hgld.models.embedding_model import build_model
 from hgld.models.external_networks import is_external, load_external
-from hgld.models.image_embedder import ImageEmbedder, ModelSource
+from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.lora import merge_lora
-from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
+from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings, ModelSource
 from hgld.version import __version__
 
 CHECKPOINT_FORMAT = "hgld.checkpoint/1"

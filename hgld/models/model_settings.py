@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -16,6 +17,19 @@ Pooling = Literal["own", "average", "max", "gem"]
 FEATURES = "features"
 #: Before the name of a model of open_clip, whose image tower is the backbone.
 OPEN_CLIP = "open_clip:"
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model was loaded from, by which :func:`hgld.load_model` loads it again.
+
+    Args:
+        model: Absolute path of a checkpoint or of a published folder, a repository of the hub, or a name.
+        pretrained: Weights of a model given by name, if they were given.
+    """
+
+    model: str
+    pretrained: str | None = None
 
 
 class ModelSettings(Settings):

@@ -11,8 +11,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names, read_text_columns
 from hgld.labels.embed import EmbedConfig, embed_labels
 from hgld.labels.encoders import load_encoder
-from hgld.models.image_embedder import ModelSource
-from hgld.models.model_settings import OPEN_CLIP
+from hgld.models.model_settings import OPEN_CLIP, ModelSource
 from hgld.progress import Progress
 from hgld.tables.embeddings import write_embeddings
 

@@ -44,7 +44,7 @@ from hgld.rejection.risk_coverage import threshold_for_precision
 from hgld.search.gallery import gallery_labels
 from hgld.search.settings import IMAGES, KNOWN, CalibrationFiles, IndexFiles, ScoredFiles
 from hgld.tables import Provenance, input_digests, write_results
-from hgld.tables.embeddings import Embeddings, embeddings_sha256, read_embeddings
+from hgld.tables.embeddings import Embeddings, embeddings_sha256, read_deviations, read_embeddings
 from hgld.version import __version__
 
 #: Inputs beside embeddings that have files of their own.
@@ -82,7 +82,11 @@ def read_score_inputs(path: Path, inputs: Collection[str], files: Mapping[str, P
     """
     embeddings = read_embeddings(path)
     paths = {name: files.get(name) or beside(path, name) for name in FILE_INPUTS if name in inputs}
-    further = {name: _read_further(file, name, embeddings) for name, file in paths.items()}
+    further = {}
+    if path.is_dir() and files.get("deviations") is None and "deviations" in paths:  # each part has its own
+        del paths["deviations"]
+        further["deviations"] = read_deviations(path, embeddings.ids)
+    further |= {name: _read_further(file, name, embeddings) for name, file in paths.items()}
     return ScoreInputs(embeddings, further, paths)
 
 

@@ -22,6 +22,7 @@ from hgld.hierarchy.label_matrix import Labelling, LabelSets, take_images
 from hgld.inspection.photos import FindImage, images_of_manifest, label_name
 from hgld.io.files import atomic_write
 from hgld.io.remote import folder_of
+from hgld.io.text_array import TextArray
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.tables import Provenance, with_provenance
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -64,7 +65,7 @@ class Gallery:
     """
 
     vectors: torch.Tensor
-    ids: npt.NDArray[np.str_]
+    ids: TextArray
     labels: Labelling
     level_names: tuple[str, ...] = ()
     class_names: tuple[tuple[str, ...], ...] = ()
@@ -103,7 +104,7 @@ class Gallery:
             names.append(tuple(values.tolist()))
             codes.append(code)
         matrix = np.stack(codes, axis=1) if codes else np.empty((len(ids), 0), np.int64)
-        return cls(as_tensor(vectors), np.array(list(ids), np.str_), matrix, tuple(level_names), tuple(names))
+        return cls(as_tensor(vectors), TextArray(ids), matrix, tuple(level_names), tuple(names))
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -158,7 +159,7 @@ def read_gallery(
     embeddings = read_embeddings(path)
     levels = None if hierarchy is None else load_hierarchy(hierarchy)
     image_labels = gallery_labels(embeddings, labels, levels, split)
-    ids = np.arange(len(embeddings)).astype(np.str_) if embeddings.ids is None else embeddings.ids
+    ids = embeddings.ids or TextArray(pa.array(np.arange(len(embeddings))).cast(pa.string()))
     if image_labels is None:
         return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
     labelling = image_labels.labelling
@@ -235,7 +236,7 @@ def export_gallery(gallery: Gallery, out: Path, provenance: Provenance) -> None:
     with atomic_write(out) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         for block in unit_blocks(gallery.vectors):
             rows = slice(start, start + len(block))
-            columns = [pa.array(gallery.ids[rows].tolist(), pa.string())]
+            columns = [gallery.ids[rows].to_arrow()]
             columns += label_columns(
                 take_images(gallery.labels, np.arange(start, start + len(block))),
                 gallery.level_names,

@@ -27,6 +27,7 @@ from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 from hgld.io.files import atomic_write, require_suffix
+from hgld.io.text_array import TextArray
 from hgld.rejection import Detector, load_detector
 from hgld.rejection.detector_files import Calibration
 from hgld.search.detectors import check_same_model
@@ -172,7 +173,7 @@ class Searcher:
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
     >>> answers = Searcher(gallery).search(np.array([[0.9, 0.7, 0.1]]), k=2)
-    >>> [gallery.ids[position].item() for position, *_ in answers.results(0)]
+    >>> [gallery.ids[position] for position, *_ in answers.results(0)]
     ['a', 'b']
     >>> [(answer.name, round(answer.share, 2)) for answer in answers.answer(0)]
     [('A', 0.92), ('x', 1.0)]
@@ -228,7 +229,7 @@ class Searcher:
         rejections = None if self._rejector is None else self._rejector.judge(vectors)
         check_k(k)
         scorer = None if self._config is None else self._config.pair_scorer
-        pairs = pair_scores(scorer, np.array(names), self.gallery.ids)
+        pairs = pair_scores(scorer, TextArray(names), self.gallery.ids)
         scores, positions = np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         if len(vectors):
             originals = self.gallery.vectors

@@ -46,7 +46,7 @@ from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.remote import local_copy
-from hgld.io.text_array import TextArray
+from hgld.io.text_array import TextArray, Texts
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
@@ -62,13 +62,13 @@ class Embeddings:
     Args:
         vectors: float16, float32, float64 or bfloat16, shape (N, d), N and d at least 1; writing to it does not
             change the file. May contain NaN and infinite values.
-        ids: str, shape (N,), unique; None if the file has none.
+        ids: N texts, unique; None if the file has none.
         landmark_ids: int64, shape (N,); None if the file has none.
         path: File that the embeddings were read from, or images that they were computed from; for messages.
     """
 
     vectors: torch.Tensor
-    ids: NDArray[np.str_] | None
+    ids: TextArray | None
     landmark_ids: NDArray[np.int64] | None
     path: Path
 
@@ -90,10 +90,15 @@ def read_embeddings(path: Path) -> Embeddings:
             another number.
     """
     path = local_copy(path)
-    vectors, names = _read_parts(path) if path.is_dir() else _read_file(path)
+    if path.is_dir():
+        return _read_parts(path, part_files(path))
+    return _embeddings(path, *_read_file(path))
+
+
+def _embeddings(path: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]) -> Embeddings:
     return Embeddings(
         vectors=vectors,
-        ids=TextArray(names["id"]).to_fixed_width() if "id" in names else None,
+        ids=TextArray(names["id"]) if "id" in names else None,
         landmark_ids=names["landmark_id"].to_numpy(zero_copy_only=False, writable=True)
         if "landmark_id" in names
         else None,
@@ -148,7 +153,7 @@ def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
             raise InputError(f"{file}: {description}, but {files[0].name} has {descriptions[0]}; expected the same")
 
 
-def rows_of(embeddings: Embeddings, ids: Sequence[str] | NDArray[np.str_], description: str) -> NDArray[np.int64]:
+def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> NDArray[np.int64]:
     """Return the rows of images among embeddings.
 
     Raises:
@@ -159,20 +164,21 @@ def rows_of(embeddings: Embeddings, ids: Sequence[str] | NDArray[np.str_], descr
             f"{embeddings.path}: has no ids, by which images are identified here; write them to "
             f"{embeddings.path.stem}.ids.txt beside it, one per line"
         )
-    row_of = {image: row for row, image in enumerate(embeddings.ids.tolist())}
-    missing = [image for image in ids if image not in row_of]
-    if missing:
+    wanted = TextArray(ids)
+    rows = embeddings.ids.find()(wanted)
+    if (rows < 0).any():
+        missing = wanted[rows < 0].tolist()
         raise InputError(
             f"{embeddings.path}: {len(missing):,} of the {len(ids):,} {description} are not embedded:\n"
             f"{indented_list(missing)}"
         )
-    return np.array([row_of[image] for image in ids], np.int64)
+    return rows
 
 
 def write_embeddings(
     path: Path,
     vectors: torch.Tensor,
-    ids: Sequence[str] | NDArray[np.str_],
+    ids: Texts,
     landmark_ids: NDArray[np.int64] | None = None,
 ) -> None:
     """Write N unique ids and vectors, shape (N, d), in the format of the suffix; on failure neither is written.
@@ -191,7 +197,7 @@ def write_embeddings(
         raise ConfigurationError(f"{path}: {path.suffix} has no bfloat16; choose .safetensors, or write float32")
     if landmark_ids is not None and path.suffix == ".npy":
         raise ConfigurationError(f"{path}: .npy has no place for landmark ids; choose .safetensors or .parquet")
-    names = {"id": pa.array(ids, pa.string())}
+    names = {"id": TextArray(ids).to_arrow().combine_chunks()}
     if landmark_ids is not None:
         names["landmark_id"] = pa.array(landmark_ids, pa.int64())
     _check_names(path, names, len(vectors))
@@ -219,15 +225,14 @@ def check_suffix(path: Path) -> None:
         raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
 
 
-def _read_parts(folder: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
-    """Read all parts of a folder, see :func:`_read_file`."""
-    files = part_files(folder)
+def _read_parts(folder: Path, files: Sequence[Path]) -> Embeddings:
+    """Read the parts of a folder as one, see :func:`_read_file`."""
     vectors, names = zip(*map(_read_file, files), strict=True)
     own = [" and ".join(sorted(each)) or "no id" for each in names]
     _check_parts(files, [f"{part.shape[1]:,} dimensions and {has}" for part, has in zip(vectors, own, strict=True)])
     joined = {name: pa.concat_arrays([each[name] for each in names]) for name in names[0]}
     _check_names(folder, joined, sum(map(len, vectors)))
-    return PartedTensor(vectors), joined
+    return _embeddings(folder, PartedTensor(vectors), joined)
 
 
 def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
@@ -441,8 +446,13 @@ def deviations_path(embeddings: Path) -> Path:
     return embeddings.with_suffix(f".deviations{embeddings.suffix}")
 
 
-def read_deviations(embeddings: Path, ids: Sequence[str] | NDArray[np.str_] | None = None) -> torch.Tensor:
-    """Read the standard deviations of feature maps that belong to a file of embeddings, float32, shape (n, c).
+def has_deviations(embeddings: Path) -> bool:
+    """Return whether deviations are beside a file of embeddings, or beside each part of a folder."""
+    return all(deviations_path(file).is_file() for file in part_files(embeddings))
+
+
+def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
+    """Read the standard deviations of feature maps that belong to embeddings, float32, shape (n, c).
 
     There is a row for each of the ids, or for all images in the order of the file, which is that of the embeddings;
     then they are memory-mapped where the format is.
@@ -450,14 +460,16 @@ def read_deviations(embeddings: Path, ids: Sequence[str] | NDArray[np.str_] | No
     Raises:
         InputError: There are no deviations beside the embeddings, or none of some of the images.
     """
-    path = deviations_path(embeddings)
-    if not path.is_file():
+    embeddings = local_copy(embeddings)
+    files = [deviations_path(file) for file in part_files(embeddings)]
+    if absent := [file.name for file in files if not file.is_file()]:
+        where = "in it for each part" if embeddings.is_dir() else "beside it"
         raise InputError(
-            f"{embeddings}: has no standard deviations of feature maps beside it ({path.name}); embed the images "
+            f"{embeddings}: has no standard deviations of feature maps {where} ({absent[0]}); embed the images "
             "again with hgld embed-images --with-std"
         )
-    deviations = read_embeddings(path)
-    if ids is None or (deviations.ids is not None and np.array_equal(deviations.ids, ids)):
+    deviations = _read_parts(embeddings, files) if embeddings.is_dir() else read_embeddings(files[0])
+    if ids is None or (deviations.ids is not None and np.array_equal(deviations.ids, TextArray(ids))):
         return deviations.vectors
     return deviations.vectors[torch.from_numpy(rows_of(deviations, ids, "images"))]
 

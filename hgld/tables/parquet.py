@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, require_suffix, sha256_of
-from hgld.io.text_array import TextArray
+from hgld.io.text_array import TextArray, in_one_chunk
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
 from hgld.version import __version__
 
@@ -146,8 +145,8 @@ def read_metadata(path: Path) -> dict[bytes, bytes]:
 
 #: Rows of a table, or batches of them.
 Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
-#: Length of the chunks of columns without values.
-_NULLS = 2**16
+#: Length of the chunks of columns of one value.
+_CHUNK = 2**16
 
 
 def write_table(
@@ -169,7 +168,7 @@ def write_table(
             written.
     """
     require_suffix(path, ".parquet")
-    parts = iter([rows] if isinstance(rows, pa.Table) else map(pa.Table.from_batches, ([batch] for batch in rows)))
+    parts = iter([rows]) if isinstance(rows, pa.Table) else map(_as_table, rows)
     if neutral:
         parts = (with_neutral_names(part, spec) for part in parts)
     first = next(parts, spec.schema.empty_table())
@@ -181,21 +180,41 @@ def write_table(
     keys = []
     with atomic_write(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for part in chain([first], parts):
+
+            def write(part: pa.Table) -> None:
                 _check_columns(part, layout, path)
                 checked = pa.Table.from_arrays(part.columns, schema=schema)
                 keys.append(checked.select(layout.key))
                 writer.write_table(checked)
+
+            write(first)
+            del first  # no part stays in memory while the next one is made
+            for part in parts:
+                write(part)
+                del part
         _check_key(pa.concat_tables(keys), layout, path)
 
 
-def read_table(path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = lambda _: False) -> pa.Table:
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def read_table(
+    path: Path,
+    spec: TableSpec,
+    *,
+    encoded: Callable[[str], bool] = lambda _: False,
+    without: Collection[str] = (),
+    row_groups: Sequence[int] | None = None,
+) -> pa.Table:
     """Read a table and validate it against its schema.
 
     Args:
         path: The table.
         spec: Its schema.
         encoded: Returns whether a column of texts, given its name, has few distinct ones and becomes a dictionary.
+        without: Columns that are not read; they are empty texts or nulls.
+        row_groups: Row groups to read, all by default; only their rows are validated.
 
     Raises:
         InputError: There is no such file, it is not Parquet, it is another table, or its columns do not fit ``spec``.
@@ -206,29 +225,39 @@ def read_table(path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = 
     if schema_id != spec.schema_id:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
         raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}')
-    table = _read_columns(path, encoded)
+    table = _read_columns(path, encoded, without, row_groups)
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
     _check_key(table, layout, path)
     return table if layout is spec else without_neutral_names(table, spec)
 
 
-def _read_columns(path: Path, encoded: Callable[[str], bool]) -> pa.Table:
+def _read_columns(
+    path: Path, encoded: Callable[[str], bool], without: Collection[str], row_groups: Sequence[int] | None
+) -> pa.Table:
     """Read columns one after another, as decoding takes memory beside the result."""
     schema, columns = pq.read_schema(path), {}
     texts = [field.name for field in schema if field.type == pa.string() and encoded(field.name)]
     with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
+        groups = range(file.num_row_groups) if row_groups is None else row_groups
         for name in schema.names:
-            column = file.read([name])[name]
-            if column.null_count == len(column) > _NULLS:  # one chunk again and again
-                counts = divmod(len(column), _NULLS)
-                column = pa.chunked_array(
-                    [pa.nulls(_NULLS, column.type)] * counts[0] + [pa.nulls(counts[1], column.type)]
-                )
-            columns[name] = column
+            if name in without:
+                kind = schema.field(name).type
+                empty = pa.repeat("", _CHUNK) if kind == pa.string() else pa.nulls(_CHUNK, kind)
+                columns[name] = _repeated(empty, sum(file.metadata.row_group(group).num_rows for group in groups))
+                continue
+            column = file.read_row_groups(groups, [name])[name]
+            if column.null_count == len(column) > _CHUNK:
+                column = _repeated(pa.nulls(_CHUNK, column.type), len(column))
+            columns[name] = in_one_chunk(column) if pa.types.is_string(column.type) else column
             pa.default_memory_pool().release_unused()
     fields = [schema.field(name).with_type(column.type) for name, column in columns.items()]
     return pa.table(list(columns.values()), schema=pa.schema(fields, schema.metadata))
+
+
+def _repeated(chunk: pa.Array, n: int) -> pa.ChunkedArray:
+    """Return a column of n values, which is one chunk again and again."""
+    return pa.chunked_array([*[chunk] * (n // len(chunk)), chunk[: n % len(chunk)]])
 
 
 def is_neutral(path: Path) -> bool:

@@ -70,6 +70,7 @@ class TrainingImages:
             self.train = ImageDataset(train, root, training_transform(settings.image))
         val = validation_split(manifest, data)
         self.val = None if val is None else evaluated(manifest.select_split(val))
+        del manifest  # its labels are as large as those of the training images
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
         self._first_steps = [0]

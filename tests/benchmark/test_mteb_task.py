@@ -83,7 +83,7 @@ def evaluate(
         vectors[rows],
         take_images(images.labelling, rows),
         metrics=METRICS,
-        query_ids=images.ids[rows].to_fixed_width(),
+        query_ids=np.array(images.ids[rows].tolist()),
         **settings,
     )
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from hgld import Hierarchy, load_hierarchy
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import Embeddings
 
 
 def embeddings_of(ids: Sequence[str] | None, n: int = 0) -> Embeddings:
     """Embeddings of these images, or of ``n`` without ids."""
     vectors = torch.zeros(n if ids is None else len(ids), 2)
-    return Embeddings(vectors, None if ids is None else np.array(ids, np.str_), None, Path("q.npy"))
+    return Embeddings(vectors, None if ids is None else TextArray(ids), None, Path("q.npy"))
 
 
 def tree(landmarks: dict[int, tuple[str, str]], split: str = "train") -> Hierarchy:

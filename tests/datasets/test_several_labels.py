@@ -21,6 +21,7 @@ from hgld.datasets.splits import split_at_random
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelSets
 from hgld.inspection.photos import manifest_photo
+from hgld.io.text_array import TextArray
 from hgld.tables import HIERARCHY, Provenance, write_table
 from hgld.tables.embeddings import Embeddings
 from tests.datasets.logos import save_logos, write_logo_table
@@ -104,7 +105,7 @@ def test_all_forms_give_one_manifest(make: Callable[..., Manifest], tmp_path: Pa
 
 def test_lists_need_no_separator_and_have_no_missing_codes(make: Callable[..., Manifest], tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a", "b"], "x": [["1", "2"], ["3"]], "y": ["5;6", "6"]}), tmp_path / "l.parquet")
-    images = Embeddings(torch.eye(2), np.array(["a", "b"]), None, tmp_path / "e.npy")
+    images = Embeddings(torch.eye(2), TextArray("ab"), None, tmp_path / "e.npy")
     labelling = read_labels(tmp_path / "l.parquet", images, separator=";").labelling
     assert isinstance(labelling, LabelSets)
     assert [own.tolist() for own in labelling] == [[[1, 5], [2, 6]], [[3, 6]]]
@@ -232,7 +233,7 @@ def test_gldv2_with_several_groups(multi_hierarchy: Path, tmp_path: Path) -> Non
     split = Gldv2(tmp_path / "train.csv", hierarchy=multi_hierarchy, test_share=0.5, seed=1).read(tmp_path).manifest
     assert all(len(set(split.splits[start : start + 4])) == 1 for start in (0, 4, 8))
 
-    ids = np.array([f"{n:016x}" for n in (15, 8, 0)])
+    ids = TextArray([f"{n:016x}" for n in (15, 8, 0)])
     embeddings = Embeddings(torch.eye(3), ids, None, Path("e.npy"))
     hierarchy = Hierarchy.from_arrow(pq.read_table(multi_hierarchy).replace_schema_metadata())
     labels = read_labels(tmp_path / "train.csv", embeddings, hierarchy)

@@ -27,6 +27,7 @@ from hgld.gldv2.ground_truth import (
 )
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.queries import write_predictions
+from hgld.io.text_array import TextArray
 from hgld.rejection import build_detector
 from hgld.rejection.rejected_queries import RejectionConfig
 from hgld.tables.embeddings import Embeddings, write_embeddings
@@ -177,7 +178,7 @@ def images(folder: Path) -> tuple[Embeddings, Embeddings]:
     write_embeddings(folder / "q.npy", queries, QUERIES)
     write_embeddings(folder / "g.npy", gallery, ids)
     return (
-        Embeddings(queries, np.array(QUERIES), None, folder / "q.npy"),
+        Embeddings(queries, TextArray(QUERIES), None, folder / "q.npy"),
         Embeddings(gallery, ids, None, folder / "g.npy"),
     )
 
@@ -306,7 +307,7 @@ def test_queries_of_both_readings_can_be_rejected(
     )
     landmark_of = pd.read_csv(folder / LANDMARKS).set_index("id")["landmark_id"]
     assert gallery.ids is not None
-    landmarks = landmark_of[gallery.ids].to_numpy()
+    landmarks = landmark_of[gallery.ids.tolist()].to_numpy()
     # The official reading ranks, and fits on, all index images; the other one those with hierarchical labels.
     for results, rows in ((official, landmarks >= 0), ([labelled], landmarks < 15)):
         fitted = build_detector(score).fit(gallery.vectors[torch.from_numpy(rows)], landmarks[rows])
@@ -343,7 +344,7 @@ def test_missing_and_surplus_embeddings_are_refused(folder: Path, images: tuple[
     with pytest.raises(InputError, match=f"2 of the 260 index images in {LANDMARKS} are not embedded"):
         evaluate(queries, fewer, folder)
     more = Embeddings(
-        torch.cat([gallery.vectors, gallery.vectors[:1]]), np.append(gallery.ids, "f" * 16), None, gallery.path
+        torch.cat([gallery.vectors, gallery.vectors[:1]]), TextArray([*gallery.ids, "f" * 16]), None, gallery.path
     )
     with pytest.raises(InputError, match="1 embeddings are of images that"):
         evaluate(queries, more, folder)

@@ -41,6 +41,7 @@ from hgld.evaluation.protocols import (
     tasks_by_level,
 )
 from hgld.evaluation.settings import PROTOCOLS
+from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
@@ -53,7 +54,7 @@ CONFIG = EvaluationConfig()
 
 def embedded(n_images: int, seed: int, *, prefix: str = "", dim: int = 6) -> Embeddings:
     vectors = torch.from_numpy(np.random.default_rng(seed).standard_normal((n_images, dim)))
-    ids = np.array([f"{prefix}{number:03}" for number in range(n_images)])
+    ids = TextArray([f"{prefix}{number:03}" for number in range(n_images)])
     return Embeddings(vectors, ids, None, Path("images.npy"))
 
 
@@ -186,12 +187,12 @@ def test_revisited_names_ignore_folders_and_suffixes(truth: RevisitedGroundTruth
     assert gallery.ids is not None
     order = np.random.default_rng(0).permutation(40)
     jpgs = Embeddings(
-        gallery.vectors[order], np.array([f"jpg/{image}.jpg" for image in gallery.ids[order]]), None, Path("g")
+        gallery.vectors[order], TextArray([f"jpg/{image}.jpg" for image in gallery.ids[order]]), None, Path("g")
     )
     assert [result.means for result in evaluate_tasks(revisited_tasks(queries, jpgs, truth))] == [
         pytest.approx(result.means) for result in plain
     ]
-    twice = Embeddings(gallery.vectors, np.array([f"{number}/a.jpg" for number in range(40)]), None, Path("g"))
+    twice = Embeddings(gallery.vectors, TextArray([f"{number}/a.jpg" for number in range(40)]), None, Path("g"))
     with pytest.raises(InputError, match="39 ids differ from others in folder and suffix alone"):
         evaluate_tasks(revisited_tasks(queries, twice, truth))
     with pytest.raises(InputError, match="20 of the 40 gallery images of the ground truth are not embedded"):
@@ -257,7 +258,7 @@ def test_dyml_warns_where_no_query_is_in_the_gallery(tmp_path: Path, caplog: pyt
         (tmp_path / f"bmk_{level}" / "query.csv").write_text("fname, labels\nq.jpg, 1\n")
         (tmp_path / f"bmk_{level}" / "gallery.csv").write_text("fname, labels\na.jpg, 1\nb.jpg, 2\n")
     ids = [f"bmk_{level}/{image}" for level in LEVELS for image in ("query/q.jpg", "gallery/a.jpg", "gallery/b.jpg")]
-    images = Embeddings(torch.eye(9), np.array(ids), None, tmp_path / "e.npy")
+    images = Embeddings(torch.eye(9), TextArray(ids), None, tmp_path / "e.npy")
     assert len(benchmark_tasks(images, images, tmp_path)) == 3
     assert "no query has the name of a gallery image" in caplog.text
 

@@ -22,6 +22,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.datasets.repack import plan_repack
+from hgld.datasets.repack_config import RepackConfig
 from hgld.io.remote import address, folder_of, local_copy, read_bytes
 
 pytest.importorskip("s3fs", reason="files on S3 need s3fs")
@@ -114,6 +116,14 @@ def test_images_are_embedded_as_local_ones(table: str, bucket: str, folder: Path
     shutil.copy(folder / table, tmp_path / table)
     np.testing.assert_array_equal(embed(tmp_path / table, tmp_path / "root.npy", "--root", bucket), expected)
     np.testing.assert_array_equal(embed(bucket, tmp_path / "folder.npy"), expected)
+
+
+def test_plan_of_a_repack_counts_remote_files(bucket: str, folder: Path, tmp_path: Path) -> None:
+    plans = [
+        plan_repack(folder / "files.csv", tmp_path / "out", RepackConfig(size=4), root=root).source_bytes
+        for root in (folder, Path(bucket))
+    ]
+    assert plans[0] == plans[1] == sum((folder / f"{number}.png").stat().st_size for number in range(6))
 
 
 def test_embeddings_labels_and_hierarchies_are_evaluated(bucket: str, folder: Path) -> None:

@@ -31,7 +31,6 @@ def test_rows_and_comparisons_are_those_of_an_object_array(texts: list[str], dat
             assert (array[chosen] != array[chosen][::-1]).tolist() == (expected[key] != expected[key][::-1]).tolist()
             assert (array[chosen] == "a").tolist() == (expected[key] == "a").tolist()
         assert array.distinct() == sorted(set(texts))
-        assert array.to_fixed_width().tolist() == texts
         assert np.array_equal(np.asarray(array), expected)
 
 

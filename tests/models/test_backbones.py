@@ -27,8 +27,8 @@ from hgld.labels.embed import EmbedConfig
 from hgld.models import EmbedImagesConfig, backbones, embed_images, embed_texts
 from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import build_model
-from hgld.models.image_embedder import ImageEmbedder, ModelSource
-from hgld.models.model_settings import ModelSettings
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_settings import ModelSettings, ModelSource
 from hgld.models.text_embedding import text_encoder_of
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings

@@ -13,16 +13,26 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.compute.executors import Part
+from hgld.datasets import image_dataset, manifest
+from hgld.datasets.image_dataset import read_images
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
 from hgld.io.files import exclusive_lock
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesSummary, embed_images, embed_part, merge_parts, part_file
+from hgld.models.image_embedding import (
+    EmbedImagesSummary,
+    embed_images,
+    embed_part,
+    merge_parts,
+    part_file,
+    parts_are_written,
+)
 from hgld.models.model_loading import load_model
+from hgld.search.detectors import read_score_inputs
 from hgld.tables import Provenance
-from hgld.tables.embeddings import read_embeddings
+from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings
 from tests.child_processes import single_thread_environment
 from tests.datasets.pictures import manifest_of
 from tests.models.embedding import (
@@ -81,6 +91,58 @@ def test_files_of_a_folder_have_the_landmarks_of_their_own_images(
     assert parts.landmark_ids is not None
     assert parts.landmark_ids.tolist() == list(range(len(PATHS)))
     assert torch.equal(parts.vectors[: len(PATHS)], expected.vectors)
+
+
+@pytest.mark.parametrize(
+    ("split", "groups"), [(None, [range(0, 2), range(1, 5), range(5, 8)]), ("train", [range(0, 3), range(2, 7)])]
+)
+def test_parts_read_their_row_groups_alone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str | None, groups: list[range]
+) -> None:
+    model, n = load_model("test_resnet", "none", size=64, resize=64), len(groups)
+    for name in sorted(PATHS)[5:15]:  # an image that can be read is not in each part
+        (folder / name).write_bytes(b"no picture")
+    config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, split=split)
+    levels = {"landmark": [str(number // 2) for number in range(len(PATHS))]}
+    splits = ["train" if number % 3 else "test" for number in range(len(PATHS))]
+    images = tmp_path / "manifest.parquet"
+    monkeypatch.setattr(manifest, "_BATCH", 3)
+    write_manifest(images, manifest_of(sorted(PATHS), levels, splits=splits), Provenance("test"))
+    whole = tmp_path / "a" / "e.parquet"
+    embed(images, whole, model, config, root=folder)
+    read, out = [], tmp_path / "b" / "e.parquet"
+
+    def spy(*arguments: Any, row_groups: Any = None) -> Any:
+        read.append(row_groups)
+        return read_images(*arguments, row_groups=row_groups)
+
+    monkeypatch.setattr(image_dataset, "read_images", spy)
+    for number in range(1, n + 1):
+        embed_some(images, out, model, Part(number, n), config, root=folder)
+    assert [each for each in read if each is not None] == groups
+    is_written = parts_are_written(images, out, model, config, root=folder)
+    assert all(is_written(Part(number, n)) for number in range(1, n + 1))
+    assert read[-1] == range(1)
+    assert merge_parts(images, out, model, config, root=folder) is not None
+    assert_same_output(whole, out)
+
+
+def test_deviations_of_a_folder_are_those_of_its_parts(folder: Path, tmp_path: Path) -> None:
+    model, parts = load_model("test_resnet", "none", size=64, resize=64), tmp_path / "parts"
+    config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, with_std=True)
+    for number in (1, 2, 3):
+        embed(folder, part_file(parts, Part(number, 3)), model, config, part=Part(number, 3))
+    whole = tmp_path / "e.npy"
+    embed(folder, whole, model, config)
+    assert torch.equal(read_deviations(parts)[:22], read_deviations(whole))
+    few = [sorted(PATHS)[row] for row in (20, 3)]
+    assert torch.equal(read_deviations(parts, few), read_deviations(whole, few))
+    inputs = read_score_inputs(parts, ["deviations"], {})
+    assert torch.equal(inputs.further["deviations"][:22], read_deviations(whole))
+    deviations_path(part_file(parts, Part(2, 3))).unlink()
+    absent = r"parts: has no .* in it for each part \(2-of-3.deviations.safetensors\); embed the images again"
+    with pytest.raises(InputError, match=absent):
+        read_deviations(parts)
 
 
 def test_other_divisions_complete_what_one_has_left(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelSets
 from hgld.hierarchy.label_matrix import TEMPERATURE, single_labels
+from hgld.io.text_array import TextArray
 from hgld.search.gallery import Gallery, export_gallery, read_gallery
 from hgld.search.searcher import Searcher, answers_table, answers_to_json
 from hgld.tables import Provenance
@@ -105,7 +106,7 @@ def test_results_share_nested_levels_with_the_answer() -> None:
 SUN, STAR, FISH = [0, 0], [1, 0], [2, 1]
 GALLERY = Gallery(
     torch.eye(4),
-    np.array(list("abcd")),
+    TextArray("abcd"),
     LabelSets.from_rows(np.array([SUN, FISH, STAR, FISH]), np.array([2, 1, 1, 0])),
     ("section", "category"),
     (("sun", "star", "fish"), ("sky", "sea")),

@@ -54,7 +54,7 @@ from hgld.rejection.detector import Detector
 from hgld.rejection.open_set import open_set_answers
 from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, is_up_to_date, write_results
-from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings, rows_of
+from hgld.tables.embeddings import has_deviations, read_deviations, read_embeddings, rows_of
 from hgld.training.training_images import read_training_manifest
 from hgld.training.training_settings import DataSettings
 
@@ -179,13 +179,13 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
         head = load_checkpoint_model(checkpoint).network.eval()
         _require_other_landmarks(checkpoint, images.table)
     files = {source: read_embeddings(path) for source, path in embedding_files(settings, seed).items()}
-    has_deviations = all(deviations_path(file.path).is_file() for file in files.values())
+    with_deviations = all(has_deviations(file.path) for file in files.values())
     vectors, deviations = [], []
     for name, own in images.table.groupby("set", sort=False):
         file, ids = files[own["source"].iloc[0]], own["id"].to_numpy(np.str_)
         found = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
         vectors.append(found if head is None else _apply(head, found, file.path))
-        deviations += [read_deviations(file.path, ids)] if has_deviations else []
+        deviations += [read_deviations(file.path, ids)] if with_deviations else []
     return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
 
 
