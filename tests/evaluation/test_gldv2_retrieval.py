@@ -179,7 +179,7 @@ def images(folder: Path) -> tuple[Embeddings, Embeddings]:
     write_embeddings(folder / "g.npy", gallery, ids)
     return (
         Embeddings(queries, TextArray(QUERIES), None, folder / "q.npy"),
-        Embeddings(gallery, ids, None, folder / "g.npy"),
+        Embeddings(gallery, TextArray(ids), None, folder / "g.npy"),
     )
 
 
