@@ -1,6 +1,6 @@
 """Decomposability gap: difference between a metric of the whole gallery and its mean over batches (paper, Eq. 6).
 
-Of AP there are also upper bounds of it (paper, appendix A-B, Eqs. 26 and 27). Both bound the mean AP of the batches
+For AP the gap also has upper bounds (paper, appendix A-B, Eqs. 26 and 27). Both bound the mean AP of the batches
 minus the AP of the whole set, for batches in which every positive is ranked first. The worst whole ranking is then
 the batches one after the other, in the order given (Eq. 26). If the number of items on the right side of the
 thresholds of L_DG (Eq. 7) is known, only the others can be out of order (Eq. 27).

@@ -39,7 +39,7 @@ Integers = npt.NDArray[np.int64]
 _N_BINS = 2**13
 #: Number of scores of a query that are set aside before they are compared, while its table is in the cache.
 _N_NEAR = 2**14
-#: Most queries of a block, bytes of its positives, and upper bound on those of a positive.
+#: Largest number of queries of a block, bytes for all its positives, and most bytes that a positive takes.
 _MAX_QUERIES, _MEMORY, _BYTES = 512, 2**28, 64
 _CPU = torch.device("cpu")
 

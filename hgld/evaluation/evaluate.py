@@ -45,9 +45,9 @@ _RankedBlock = tuple[slice, torch.Tensor, RankingStatistics, RaggedIndices | Non
 _LEAST_SHARE = 8
 _COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
 _NOT_COUNTED = (
-    f"distractors are counted in parts where no more than one in {_LEAST_SHARE} images is positive, on a CPU with "
-    "numba, without re-ranking, for other scores than float64 or dot, other ties than heaviside and other metrics "
-    "than AHP; share the queries among processes instead"
+    f"distractors cannot be counted in parts here: that needs at most one positive in {_LEAST_SHARE} images, a CPU "
+    "with numba, no re-ranking, no precision float64, distance dot, ties heaviside or metric AHP; share the queries "
+    "among processes instead"
 )
 
 

@@ -398,7 +398,7 @@ def _provenances(
 ) -> Callable[[Part], Provenance]:
     """Return the provenance of each part; of the distractors it has the names, sizes and modification times."""
     if files.distractor_embeddings is None:
-        raise ConfigurationError("`counts` are those of `distractor_embeddings`, which are not given")
+        raise ConfigurationError("`counts` needs `distractor_embeddings`, whose images it counts")
     stats = [(file.name, file.stat()) for file in part_files(files.distractor_embeddings)]
     texts = (f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
     distractors = hashlib.sha256("".join(texts).encode()).hexdigest()

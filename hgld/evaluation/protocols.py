@@ -178,7 +178,8 @@ def sum_directions(vectors: torch.Tensor, groups: npt.NDArray[np.int64], n_group
     Returns:
         float64, shape (n_groups, d).
 
-    >>> sum_directions(torch.tensor([[2.0, 0.0], [0.0, 3.0], [9.0, 9.0]]), np.array([0, 0, -1]), 1)
+    >>> vectors = torch.tensor([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0], [9.0, 9.0]])
+    >>> sum_directions(vectors, np.array([0, 0, 0, -1]), 1)  # zeros have no direction
     array([[1., 1.]])
     """
     sums = np.zeros((n_groups, vectors.shape[1]))
@@ -190,8 +191,9 @@ def sum_directions(vectors: torch.Tensor, groups: npt.NDArray[np.int64], n_group
 
 
 def normalised(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return vectors divided by their length."""
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    """Return vectors divided by their length; those of zeros stay as they are."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths == 0, 1, lengths))
 
 
 def average_labels(images: Embeddings, labels: ImageLabels) -> tuple[Embeddings, ImageLabels]:
@@ -432,7 +434,7 @@ def revisited_precision_at(ranks: Integers, k: int) -> float:
 def _per_query(
     value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics
 ) -> torch.Tensor:
-    """Return a function of the positives' ranks for each query: float64, shape (n,)."""
+    """Return a value of the ranks of each query's positives: float64, shape (n,)."""
     return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
 
 

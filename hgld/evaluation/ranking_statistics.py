@@ -135,9 +135,8 @@ def ranking_statistics(
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
 
-    Of rankings of which only the first items are known, those at cutoffs are the same to the last bit as of whole
-    rankings, in compiled loops, and so is ``precision_at_r`` where no more than these items are positives; all others
-    are NaN.
+    Where only the first items of a ranking are known, compiled loops give the statistics at cutoffs to the last bit,
+    and ``precision_at_r`` too if there are no more positives than known items; all others are NaN.
 
     Args:
         ranked_levels: uint8, shape (n, N); level of the item at each rank, best rank first. Excluded items come last,

@@ -23,8 +23,23 @@ PROTOCOLS = {
 }
 SeveralLabels = Literal["mean", "best"]
 RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal", "local-features"]
-#: Numbers of neighbours; those of papers, which vary for the first three methods. Local features have none.
-_NEIGHBOURS: dict[str | None, int] = dict(zip(get_args(RerankMethod), (10, 10, 10, 20, 50, 9, 0), strict=True))
+#: Default numbers of neighbours: those of papers, which vary for the first three methods. Local features have none.
+_NEIGHBOURS: dict[str | None, int] = {
+    "aqe": 10,
+    "alpha-qe": 10,
+    "dba": 10,
+    "k-reciprocal": 20,
+    "diffusion": 50,
+    "superglobal": 9,
+    "local-features": 0,
+}
+#: Default numbers of candidates of the methods that order the first images of a query only.
+_CANDIDATES: dict[str | None, int] = {
+    "k-reciprocal": 400,
+    "diffusion": 400,
+    "superglobal": 400,
+    "local-features": 100,
+}
 
 
 @dataclass(frozen=True)
@@ -154,9 +169,8 @@ class RerankSettings:
     @property
     def candidates(self) -> int | None:
         """Number of first images that the method orders; None if it orders all."""
-        if self.rerank not in get_args(RerankMethod)[3:]:
-            return None
-        return self.rerank_candidates or (100 if self.rerank == "local-features" else 400)
+        default = _CANDIDATES.get(self.rerank)
+        return default and (self.rerank_candidates or default)
 
     def describe(self) -> str | None:
         """Return the method and the settings that it uses; None without a method."""

@@ -229,7 +229,7 @@ def test_a_killed_part_leaves_no_counts(files: list[object], tmp_path: Path, mon
     ("options", "message"),
     [
         (["--part", "1/2"], "`part` writes to the folder of --counts; name one"),
-        (["--counts", "c", "--part", "1/2", "--precision", "float64"], "distractors are counted in parts where"),
+        (["--counts", "c", "--part", "1/2", "--precision", "float64"], "distractors cannot be counted in parts here"),
         (["--worst", "3"], "need labels of all images, and no --distractor-embeddings"),
         (["--write-predictions", "p.csv"], "give distractors as one file"),
     ],
