@@ -19,8 +19,6 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field, model_validator
-from torchvision.io import ImageReadMode
-from torchvision.transforms import RandomResizedCrop
 
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import ORIENTATION, Box, open_image, upright_rgb
@@ -113,6 +111,8 @@ def decode_by_torchvision(data: bytes) -> Pixels:
         RuntimeError: It is damaged.
         AttributeError: torchvision has no decoder.
     """
+    from torchvision.io import ImageReadMode  # its import takes two seconds and 100 MB
+
     encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     # Not torchvision.io.decode_jpeg, which warns at every call that it will be moved to another package.
     decoded = torch.ops.image.decode_jpeg(encoded, ImageReadMode.RGB.value, False)
@@ -262,6 +262,9 @@ class Transform:
     crop_scale: tuple[float, float] | None
     flips: bool
 
+    def __post_init__(self) -> None:
+        torchvision_decodes_alike()  # before processes that read images are forked, which then share torchvision
+
     @property
     def normalisation(self) -> Normalisation:
         """Function from the pixels to the input of the model."""
@@ -288,6 +291,8 @@ class Transform:
     def _random_crop(self, picture: Picture, region: Window, crop_scale: tuple[float, float]) -> Pixels:
         settings, output = self.settings, (self.settings.size, self.settings.size)
         size = region[2:] if settings.train_resize is None else _with_shorter_side(region, settings.train_resize)
+        from torchvision.transforms import RandomResizedCrop
+
         # Only the shape of this tensor is read.
         shape = torch.empty(3, size[1], size[0], device="meta")
         top, left, height, width = RandomResizedCrop.get_params(shape, list(crop_scale), list(settings.crop_ratio))

@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.ragged import Integers, RaggedIndices
@@ -86,6 +85,8 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
     >>> nested_codes(np.array([[70, 9]]), np.array([[50, 9], [70, 9], [60, 5]]))[1].tolist()
     [[0, 1], [2, 1], [1, 0]]
     """
+    import pandas as pd  # not for the help of commands that read hierarchies
+
     queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or not queries.shape[1]:
         raise InputError(

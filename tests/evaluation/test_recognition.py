@@ -430,7 +430,7 @@ def test_files_that_do_not_fit_are_refused(files: EvaluationFiles, tmp_path: Pat
     pd.DataFrame({"id": names["id"], "church": [f"c{own}" for own in names["landmark_id"]]}).to_csv(
         tmp_path / "names.csv", index=False
     )
-    with pytest.raises(HgldError, match='no landmark ids, such as "c.*" of the level church; recognition needs'):
+    with pytest.raises(HgldError, match='not landmark ids, such as "c.*" of the level church; recognition needs'):
         evaluate(replace(files, labels=tmp_path / "names.csv"))
     np.save(tmp_path / "bare.npy", np.ones((2, 5), np.float32))
     with pytest.raises(HgldError, match="has no ids, and test images are known by theirs"):
