@@ -332,7 +332,7 @@ import json, torch
 from torch.utils.data import DistributedSampler
 import hgld
 from hgld.compute.processes import joined_processes
-from tests.evaluation.test_measures import METRICS, data
+from tests.evaluation.test_measures import METRICS, batches_data
 
 embeddings, labels = batches_data(61)
 with joined_processes() as processes:
