@@ -24,6 +24,7 @@ from .pair_losses import LiftedStructureLoss as LiftedStructureLoss
 from .pair_losses import MarginLoss as MarginLoss
 from .pair_losses import MultiSimilarityLoss as MultiSimilarityLoss
 from .pair_losses import SelectivelyContrastiveTriplet as SelectivelyContrastiveTriplet
+from .pair_losses import SphericalConstraint as SphericalConstraint
 from .pair_losses import TripletLoss as TripletLoss
 from .pair_losses import XBMContrastive as XBMContrastive
 from .pair_losses import irt as irt

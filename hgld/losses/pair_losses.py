@@ -192,6 +192,31 @@ class KoLeo(Loss):
         return -squares.clamp(min=1e-16).log().mean() / 2
 
 
+class SphericalConstraint(Loss):
+    """(1/B) sum over i of (|x_i| - mean length of the batch)^2, SEC (Zhang et al., NeurIPS 2020, arXiv 2011.02785).
+
+    It is added to a loss of cosines, whose gradient depends on the lengths of embeddings before normalisation::
+
+        loss(normalize(x), labels) + 0.5 * SphericalConstraint()(x, labels)
+
+    Models of hgld normalise embeddings in their last layer, after which it is 0; so it is for training loops of your
+    own. Labels and references are ignored.
+
+    >>> SphericalConstraint()(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([[0], [1]]))
+    tensor(4.)
+    """
+
+    takes_label_sets = takes_any_length = True
+    uses_references = False
+
+    def forward_batch(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
+        lengths = embeddings.norm(dim=1)
+        return (lengths - lengths.mean()).square().mean()
+
+
 def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
     """Return the contrastive loss with an entropy regulariser, IRT_R (El-Nouby et al., arXiv 2102.05644).
 

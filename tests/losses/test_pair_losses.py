@@ -19,6 +19,7 @@ from hgld.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     SelectivelyContrastiveTriplet,
+    SphericalConstraint,
     TripletLoss,
     XBMContrastive,
     irt,
@@ -238,6 +239,14 @@ def test_entropy_of_equal_and_single_embeddings_is_finite() -> None:
     assert equal.grad is not None
     assert not equal.grad.any()
     assert KoLeo()(unit_vectors(1), LABELS[:1]) == 0
+
+
+def test_spherical_constraint_is_the_variance_of_lengths() -> None:
+    embeddings = (torch.arange(1, 9) * unit_vectors(8).T).T.requires_grad_()
+    value = SphericalConstraint()(embeddings, LABELS)
+    assert value.item() == pytest.approx((8**2 - 1) / 12, rel=1e-12)  # of 1 to 8
+    assert torch.autograd.gradcheck(lambda x: SphericalConstraint()(x, LABELS), embeddings)
+    assert SphericalConstraint()(unit_vectors(8), LABELS).item() == pytest.approx(0, abs=1e-12)
 
 
 def test_irt_adds_the_entropy_of_the_batch_to_the_contrastive_loss() -> None:
