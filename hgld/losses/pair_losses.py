@@ -213,7 +213,7 @@ class SphericalConstraint(Loss):
         self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        lengths = torch.linalg.vector_norm(embeddings, dim=1)
+        lengths: torch.Tensor = embeddings.norm(dim=1)
         return (lengths - lengths.mean()).square().mean()
 
 
