@@ -193,7 +193,7 @@ class KoLeo(Loss):
 
 
 class SphericalConstraint(Loss):
-    """(1/B) sum over i of (|x_i| - mean length of the batch)^2, SEC (Zhang et al., NeurIPS 2020, arXiv 2011.02785).
+    """The variance of the lengths of a batch's embeddings, SEC (Zhang et al., NeurIPS 2020, arXiv 2011.02785).
 
     It is added to a loss of cosines, whose gradient depends on the lengths of embeddings before normalisation::
 
