@@ -236,8 +236,12 @@ class Manifest:
         """
         return self.take(self.rows_of(split))
 
-    def rows_of(self, split: str | None) -> NDArray[np.int64]:
+    def rows_of(self, split: str | None, path: Path | None = None) -> NDArray[np.int64]:
         """Return the rows of a split, or all rows for None.
+
+        Args:
+            split: Name of the split.
+            path: File of the manifest, which the error message names.
 
         Raises:
             ConfigurationError: There is no such split.
@@ -246,8 +250,10 @@ class Manifest:
             return np.arange(len(self))
         if split not in self.split_names:
             advice = "; divide the images: hgld manifest --test-share or --open-set" * (len(self.split_names) == 1)
+            named = "" if path is None else f"{path}: "
             raise ConfigurationError(
-                f'there is no split "{split}" among the images; expected {" or ".join(self.split_names)}{advice}'
+                f'{named}there is no split "{split}" among the images; expected {" or ".join(self.split_names)}'
+                f"{advice}"
             )
         return np.flatnonzero(self.splits == split)
 

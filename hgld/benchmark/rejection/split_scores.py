@@ -121,7 +121,9 @@ class ComparedImages:
             parts = _open_set(manifest, index, seed)
         else:
             named = {INDEX: index.index, CALIBRATION: index.calibration, KNOWN: index.known}
-            parts = {name: manifest.rows_of(split) for name, split in named.items() if split is not None}
+            parts = {
+                name: manifest.rows_of(split, index.manifest) for name, split in named.items() if split is not None
+            }
         if empty := [name for name, rows in parts.items() if not len(rows)]:
             raise ConfigurationError(
                 f"{index.manifest}, split {seed}: no images are left for {empty[0]}; change the shares, or choose "
@@ -131,7 +133,7 @@ class ComparedImages:
         labels = [manifest.labels[rows] for rows in parts.values()]
         for name, images in self._settings.unknown.items():
             manifest = self.manifests[name]
-            rows = manifest.rows_of(images.split)
+            rows = manifest.rows_of(images.split, images.manifest)
             own = np.full((len(rows), labels[0].shape[1]), -1, np.int64)
             if images.kind == "near":  # of landmarks that no image of the index shows
                 own[:, 0] = self.manifests[INDEX].n_classes[0] + manifest.labels[rows, 0]
@@ -153,7 +155,7 @@ def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str
         divided = split_at_random(manifest, settings.test_share, manifest.level_names[0], seed)
         used = np.flatnonzero(divided.splits == "test")
     else:
-        used = manifest.rows_of(settings.split)
+        used = manifest.rows_of(settings.split, settings.manifest)
     labels = manifest.labels[used]
     query_share = settings.known_share + settings.calibration_share
     is_near, is_query = near_and_query_images(labels, settings.near_share, query_share, seed)

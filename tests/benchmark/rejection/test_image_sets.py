@@ -75,5 +75,7 @@ def test_test_landmarks_are_those_of_trainings_with_the_same_seed(tmp_path: Path
 def test_a_set_without_images_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="split 0: no images are left for calibration"):
         image_sets(tmp_path, 0, calibration_share=1e-9)
-    with pytest.raises(ConfigurationError, match='there is no split "test" among the images; expected all'):
+    with pytest.raises(
+        ConfigurationError, match=r'landmarks\.csv: there is no split "test" among the images; expected all'
+    ):
         image_sets(tmp_path, 0, split="test")
