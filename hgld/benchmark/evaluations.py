@@ -40,13 +40,9 @@ from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import (
-    TrainingImages,
-    evaluate_model,
-    evaluation_manifest,
-    read_training_manifest,
-)
+from hgld.training.training_images import TrainingImages, evaluation_manifest, read_training_manifest
 from hgld.training.training_settings import DataSettings, TrainingSettings
+from hgld.training.validation import embed_dataset, rank_embedded
 
 #: Name of the set of embeddings of the evaluation images of a training.
 SPLIT_EMBEDDINGS = "embeddings"
@@ -503,11 +499,9 @@ def describe_data(data: DataSettings, *, trained: bool = True) -> str:
 def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: str) -> RetrievalResult:
     """Embed the test images, write their embeddings, and rank them."""
     model: EmbeddingModel = context.model.network.to(context.device).to(memory_format=MEMORY_FORMAT)
-    result, embedded = evaluate_model(
+    embedded = embed_dataset(
         model,
         images.test,
-        images.is_query,
-        metrics=context.metrics,
         batch_size=context.training.evaluation.batch_size,
         workers=context.training.workers,
         processes=context.processes,
@@ -516,6 +510,9 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
     if context.processes.rank == 0:
         vectors = torch.from_numpy(embedded.vectors)
         write_embeddings(embedding_file(context.folder, name), vectors, manifest.ids.tolist())
+    result = rank_embedded(
+        model, embedded, images.test, images.is_query, metrics=context.metrics, processes=context.processes
+    )
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))

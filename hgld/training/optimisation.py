@@ -178,7 +178,14 @@ def _is_in(name: str, modules: Iterable[str]) -> bool:
 def require_trainable(
     model: EmbeddingModel, groups: Mapping[str, Sequence[nn.Parameter]], settings: TrainingSettings
 ) -> None:
-    """Raise an error if ``frozen`` or ``trained`` name unknown parameters, or if nothing is left to train."""
+    """Raise an error if ``frozen`` or ``trained`` name unknown parameters, or if nothing is left to train.
+
+    Where neither the head nor the loss has parameters, the model is left as the first epoch freezes it
+    (:func:`freeze_parameters`).
+
+    Args:
+        groups: Parameters of the model and the loss by group: backbone, head and proxies.
+    """
     names = [name for name, _ in model.named_parameters()]
     for key in ("frozen", "trained"):
         for module in getattr(settings, key) or ():

@@ -83,7 +83,8 @@ class CardFacts:
     Args:
         source: How :func:`hgld.load_model` finds it, such as ``hf:owner/name``.
         training: Contents of ``training.json``; None if hgld did not train the model.
-        config: Licence, and data sets on the hub that the model was trained on.
+        evaluations: Evaluations of the training and of files of ``hgld evaluate --json``.
+        config: Description of the model; the card takes its licence and its data sets on the hub.
     """
 
     title: str

@@ -25,7 +25,8 @@ from hgld.models.model_loading import read_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
-from hgld.training.run_folder import RunFolder, require_loggers, require_same_run
+from hgld.training.loggers import require_loggers
+from hgld.training.run_folder import RunFolder, require_same_run
 from hgld.training.trainer import Trainer, seed_generators
 from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.training_settings import TrainingSettings

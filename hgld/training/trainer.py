@@ -40,8 +40,9 @@ from hgld.training.optimisation import (
     require_trainable,
 )
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import TrainingImages, evaluate_model
+from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
+from hgld.training.validation import evaluate_model
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

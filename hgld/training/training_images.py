@@ -1,18 +1,13 @@
-"""The images of a training: those to train on, in batches, and those to evaluate with; evaluating a model."""
+"""The images of a training: those to train on, in batches, and those to evaluate with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
-from hgld.compute.processes import Processes
 from hgld.datasets.image_dataset import FeatureDataset, ImageDataset
-from hgld.datasets.loading import ExampleDataset, SkippedImage, evaluation_batches
+from hgld.datasets.loading import ExampleDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.samplers import (
     BatchSampler,
@@ -24,17 +19,10 @@ from hgld.datasets.samplers import (
 from hgld.datasets.splits import split_at_random
 from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import split_task
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_matrix import take_images
 from hgld.io.files import sha256_of
 from hgld.io.remote import folder_of
 from hgld.losses.registry import LabelSpace
-from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.image_embedder import embed_batches
 from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings
 
 
@@ -140,7 +128,7 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
     """Return the images to evaluate with; the labels of queries and gallery share one numbering."""
     if data.test is not None:
         return manifest.select_split(data.test)
-    rows = [manifest.rows_of(split) for split in (data.queries, data.gallery)]
+    rows = [manifest.rows_of(split, data.manifest) for split in (data.queries, data.gallery)]
     return manifest.take(np.unique(np.concatenate(rows)))
 
 
@@ -158,52 +146,3 @@ def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
     )
     log_small_classes(manifest.labelling, settings.sampler.per_class, settings.sampler.small_classes)
     return sampler
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedImages:
-    """Embeddings of the images of a dataset that could be read.
-
-    Args:
-        vectors: float32, shape (n, d).
-        rows: int64, shape (n,); rows of the dataset, in ascending order.
-    """
-
-    vectors: npt.NDArray[np.float32]
-    rows: npt.NDArray[np.int64]
-    skipped: list[SkippedImage]
-
-
-def evaluate_model(
-    model: EmbeddingModel,
-    dataset: ExampleDataset,
-    is_query: npt.NDArray[np.bool_] | None = None,
-    *,
-    metrics: Sequence[str] = (),
-    batch_size: int,
-    workers: int,
-    processes: Processes,
-) -> tuple[RetrievalResult, EmbeddedImages]:
-    """Embed images, in float32 whatever the precision of the training, and rank those that could be read.
-
-    The queries of the result are numbered in the order of the images.
-
-    Args:
-        is_query: bool, shape (n,): which images are queries; the others are their gallery. None if every image is a
-            query and is ranked against the others.
-        processes: Processes that share the images, then the queries; all of them return all embeddings.
-    """
-    share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
-    own = embed_batches(model.eval(), evaluation_batches(dataset, share, batch_size=batch_size, workers=workers))
-    vectors, rows, skipped = zip(*processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped)), strict=True)
-    embedded = EmbeddedImages(
-        np.concatenate(vectors), np.concatenate(rows), [each for part in skipped for each in part]
-    )
-    is_query = None if is_query is None else is_query[embedded.rows]
-    if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
-        raise InputError("no images are left to rank: no query or no gallery image could be read")
-    labels = take_images(dataset.manifest.labelling, embedded.rows)
-    ranking = RankingConfig(device=str(model.device), distance=model.settings.distance)
-    config = EvaluationConfig(metrics=tuple(metrics) or None, ranking=ranking, processes=processes)
-    (result,) = evaluate_tasks([split_task(torch.from_numpy(embedded.vectors), labels, is_query)], config)
-    return result, embedded

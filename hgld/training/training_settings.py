@@ -20,7 +20,7 @@ from hgld.io.settings import Settings
 from hgld.losses.cross_batch_memory import Reduction, StoredType
 from hgld.losses.registry import LOSSES, LossSettings, loss_settings
 from hgld.models.model_settings import FEATURES, ModelSettings
-from hgld.training.run_folder import LoggerName
+from hgld.training.loggers import LoggerName
 
 if TYPE_CHECKING:
     AnyLoss = LossSettings
@@ -320,7 +320,7 @@ class TrainingSettings(Settings):
         checkpoint_steps: Number of steps between checkpoints, in addition to one after every epoch.
         seed: Seed of all random numbers.
         workers: Number of processes that read images, per training process; no more than there are cores.
-        loggers: Where the history is logged besides ``history.jsonl``, see :mod:`hgld.training.run_folder`.
+        loggers: Where the history is logged besides ``history.jsonl``, see :mod:`hgld.training.loggers`.
     """
 
     model: ModelSettings

@@ -11,7 +11,7 @@ import pytest
 
 from hgld.errors import ConfigurationError
 from hgld.training import run
-from hgld.training.run_folder import TensorBoardLogger, scalars
+from hgld.training.loggers import TensorBoardLogger, scalars
 from tests.training import toy
 from tests.training.test_trainer import ActionAfterStep, Killed, kill
 

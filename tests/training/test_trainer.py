@@ -31,8 +31,9 @@ from hgld.tables import Provenance
 from hgld.training import run
 from hgld.training.run_folder import RunFolder
 from hgld.training.trainer import Trainer
-from hgld.training.training_images import TrainingImages, evaluate_model
+from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
+from hgld.training.validation import evaluate_model
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.training import toy
 
@@ -517,9 +518,8 @@ def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
     summary = run.train(settings, tmp_path / "run")
     assert all(np.isfinite(list(row.values())).all() for row in summary.test.values())
     wrong = toy.settings(path, data={"manifest": str(path), "queries": "query", "gallery": "index"})
-    with pytest.raises(
-        ConfigurationError, match='there is no split "index" among the images; expected gallery or query or train'
-    ):
+    message = f'{path}: there is no split "index" among the images; expected gallery or query or train'
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}$"):
         TrainingImages(wrong)
 
 
