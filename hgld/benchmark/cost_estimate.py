@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from hgld.benchmark.evaluations import Gldv2Evaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run
 from hgld.benchmark.worker import read_evaluated
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import Metric
+from hgld.losses.registry import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.training.optimisation import require_trainable
 from hgld.training.run import is_finished, model_for_checkpoint, training_loss
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
+
+#: Labels of two landmarks at the levels of GLDv2, to check trainings whose images are missing.
+_GLDV2_LABELS = np.array([[0, 0, 0], [1, 1, 1]])
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
     n_evaluated, not_evaluated = evaluation.count_images(runs[0].settings) or (None, [])
     missing: dict[str, None] = {}
     # Methods share images and a model, which take long to read; losses and seeds do not change them.
-    read = cache(lambda training: (TrainingImages(training), model_for_checkpoint(training)))
+    read_images, build_model = cache(TrainingImages), cache(model_for_checkpoint)
     by_title: dict[str, list[Run]] = {}
     for run in runs:
         by_title.setdefault(" ".join([run.method, ",".join(run.changes)]).rstrip(), []).append(run)
@@ -130,18 +136,18 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
         training = group[0].settings
         to_train = [run for run in group if not is_finished(run.settings, run.folder)]
         to_evaluate = [run for run in group if run not in to_train and read_evaluated(settings, run) is None]
+        shared = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
         images = None
         try:
-            shared = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
-            images, model = read(shared)
-            _check(training, images, model)
+            images = read_images(shared)
         except InputError as error:
             if not isinstance(evaluation, Gldv2Evaluation) or training.steps is None:
                 raise
             missing[str(error)] = None
+        _check(training, images, build_model(shared))
         counts = (len(group), len(to_train), len(to_evaluate))
         costs.append(_run_cost(title, training, images, counts, n_evaluated))
-    return CostEstimate(settings.title, tuple(costs), (*missing, *not_evaluated))
+    return CostEstimate(settings.title, tuple(costs), tuple(dict.fromkeys([*missing, *not_evaluated])))
 
 
 def estimate_training_cost(settings: TrainingSettings) -> CostEstimate:
@@ -174,9 +180,13 @@ def _run_cost(
     )
 
 
-def _check(settings: TrainingSettings, images: TrainingImages, model: EmbeddingModel) -> None:
-    """Raise if the model, its loss or a metric of a training cannot be built."""
-    for name in settings.evaluation.metrics:
-        Metric.from_name(name, len(images.test.manifest.level_names))
-    loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start=0)
+def _check(settings: TrainingSettings, images: TrainingImages | None, model: EmbeddingModel) -> None:
+    """Raise if the loss or a metric of a training cannot be built, or if there is nothing to train."""
+    if images is None:
+        space, n_images = LabelSpace.from_labels(model.dim, _GLDV2_LABELS), settings.batch_size
+    else:
+        for name in settings.evaluation.metrics:
+            Metric.from_name(name, len(images.test.manifest.level_names))
+        space, n_images = images.space(model.dim), len(images.train)
+    loss = training_loss(settings, space, n_images, memory_start=0)
     require_trainable(model, {**model.parameter_groups(), "proxies": list(loss.parameters())}, settings)

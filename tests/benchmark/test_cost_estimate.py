@@ -99,6 +99,14 @@ def test_full_size_is_estimated_without_images(tmp_path: Path, monkeypatch: pyte
         assert name in missing
 
 
+def test_settings_are_checked_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = read_benchmark("h-gldv2")
+    runs = table_runs(settings, tmp_path, ["frozen=[backbone.layer9]"])["happier"]
+    with pytest.raises(ConfigurationError, match='no module or parameter of the model is called "backbone.layer9"'):
+        estimate_cost(settings, runs)
+
+
 def test_missing_images_of_other_data_are_an_error(tmp_path: Path) -> None:
     settings, runs = comparison(tmp_path)
     (tmp_path / "manifest.parquet").unlink()
