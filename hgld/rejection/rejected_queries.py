@@ -7,6 +7,11 @@ level is left in its ranking.
 
 Rankings that leave out images, such as the query itself, need scores of nearest neighbours. All others are fitted on
 the whole gallery, where they would have seen the query.
+
+:func:`rejection_report` computes the figures: risk over coverage, GAP, thresholds, and how well a score detects
+unknown images. Those of the queries are of a protocol's own queries. Sets of unknown images are reported apart, each
+together with the known queries: near images are far harder than far ones, and a figure over both says nothing of
+either. Thresholds are chosen on the queries that they are reported on, and promise nothing for others.
 """
 
 from __future__ import annotations
@@ -45,6 +50,16 @@ from hgld.tables.embeddings import Embeddings
 
 #: Shares of the queries that are accepted, at which metrics are reported.
 COVERAGES = (1.0, 0.9, 0.75, 0.5, 0.25)
+#: Names of the unknown queries of a protocol: those without a positive at the finest level, and those of recognition.
+QUERIES_WITHOUT_POSITIVES = "queries without positives"
+IMAGES_WITHOUT_LANDMARK = "images without a landmark"
+N_RESAMPLES = 1000
+#: Column of the rejection score in the table of queries; of coarser levels with ``_l1`` where theirs differ.
+SCORE = "rejection_score"
+#: Metrics of detection that tables show, by name, with their titles; reports as JSON have all.
+SHOWN_METRICS = {
+    name: DETECTION_METRICS[name] for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,18 +329,6 @@ class RejectedQueries:
             return None
         known = isinstance(labels.labelling, np.ndarray) and labels.level_names == self._task.level_names
         return labels.labels if known else None
-
-
-#: Names of the unknown queries of a protocol: those without a positive at the finest level, and those of recognition.
-QUERIES_WITHOUT_POSITIVES = "queries without positives"
-IMAGES_WITHOUT_LANDMARK = "images without a landmark"
-N_RESAMPLES = 1000
-#: Column of the rejection score in the table of queries; of coarser levels with ``_l1`` where theirs differ.
-SCORE = "rejection_score"
-#: Metrics of detection that tables show, by name, with their titles; reports as JSON have all.
-SHOWN_METRICS = {
-    name: DETECTION_METRICS[name] for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
-}
 
 
 @dataclass(frozen=True)

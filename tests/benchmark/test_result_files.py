@@ -94,7 +94,7 @@ def methods(settings: BenchmarkSettings, tmp_path: Path) -> list[MethodResults]:
         )
         for name, runs in table_runs(settings, tmp_path / "out").items()
     }
-    return [results(settings, name, of_method) for name, of_method in runs.items()]
+    return [results(settings, name, method_runs) for name, method_runs in runs.items()]
 
 
 class Written(NamedTuple):
@@ -105,7 +105,7 @@ class Written(NamedTuple):
     parquet: Path
 
 
-class Write:
+class ResultsWriter:
     """Writes the results of methods, by default of all, into ``tmp_path / "out"``."""
 
     def __init__(self, settings: BenchmarkSettings, methods: list[MethodResults], out: Path) -> None:
@@ -117,8 +117,8 @@ class Write:
 
 
 @pytest.fixture
-def write(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> Write:
-    return Write(settings, methods, tmp_path / "out")
+def write(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> ResultsWriter:
+    return ResultsWriter(settings, methods, tmp_path / "out")
 
 
 def summary(settings: BenchmarkSettings, methods: list[MethodResults]) -> ComparisonSummary:
@@ -139,7 +139,7 @@ def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
     return tables
 
 
-def test_markdown_has_means_and_differences(write: Write) -> None:
+def test_markdown_has_means_and_differences(write: ResultsWriter) -> None:
     files, methods = write(), write.methods
     means, gains, by_level, _, trainings = markdown_tables(files.markdown)
     assert means == {
@@ -174,12 +174,12 @@ def test_markdown_has_means_and_differences(write: Write) -> None:
 def test_untrained_models_were_trained_on_nothing(settings: BenchmarkSettings, tmp_path: Path) -> None:
     (run, *_) = table_runs(settings, tmp_path / "out", ["steps=0"])["roadmap"]
     values = evaluated(run, H_AP=0.5, R_at_1=0.5)
-    write = Write(settings, [MethodResults("roadmap", "ROADMAP", None, True, (values,))], tmp_path)
+    write = ResultsWriter(settings, [MethodResults("roadmap", "ROADMAP", None, True, (values,))], tmp_path)
     notes = write().markdown.read_text(encoding="utf-8")
     assert "Evaluated on 16 images of 4 classes (landmark); nothing was trained." in notes
 
 
-def test_parquet_has_a_row_per_run_and_metric(write: Write) -> None:
+def test_parquet_has_a_row_per_run_and_metric(write: ResultsWriter) -> None:
     path = write().parquet
     table = tables.read_table(path, tables.COMPARISON).to_pandas()
     assert len(table) == 3 * 2 * 3
@@ -208,9 +208,9 @@ def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> Non
         name: tuple(evaluated(run, H_AP=h_ap[name][run.draw]) for run in runs if run.draw in h_ap[name])
         for name, runs in table_runs(settings, tmp_path / "out").items()
     }
-    methods = [results(settings, name, of_method) for name, of_method in runs.items()]
+    methods = [results(settings, name, method_runs) for name, method_runs in runs.items()]
     _, roadmap, happier = methods
-    files = Write(settings, methods, tmp_path / "out")(None, "H-AP")
+    files = ResultsWriter(settings, methods, tmp_path / "out")(None, "H-AP")
     means, gains, variation, trainings = markdown_tables(files.markdown)
     deviation = 100 * statistics.stdev([0.43, 0.54])
     assert means["HAPPIER_F"]["H-AP"] == f"**48.50** ± {deviation:.2f}"
@@ -234,7 +234,7 @@ def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> Non
     assert difference(apart[2], apart[1], "H-AP") == pytest.approx(paired_difference(values, baseline, LANDMARKS))
 
 
-def test_latex_has_the_columns_of_the_settings(write: Write) -> None:
+def test_latex_has_the_columns_of_the_settings(write: ResultsWriter) -> None:
     lines = write().latex.read_text().splitlines()
     assert r"    Method & R@1 & $\mathcal{H}$-AP \\" in lines
     assert (
@@ -253,7 +253,7 @@ def test_terminal_text_has_80_columns(settings: BenchmarkSettings, methods: list
     assert text.endswith("Best baseline, from which differences are taken: R@1 Smooth-AP, H-AP ROADMAP.")
 
 
-def test_markdown_links_existing_figures(write: Write) -> None:
+def test_markdown_links_existing_figures(write: ResultsWriter) -> None:
     out = write.out
     assert "## Figures" not in write().markdown.read_text()
     (out / "figures").mkdir()
@@ -264,7 +264,7 @@ def test_markdown_links_existing_figures(write: Write) -> None:
     assert links == [("!", "figures/learning.png"), ("!", "strips.png"), ("", "strips.html")]
 
 
-def test_single_seed_without_baselines(write: Write) -> None:
+def test_single_seed_without_baselines(write: ResultsWriter) -> None:
     alone = [replace(method, baseline=False, runs=method.runs[:1]) for method in write.methods]
     files = write(alone)
     means, _, trainings = markdown_tables(files.markdown)
@@ -279,7 +279,7 @@ def renamed(method: MethodResults, names: dict[str, str]) -> MethodResults:
     return replace(method, runs=tuple(EvaluatedRun(run.run, run.result.renamed(names)) for run in method.runs))
 
 
-def test_the_best_baseline_in_a_distance_has_the_lowest(write: Write) -> None:
+def test_the_best_baseline_in_a_distance_has_the_lowest(write: ResultsWriter) -> None:
     """The same values, as severities: in levels instead of %, and the other way round."""
     severe = [renamed(method, {"H-AP": "mistake_severity"}) for method in write.methods]
     best, worst = best_baseline(write.methods, "H-AP"), best_baseline(severe, "mistake_severity")
@@ -290,7 +290,7 @@ def test_the_best_baseline_in_a_distance_has_the_lowest(write: Write) -> None:
     assert means["Smooth-AP"]["mistake_severity"].startswith("**0.41** ±")
 
 
-def test_missing_metric_is_a_dash(write: Write) -> None:
+def test_missing_metric_is_a_dash(write: ResultsWriter) -> None:
     _, roadmap, happier = write.methods
     happier = renamed(replace(happier, title="HAPPIER", runs=happier.runs[:1]), {"R@1": "R"})
     means, gains, *_ = markdown_tables(write([roadmap, happier]).markdown)
