@@ -511,7 +511,12 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         vectors = torch.from_numpy(embedded.vectors)
         write_embeddings(embedding_file(context.folder, name), vectors, manifest.ids.tolist())
     result = rank_embedded(
-        model, embedded, images.test, images.is_query, metrics=context.metrics, processes=context.processes
+        embedded,
+        images.test,
+        images.is_query,
+        metrics=context.metrics,
+        ranking=context.ranking,
+        processes=context.processes,
     )
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]

@@ -48,7 +48,9 @@ def evaluate_model(
 ) -> tuple[RetrievalResult, EmbeddedImages]:
     """Embed images and rank those that could be read; see :func:`embed_dataset` and :func:`rank_embedded`."""
     embedded = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, processes=processes)
-    return rank_embedded(model, embedded, dataset, is_query, metrics=metrics, processes=processes), embedded
+    ranking = RankingConfig(device=str(model.device), distance=model.settings.distance)
+    result = rank_embedded(embedded, dataset, is_query, metrics=metrics, ranking=ranking, processes=processes)
+    return result, embedded
 
 
 def embed_dataset(
@@ -65,15 +67,15 @@ def embed_dataset(
 
 
 def rank_embedded(
-    model: EmbeddingModel,
     embedded: EmbeddedImages,
     dataset: ExampleDataset,
     is_query: npt.NDArray[np.bool_] | None = None,
     *,
     metrics: Sequence[str] = (),
+    ranking: RankingConfig,
     processes: Processes,
 ) -> RetrievalResult:
-    """Rank the images that could be read, on the device of the model and by its distance.
+    """Rank the images that could be read against each other, or those of the gallery for the queries.
 
     The queries of the result are numbered in the order of the images; the processes share them.
 
@@ -86,7 +88,6 @@ def rank_embedded(
     if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
         raise InputError("no images are left to rank: no query or no gallery image could be read")
     labels = take_images(dataset.manifest.labelling, embedded.rows)
-    ranking = RankingConfig(device=str(model.device), distance=model.settings.distance)
     config = EvaluationConfig(metrics=tuple(metrics) or None, ranking=ranking, processes=processes)
     (result,) = evaluate_tasks([split_task(torch.from_numpy(embedded.vectors), labels, is_query)], config)
     return result

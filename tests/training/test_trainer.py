@@ -21,6 +21,7 @@ from hgld.compute.processes import Processes
 from hgld.datasets.loading import collate
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.ranking import RankingConfig
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.embedding_model import EmbeddingModel
@@ -33,7 +34,7 @@ from hgld.training.run_folder import RunFolder
 from hgld.training.trainer import Trainer
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
-from hgld.training.validation import evaluate_model
+from hgld.training.validation import embed_dataset, rank_embedded
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.training import toy
 
@@ -118,7 +119,7 @@ def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manife
     assert int(state["loss"]["n_stored"]) == 64
     torch.manual_seed(0)
     before = toy.build(ModelSettings.model_validate(toy.SETTINGS["model"])).state_dict()
-    assert all((before[name] != value).any() for name, value in state["model"].items())
+    assert all((before[name] != state["model"][name]).any() for name in before)
     assert state["settings"]["loss"]["lambda"] == 0.1
     again = read_settings(TrainingSettings, uninterrupted / "settings.yaml")
     assert again == toy.settings(manifest)
@@ -149,8 +150,10 @@ def test_the_checkpoint_is_selected_on_validation_images_and_then_tested(manifes
     assert RunFolder(tmp_path / "run").result == find_checkpoint(tmp_path / "run") == tmp_path / "run" / "best.pt"
     model, images = toy.build(settings.model), TrainingImages(settings)
     model.load_state_dict(state["model"])
-    options: Any = {"metrics": ("H-AP", "R@1"), "batch_size": 8, "workers": 0, "processes": Processes()}
-    tested, _ = evaluate_model(model, images.test, **options)
+    embedded = embed_dataset(model, images.test, batch_size=8, workers=0, processes=Processes())
+    tested = rank_embedded(
+        embedded, images.test, metrics=("H-AP", "R@1"), ranking=RankingConfig(), processes=Processes()
+    )
     assert summary.test["epoch 1"] == pytest.approx(tested.means)
     assert summary.test["epoch 0"]["H-AP"] > tested.means["H-AP"], "the test images would select another one"
     lines = format_training(summary).splitlines()
@@ -577,12 +580,13 @@ def test_images_of_unequal_shape_are_trained_on(tmp_path: Path) -> None:
     model = toy.build(settings.model)
     model.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
     images = TrainingImages(settings)
-    options: Any = {"metrics": ("H-AP",), "workers": 0, "processes": Processes()}
-    (ranked, batched), (_, one_by_one) = (
-        evaluate_model(model, images.test, batch_size=n, **options) for n in (settings.evaluation.batch_size, 1)
+    batched, one_by_one = (
+        embed_dataset(model, images.test, batch_size=n, workers=0, processes=Processes())
+        for n in (settings.evaluation.batch_size, 1)
     )
     # Scores of two images can be so close that rounding orders them: ranks are compared for equal batches only.
     np.testing.assert_allclose(batched.vectors, one_by_one.vectors, atol=1e-4)
+    ranked = rank_embedded(batched, images.test, metrics=("H-AP",), ranking=RankingConfig(), processes=Processes())
     assert history(tmp_path / "run", "test")[-1]["H-AP"] == pytest.approx(ranked.means["H-AP"])
 
 
