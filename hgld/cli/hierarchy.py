@@ -118,7 +118,8 @@ def why(
     Args:
         landmark_id: Id of the landmark.
         split: Split of the landmark. Default: all.
-        hierarchy: Hierarchy; the tables of all stages are beside it.
+        hierarchy: Hierarchy; beside it are the tables of other stages, as clean.parquet, removed.parquet,
+            completed.parquet, clusters.parquet and scraped*.parquet.
     """
     from hgld.hierarchy.why import trace_landmark
 

@@ -10,8 +10,8 @@ and count them, rejection scores know which images of an index they are, and los
 Images with several labels each, as trademarks have by the Vienna classification (thesis, section 4.2.2 and Fig. 6.1),
 are described by :class:`LabelSets`. A label is a row of a label matrix: a class of the finest level together with its
 ancestors. Two labels share the finest level at which they are equal, and two images the finest level that any of
-their labels share. That level is no tree distance: a may share a label with b, and b another one with c, while a and
-c have nothing in common.
+their labels share. That level is not a tree distance: a may share a label with b, and b another one with c, while a
+and c have nothing in common.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hierarchy: landmarks, and the groups and roots above them."""
+"""The hierarchy: landmarks, and the groups and roots above them, from a table whose columns are checked."""
 
 from __future__ import annotations
 

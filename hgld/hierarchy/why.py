@@ -34,6 +34,7 @@ _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "irrelevant": "since its labels do not describe a landmark",
     "unlabelled": "since it has no label",
 }
+#: The tables with rows of landmarks but those from scrape, of which there may be several.
 _STAGES = {
     "hierarchy": tables.HIERARCHY,
     "clean": tables.CLEAN,
@@ -70,7 +71,10 @@ def trace_landmark(
     taxonomy: Path | None = None,
     corrections: Path | None = None,
 ) -> list[Trace]:
-    """Trace a landmark through the stages, whose tables are beside the hierarchy.
+    """Trace a landmark through the stages.
+
+    Their tables are searched for beside the hierarchy under the names that the stages give them: clean.parquet,
+    removed.parquet, completed.parquet, clusters.parquet and scraped*.parquet. The trace names those that are missing.
 
     Decisions and groups are those that the hierarchy was built with, if they are found
     (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
@@ -85,6 +89,9 @@ def trace_landmark(
 
     Returns:
         A trace for each split with such a landmark.
+
+    Raises:
+        InputError: The landmark is in none of the tables, or there are none.
     """
     files = _find_files(hierarchy, decisions, taxonomy, corrections)
     rows = {stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()}
@@ -107,10 +114,19 @@ def trace_landmark(
     if not traces:
         landmark = f"landmark {landmark_id}{f' of {split}' if split else ''}"
         searched = [*(path for stage, path in files.tables.items() if stage in _STAGES), *files.scraped]
+        missing = [_name(files, stage) for stage in _STAGES if stage not in files.tables]
+        missing += () if files.scraped else ["scraped*.parquet"]
         if not searched:
-            raise InputError(f"there are no tables in {hierarchy.parent} to find {landmark} in")
-        raise InputError(f"{landmark} is in none of {', '.join(map(str, searched))}")
+            raise InputError(
+                f"there are no tables in {hierarchy.parent} to find {landmark} in; expected {', '.join(missing)}"
+            )
+        absent = f"; there is no {' and no '.join(missing)} in {hierarchy.parent}" if missing else ""
+        raise InputError(f"{landmark} is in none of {', '.join(map(str, searched))}{absent}")
     return traces
+
+
+def _name(files: _Files, stage: str) -> str:
+    return files.hierarchy.name if stage == "hierarchy" else f"{stage}.parquet"
 
 
 def _find_files(hierarchy: Path, decisions: Path | None, taxonomy: Path | None, corrections: Path | None) -> _Files:
@@ -143,7 +159,7 @@ def _steps(
         label, item = _label(built, clean, scraped)
         decision = decisions.find(label_id(label, item), label)
         steps += [
-            ("class", item or "unknown: category pages show labels without items"),
+            ("class", item or _unknown_class(files)),
             ("label", label),
             ("cluster", _cluster(files.tables.get("clusters"), label_id(label, item))),
             *_decision(decision, groups),
@@ -157,7 +173,8 @@ def _steps(
             steps.append(("source", _source(files.hierarchy, proposal)))
         steps += _place(built)
     else:
-        absent = "not in it: " if "hierarchy" in files.tables else "unknown, no hierarchy.parquet in the folder; "
+        exists = "hierarchy" in files.tables
+        absent = "not in it: " if exists else f"unknown, no {files.hierarchy.name} in the folder; "
         steps.append(("hierarchy", absent + _reason_absent(removed, clean, decision, correction)))
     return steps + [("note", text) for text in _changed_inputs(files)]
 
@@ -191,8 +208,8 @@ def _statement(files: _Files, row: _Row | None) -> str:
     if row is None:
         return "unknown: no scraped*.parquet in the folder"
     values = [f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]]
-    made = [path for stage, path in files.tables.items() if stage in ("hierarchy", "clean")]
-    verb = "" if any(map(tables.is_neutral, [*made, *files.scraped])) else "instance of "
+    others = [path for stage, path in files.tables.items() if stage in ("hierarchy", "clean")]
+    verb = "" if any(map(tables.is_neutral, [*others, *files.scraped])) else "instance of "
     return verb + ", ".join(values) if values else "none"
 
 
@@ -208,6 +225,12 @@ def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tupl
     values = scraped["instance_of"] if scraped is not None else ()
     same = (value["item"] for value in values if normalise_label(value["label"]) == normalise_label(label))
     return label, next(same, None)
+
+
+def _unknown_class(files: _Files) -> str:
+    if "clean" not in files.tables and not files.scraped:
+        return "unknown: no clean.parquet and no scraped*.parquet in the folder"
+    return "unknown: category pages show labels without items"
 
 
 def _cluster(path: Path | None, identity: str) -> str:

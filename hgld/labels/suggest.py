@@ -17,8 +17,8 @@ species, have ``OTHER_WEIGHTS``: labels are compared with the names of groups an
 attract too many of the labels are less likely (:func:`balance`).
 
 Answers of models to the same question are suggestions, too. Nobody has seen an answer when it is read, so it is never
-a decision. Answers are signed ``machine:MODEL``, which
-:func:`hgld.taxonomy.decisions.read_decisions` refuses wherever decisions count.
+a decision. Answers are signed ``machine:MODEL``; :func:`hgld.taxonomy.decisions.read_decisions` refuses them wherever
+decisions count.
 """
 
 from __future__ import annotations

@@ -124,6 +124,18 @@ class _Statements(Document):
     statements: list[Statement]
 
 
+class _TypedSnak(Document):
+    datatype: Text
+
+
+class _TypedStatement(Document):
+    mainsnak: _TypedSnak
+
+
+class _TypedStatements(Document):
+    statements: list[_TypedStatement]
+
+
 class Term(Document):
     """A label or description, in the language that was asked for or one that the server fell back to."""
 
@@ -169,13 +181,13 @@ class ItemEntity(Entity):
             PropertyError: The values of the property are not items.
             ValueError: The statements have another shape.
         """
-        statements = self.claims.get(property_id, [])
+        statements = {"statements": self.claims.get(property_id, [])}
         try:
-            return read_document(_Statements, {"statements": statements}).statements
+            return read_document(_Statements, statements).statements
         except ValueError:
-            with suppress(TypeError, KeyError):
-                for statement in statements:
-                    require_items(property_id, statement["mainsnak"]["datatype"])
+            with suppress(ValueError):  # a datatype of damaged statements says nothing about the property
+                for statement in read_document(_TypedStatements, statements).statements:
+                    require_items(property_id, statement.mainsnak.datatype)
             raise
 
 
@@ -205,7 +217,7 @@ class PropertyEntity(Document):
 
 
 def require_items(property_id: str, datatype: str | None) -> None:
-    """Raise a PropertyError if the values of a property are known to be no items."""
+    """Raise a PropertyError if the values of a property are known not to be items."""
     if datatype not in (None, "wikibase-item"):
         raise PropertyError(
             f"the values of {property_id} are not items, but of the type {datatype}; choose a property whose values "

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.build_inputs import find_annotations
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
+from hgld.resources import annotation_file
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, VOLCANO, WIDE, run
 from tests.labels.label_tables import PROVENANCE
@@ -114,6 +116,9 @@ def test_files_of_the_build_are_found_by_their_content(built: Path) -> None:
     assert "note" not in dict(trace.steps)
     moved.write_text(moved.read_text().replace("clear", "quite clear"))
     assert find_annotations(built) == {"taxonomy": built.with_name("taxonomy.csv")}
+    # Then the decisions that come with hgld are read, which have other groups than this taxonomy.
+    with pytest.raises(InputError, match=re.escape(str(annotation_file("decisions/final.csv")))):
+        trace_landmark(built, 1, "train")
 
 
 def test_trace_names_missing_tables(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -121,13 +126,43 @@ def test_trace_names_missing_tables(built: Path, tmp_path_factory: pytest.TempPa
     alone.write_bytes(built.read_bytes())
     result = steps(alone, 1, built.parent)
     assert result["page"] == result["item"] == result["statement"] == "unknown: no scraped*.parquet in the folder"
+    assert result["class"] == "unknown: no clean.parquet and no scraped*.parquet in the folder"
     assert result["cluster"] == "unknown: no clusters.parquet in the folder"
     assert result["group"] == "lake"
     # Found by its text, for the item is not known without the other tables.
     assert result["decision"].startswith("group: lake")
+    expected = ["clean.parquet", "removed.parquet", "completed.parquet", "scraped*.parquet"]
+    others = f"is in none of {alone}; there is no {' and no '.join(expected)} in {alone.parent}"
+    with pytest.raises(InputError, match=f"^landmark 99 of train {re.escape(others)}$"):
+        steps(alone, 99, built.parent)
     alone.unlink()
-    with pytest.raises(InputError, match="there are no tables in"):
+    all_tables = ", ".join(["hierarchy.parquet", *expected])
+    message = f"there are no tables in {alone.parent} to find landmark 1 of train in; expected {all_tables}"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         steps(alone, 1, built.parent)
+
+
+@pytest.mark.parametrize(
+    ("renamed", "step"),
+    [
+        ("clusters", ("cluster", "unknown: no clusters.parquet in the folder")),
+        ("hierarchy", ("hierarchy", "unknown, no hierarchy.parquet in the folder; its label has a group")),
+        ("scraped_train", ("statement", "unknown: no scraped*.parquet in the folder")),
+    ],
+)
+def test_trace_names_a_table_that_has_another_name(built: Path, renamed: str, step: tuple[str, str]) -> None:
+    built.with_name("scraped_index.parquet").unlink()
+    built.with_name(f"{renamed}.parquet").rename(built.with_name(f"my_{renamed}.parquet"))
+    name, text = step
+    assert steps(built, 1)[name].startswith(text)
+
+
+def test_trace_of_an_excluded_landmark_names_the_tables_that_would_tell(built: Path) -> None:
+    built.with_name("removed.parquet").rename(built.with_name("out.parquet"))
+    assert steps(built, 6)["hierarchy"] == (
+        "not in it: in neither clean.parquet nor removed.parquet of the folder, so the stage that excluded it is "
+        "unknown"
+    )
 
 
 def test_trace_without_hierarchy_uses_other_tables(built: Path) -> None:

@@ -257,6 +257,15 @@ def test_command_of_a_list_of_paintings(paintings: Callable[..., Any], tmp_path:
     assert Counter(row["split"] for row in rows_of(out).values()) == Counter(row[2] for row in rows)
 
 
+def test_depth_limits_the_superclasses(paintings: Callable[..., Any], tmp_path: Path) -> None:
+    path, out = write_list(tmp_path / "list.csv", ["id", "item"], ROWS[:1]), tmp_path / "out.parquet"
+    with paintings() as server:
+        assert run_scrape(path, out, config_of(server, property_id="P136", class_depth=0)).classes == 1
+        # A deeper one takes the rows and classes over.
+        assert run_scrape(path, out, config_of(server, property_id="P136", class_depth=1)).taken_over == 1
+    assert pq.read_table(classes_path(out))["item"].to_pylist() == ["Q100", "Q200"]
+
+
 @pytest.mark.parametrize(
     ("languages", "labels"),
     [

@@ -206,6 +206,10 @@ ODD_ENTITIES: dict[str, Any] = {
     "values as texts": CLASS_Q2 | {"claims": {"P279": "Q5"}},
     "no rank": CLASS_Q2 | {"claims": {"P279": [{"mainsnak": {"snaktype": "somevalue"}}]}},
     "no datavalue": CLASS_Q2 | {"claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value"}}]}},
+    "a datatype that is not a text": CLASS_Q2
+    | {"claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value", "datatype": ["string"]}}]}},
+    "one statement of another datatype, one that is none": CLASS_Q2
+    | {"claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value", "datatype": "string"}}, 7]}},
     "another id": CLASS_Q2 | {"id": 2},
     "a text": "Q2",
     "null": None,
