@@ -25,7 +25,7 @@ from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import DROP
-from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
+from hgld.taxonomy.groups import Group, VocabularyTerm, find_taxonomy, read_taxonomy, read_vocabulary
 from hgld.taxonomy.label_identity import label_id
 
 #: The kinds of defects, as columns of tables name them, with what they mean.
@@ -155,7 +155,7 @@ def audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None = Non
         )
     table = tables.read_table(clean, tables.CLEAN)
     landmarks = Counter(map(label_id, table["supercategory"].to_pylist(), table["class_item"].to_pylist()))
-    groups = read_taxonomy(taxonomy or annotation_file("taxonomy.csv"))
+    groups = read_taxonomy(find_taxonomy(taxonomy))
     keys = {group.key for group in groups}
     terms = read_vocabulary(annotation_file("vocabulary.csv"), keys) if has_vocabulary(groups) else []
     tree = read_class_tree(classes)

@@ -38,10 +38,9 @@ from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
 from hgld.hierarchy.label_matrix import TEMPERATURE, softmax_weights
 from hgld.io.columns import preview
 from hgld.ragged import RaggedIndices
-from hgld.resources import annotation_file
 from hgld.review.labels import landmark_link
 from hgld.taxonomy.decisions import landmark_key
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id
 
 #: Smallest share of random labels below a margin that the estimated rate of errors may rest on.
@@ -342,7 +341,7 @@ def _read_sources(hierarchy: Path) -> tuple[list[_Row], dict[str, Group]]:
     clean = find_input_tables(hierarchy).clean
     if clean is None:
         raise InputError(f"{hierarchy.parent}: has no clean table that {hierarchy} was made from")
-    taxonomy = find_annotations(hierarchy).get("taxonomy") or annotation_file("taxonomy.csv")
+    taxonomy = find_taxonomy(find_annotations(hierarchy).get("taxonomy"))
     return tables.read_table(clean, tables.CLEAN).to_pylist(), {
         group.name: group for group in read_taxonomy(taxonomy)
     }

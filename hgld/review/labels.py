@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.resources import annotation_file
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
@@ -237,7 +236,7 @@ def find_inputs(
         classes = find_classes_tables(clusters)
         if not classes:
             log.info("no *.classes.parquet beside %s; labels are shown without parents", clusters)
-    return ReviewInputs(clusters, clean, classes, annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
+    return ReviewInputs(clusters, clean, classes, find_taxonomy(taxonomy))
 
 
 def item_url(item: str) -> str:

@@ -1,7 +1,7 @@
-"""Trees of any depth as the groups of a taxonomy, and back: those that are published elsewhere, and other forms.
+"""Trees of any depth as the groups of a taxonomy, and back.
 
-Read are paths, tables of levels, SKOS and classes of Wikidata; written are SKOS, paths, and mappings of groups to
-Wikidata in SSSOM.
+Trees that are published elsewhere are read as paths, tables of levels, SKOS or classes of Wikidata. Taxonomies are
+written as SKOS, as paths, or as mappings of groups to Wikidata in SSSOM.
 """
 
 from __future__ import annotations

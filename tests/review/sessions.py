@@ -54,6 +54,6 @@ def decide(session: ReviewSession, action: LabelAction, *label_ids: str) -> int 
 
 
 def not_none(value: T | None) -> T:
-    """Return what must be there, such as the step that an action was, or the summary of a stage."""
+    """Return a value that must not be None, such as the step of an action or the summary of a stage."""
     assert value is not None
     return value

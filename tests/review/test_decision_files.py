@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.decision_files import (
+    GroupConflict,
     changed_groups,
     export_decisions,
     merge_taxonomies,
@@ -210,6 +211,12 @@ def test_taxonomy_beside_decisions_is_written_only_if_groups_changed(tmp_path: P
         assert changed_groups(decisions) == groups
     write_taxonomy(taxonomy_beside(decisions), [QUAY])
     assert read_taxonomy(tmp_path / "ada.taxonomy.csv") == [QUAY]
+
+
+def test_conflict_keeps_the_original_name() -> None:
+    groups = {"ada": [renamed(PARKS, "green parks")], "ben": [renamed(PARKS, "parkland")]}
+    (conflict,) = merge_taxonomies(BASE, groups).conflicts
+    assert conflict == GroupConflict("parks", "parks", '"green parks" by ada, "parkland" by ben')
 
 
 def test_exported_decisions_and_taxonomy(tmp_path: Path) -> None:

@@ -455,7 +455,7 @@ class Walk(RuleBasedStateMachine):
         """Go on with what is on disk now, as after the end of the process without any notice."""
         killed = Path(tempfile.mkdtemp(dir=self._folder))
         for path in self._store.parent.glob("ada.sqlite*"):
-            if not path.name.endswith((".lock", "-shm")):
+            if not path.name.endswith("-shm"):
                 shutil.copy(path, killed)
         self._opened.close()
         self._store = killed / "ada.sqlite"

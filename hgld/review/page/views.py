@@ -55,8 +55,10 @@ def label_view(
 ) -> dict[str, Any]:
     """Return the row of a label in the list of a view, or its card; rows far from the current label are brief.
 
-    ``seen`` is its version and id, which a form sends back, ``certainties`` has that of each candidate, ``view`` is
-    the list as the query of an address, empty in the list of the label's cluster, and ``cluster`` is None there.
+    ``seen`` is the version and id of the label, which a form sends back. ``certainties`` has ``sure``, ``likely`` or
+    ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
+    address; in the list of the label's cluster it is empty, and ``cluster`` is None. ``prediction_set`` has names,
+    one of which is right with the probability behind them; it is empty where there are many.
     """
     label_id, version, candidates = label.label_id, session.version(label.label_id), session.candidates(label, groups)
     query = view.query if view is not None and view.cluster is None else ""
@@ -154,7 +156,7 @@ def cluster_views(session: ReviewSession) -> list[dict[str, Any]]:
 def photographs_view(
     photographs: LabelPhotographs, session: ReviewSession, label_id: str, start: int = 0, count: int = N_PHOTOGRAPHS
 ) -> dict[str, Any]:
-    """Return ``count`` photographs of a label from number ``start`` on, and the numbers of all."""
+    """Return photographs of a label from number ``start`` on, and its numbers of photographs and landmarks."""
     total, landmarks = photographs.count(label_id)
     items = photographs.of_label(label_id, start, start + count)
     end = start + len(items)

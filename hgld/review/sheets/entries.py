@@ -72,7 +72,7 @@ class SheetRow:
         number: Number of the row in the file, counted from 1.
         columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
         merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
-        formulas: Formulas by column, e.g. ``=K16``.
+        formulas: Formulas by column, e.g. ``=K16``. The texts of these columns are what a program calculated last.
     """
 
     number: int

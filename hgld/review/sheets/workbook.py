@@ -13,7 +13,6 @@ because no more than the stated size is unpacked.
 
 from __future__ import annotations
 
-import re
 import warnings
 import zlib
 from collections import defaultdict
@@ -24,12 +23,12 @@ from io import BytesIO
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError, iterparse
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.cell_range import CellRange
-from openpyxl.worksheet.formula import ArrayFormula, DataTableFormula
 from openpyxl.worksheet.worksheet import Worksheet
 from openpyxl.writer.excel import ExcelWriter
 
@@ -55,6 +54,7 @@ _ABOUT = "about"
 
 
 MAX_UNPACKED_BYTES = 256 * 2**20
+MAX_MEMBERS = 10_000
 #: Beginnings and ends of elements in an XML file; a sheet of 5,700 labels has 500,000.
 MAX_TAGS = 5_000_000
 #: Limits of Excel and LibreOffice.
@@ -63,9 +63,10 @@ MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384
 #: of 5,700 labels has 74,000 cells of 2 million characters.
 MAX_CELLS, MAX_CHARACTERS, MAX_RANGES = 2_000_000, 100_000_000, 20_000
 
-_MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([^"]+)"')
+_MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _ENCRYPTED = "protected by a password; save it without one"
 _SAVE_AS = "save it as .xlsx or .csv"
+_HEADER_OF_MEMBER = b"PK\x01\x02"
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -187,7 +188,8 @@ class SheetCells:
 
     Args:
         rows: Texts from column A to the last cell that is not blank, by row number from 1; blank rows are omitted.
-        formulas: Ranges of cells that are calculated, and their formulas, which are also the texts of these cells.
+        formulas: Ranges of cells that are calculated, and their formulas. The texts of these cells are what a program
+            calculated last, or empty.
     """
 
     rows: dict[int, list[str]] = field(default_factory=dict)
@@ -210,7 +212,7 @@ def read_spreadsheet(path: Path, names: Collection[str]) -> dict[str, SheetCells
                 archive.writestr(name, content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts that do not matter here
-            book = load_workbook(unpacked, read_only=True)
+            book = load_workbook(unpacked, read_only=True, data_only=True)
             sheets = {sheet.title: sheet for sheet in book if sheet.title in names}
             return {name: _read_sheet(sheet, parts) for name, sheet in sheets.items()}
     except (BadZipFile, zlib.error, EOFError) as error:
@@ -230,6 +232,8 @@ def _unpack(path: Path) -> dict[str, bytes]:
     data = read_bytes(path)
     if not data.startswith(b"PK"):
         raise InputError(f"{path}: {_describe_other_format(data)}")
+    if data.count(_HEADER_OF_MEMBER) > MAX_MEMBERS:
+        raise InputError(f"{path}: an archive of more than {MAX_MEMBERS:,} files; no review sheet is")
     try:
         archive = ZipFile(BytesIO(data))
     except (BadZipFile, ValueError) as error:
@@ -270,13 +274,12 @@ def _describe_other_format(data: bytes) -> str:
 
 
 def _read_sheet(sheet: Any, parts: dict[str, bytes]) -> SheetCells:
-    content = parts[sheet._worksheet_path.lstrip("/")]
-    # openpyxl omits merged cells where it does not keep all cells in memory.
-    cells = SheetCells(merged=[CellRange(area.decode()) for area in _MERGED.findall(content)])
+    cells = SheetCells()
+    _find_ranges(parts[sheet._worksheet_path.lstrip("/")], cells)
     sheet.reset_dimensions()  # what the file says of its size may be wrong
     n_cells = n_characters = 0
-    for number, row in enumerate(sheet.iter_rows(), 1):
-        texts = [_text(cell.value) for cell in row]
+    for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
+        texts = [_text(value) for value in values]
         while texts and not texts[-1]:
             texts.pop()
         if number > MAX_ROWS or len(texts) > MAX_COLUMNS:
@@ -287,18 +290,33 @@ def _read_sheet(sheet: Any, parts: dict[str, bytes]) -> SheetCells:
             raise ValueError(f"more than {MAX_CELLS:,} cells or {MAX_CHARACTERS:,} characters in a sheet")
         if texts:
             cells.rows[number] = texts
-        formulas = [cell for cell in row if cell.data_type == "f"]
-        cells.formulas += [
-            (CellRange(getattr(cell.value, "ref", None) or cell.coordinate), _text(cell.value)) for cell in formulas
-        ]
-        if len(cells.formulas) + len(cells.merged) > MAX_RANGES:
-            raise ValueError(f"more than {MAX_RANGES:,} formulas and merged cells in a sheet")
     return cells
 
 
+def _find_ranges(content: bytes, cells: SheetCells) -> None:
+    """Find formulas and merged cells, which openpyxl omits beside values."""
+    shared: dict[str, str] = {}
+    try:
+        for _, element in iterparse(BytesIO(content)):  # noqa: S314 - without document types
+            if element.tag == f"{_MAIN}c" and (found := element.find(f"{_MAIN}f")) is not None:
+                formula, key = f"={found.text or ''}", found.get("si")
+                if key is not None:
+                    # Only the first cell has the text, but each cell of the range is marked.
+                    formula = shared.setdefault(key, formula)
+                reference = (None if key is not None else found.get("ref")) or element.get("r")
+                if reference:
+                    cells.formulas.append((CellRange(reference), formula))
+            elif element.tag == f"{_MAIN}mergeCell":
+                cells.merged.append(CellRange(element.attrib["ref"]))
+            elif element.tag == f"{_MAIN}row":
+                element.clear()
+            if len(cells.formulas) + len(cells.merged) > MAX_RANGES:
+                raise ValueError(f"more than {MAX_RANGES:,} formulas and merged cells in a sheet")
+    except ParseError as error:
+        raise ValueError(str(error)) from error
+
+
 def _text(value: object) -> str:
-    if isinstance(value, ArrayFormula | DataTableFormula):
-        value = getattr(value, "text", "=")
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, bool):

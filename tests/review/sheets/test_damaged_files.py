@@ -132,10 +132,29 @@ def test_more_cells_than_a_sheet_has_are_refused_in_xlsx(tmp_path: Path, rows: s
     assert refusal(path).startswith("not a readable workbook (")
 
 
-def test_more_tags_than_a_sheet_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_parts_or_tags_than_a_sheet_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hgld.review.sheets.workbook.MAX_TAGS", 1000)
     path = write_xlsx(tmp_path / "a.xlsx", "<row/>" * 1001)
     assert "sheet1.xml has more than 1,000 tags; are many empty cells formatted?" in refusal(path)
+    monkeypatch.setattr("hgld.review.sheets.workbook.MAX_MEMBERS", 3)
+    assert refusal(path).startswith("an archive of more than 3 files")
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_more_merged_cells_than_a_sheet_has_are_refused_at_once(tmp_path: Path, quote: str) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", f"<row/><mergeCell ref={quote}A2:B2{quote}/>" * 100_000)
+    refused, peak = with_peak_memory(lambda: refusal(path))
+    assert refused.startswith("not a readable workbook (more than 20,000 formulas and merged cells")
+    assert peak < 40 * 2**20
+
+
+@pytest.mark.parametrize("formula", ['"not closed', "A1+#FOO!", "A1)", "A1+" * 50_000 + "A1"])
+def test_formulas_are_not_interpreted(tmp_path: Path, formula: str) -> None:
+    """The formula of a cell above, which a program filled down, is named as that cell has it."""
+    first = f'<row r="2"><c r="L2"><f t="shared" ref="L2:L99" si="0">{formula}</f><v>1</v></c></row>'
+    others = (f'<row r="{n}"><c r="L{n}"><f t="shared" si="0"/><v>1</v></c></row>' for n in range(3, 100))
+    rows = read_workbook(write_xlsx(tmp_path / "a.xlsx", HEADER + first + "".join(others))).rows
+    assert [row.formulas for row in rows] == [{COLUMNS[11]: f"={formula}"}] * 98
 
 
 def test_entities_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Export of sheets: entries are kept; killed exports, and such as meet somebody at work, lose none of them."""
+"""Export of sheets: entries are kept, also if an export is killed or a sheet is changed meanwhile."""
 
 import logging
 import shutil

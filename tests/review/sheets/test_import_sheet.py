@@ -383,7 +383,7 @@ def test_formulas_with_cached_values_are_named(review: Path) -> None:
     with pytest.raises(InputError) as error:
         run(path)
     assert str(error.value).splitlines()[1:-1] == [
-        f"  Labels!K{number}: a formula, not a text: =J{number}; replace it with its value" for number in (2, 3)
+        f"  Labels!K{number}: a formula, not a text: =J2; replace it with its value" for number in (2, 3)
     ]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openpyxl import load_workbook
 
 from hgld.errors import InputError
-from hgld.review.labels import ReviewLabel, example_link, fit_for_cell, review_labels
+from hgld.review.labels import MAX_UNITS, ReviewLabel, example_link, fit_for_cell, review_labels
 from hgld.review.sheets.entries import COLUMNS, Entries, Entry, read_entries
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import LABELS as LABELS_SHEET
@@ -176,6 +176,12 @@ def test_row_colours_follow_clusters_and_subclusters(tmp_path: Path) -> None:
     ]
     for (cluster, sub, colour), (next_cluster, next_sub, next_colour) in pairwise(rows):
         assert (colour == next_colour) == ((cluster, sub) == (next_cluster, next_sub))
+
+
+def test_texts_fit_into_excel_cells(nasty: Path) -> None:
+    sheet = load_workbook(nasty)[LABELS_SHEET]
+    longest = max(len(str(cell.value).encode("utf-16-le")) // 2 for row in sheet.iter_rows() for cell in row)
+    assert longest == MAX_UNITS
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
