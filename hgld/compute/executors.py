@@ -24,9 +24,9 @@ from hgld.compute.machine import catch_stop_signals
 from hgld.errors import ConfigurationError, require_at_least
 from hgld.progress import NoProgress, Progress
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 #: Stands in the arguments of a task for the kind of device that it is to use: ``cuda`` or ``cpu``.
 DEVICE = "{device}"
 _MAX_ERROR_LINES = 6

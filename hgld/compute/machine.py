@@ -15,6 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
+if TYPE_CHECKING:
+    import torch
+
 #: Parameters of mallopt(3).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 #: Held while the number of threads of the process is changed: torch's, and those of scikit-learn's libraries.
@@ -52,10 +55,6 @@ def disable_trimming() -> None:
     mallopt(_M_MMAP_MAX, 0)  # allocate large blocks on the heap, too
     mallopt(_M_TRIM_THRESHOLD, -1)  # never shrink the heap
     mallopt(_M_TOP_PAD, 2**26)  # grow it by at least 64 MiB
-
-
-if TYPE_CHECKING:
-    import torch
 
 
 def thread_count(device: torch.device) -> int:

@@ -42,11 +42,12 @@ from hgld.errors import ConfigurationError, SourceError, require_at_least
 from hgld.io.files import atomic_write
 from hgld.progress import NoProgress, Progress
 
+log = logging.getLogger(__name__)
+
 #: Ports below those that Linux gives to outgoing connections (32768 to 60999).
 _FIRST_PORT, _N_PORTS = 12_000, 20_000
 #: Keeps the steps of a job away from those of the jobs with the next numbers, which may run on the same node.
 _PORTS_BETWEEN_STEPS = 1009
-log = logging.getLogger(__name__)
 #: States of tasks that are over, and are not requeued.
 _ENDED = frozenset(
     {
@@ -59,7 +60,6 @@ _STOPPED = frozenset({"TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED"})
 _ANSWER_TIMEOUT_S = 60
 _NO_SLURM = "there are no programs of SLURM here; run the command where jobs are submitted, such as on a login node"
 _FIELDS = "JobArrayID:|,State:|,exit_code:|,NodeList:|,Reason:|"
-log = logging.getLogger(__name__)
 #: Seconds between questions to the controller: a twentieth of the waiting time, between these bounds.
 _MIN_POLL_S, _MAX_POLL_S = 1.0, 30.0
 #: Tasks of an array at most; clusters allow 1,000 by default (``MaxArraySize``).

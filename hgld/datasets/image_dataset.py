@@ -262,7 +262,7 @@ def images_per_row_group(images: Path, split: str | None = None) -> NDArray[np.i
             counts = [file.metadata.row_group(group).num_rows for group in groups]
         elif "split" in file.schema_arrow.names:
             splits = (file.read_row_group(group, ["split"])["split"] for group in groups)
-            counts = [pc.sum(pc.equal(column, split)).as_py() for column in splits]
+            counts = [pc.sum(pc.equal(column, split), min_count=0).as_py() for column in splits]
         else:
             counts = []
     return np.array(counts, np.int64) if any(counts) else None

@@ -1,6 +1,7 @@
 """Losses of pairs and triplets: contrastive, lifted structure, multi-similarity, triplet and margin.
 
-KoLeo, the entropy of embeddings as a regulariser, is here for IRT_R, which adds it to the contrastive loss.
+The regularisers of embeddings are here, too: KoLeo, their entropy, which IRT_R adds to the contrastive loss, and the
+variance of their lengths.
 """
 
 from __future__ import annotations

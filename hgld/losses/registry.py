@@ -193,6 +193,13 @@ class LossSpec:
     Args:
         constructor: The class of the loss, or a function that returns it; the documentation of the loss.
         simix: Whether the loss has the option ``simix`` for similarity mixup.
+
+    >>> list(LossSpec(SupHAP).options)
+    ['alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'finer', 'include_query']
+    >>> list(LossSpec(ArcFace).options)
+    ['levels', 'scale', 'margin']
+    >>> list(LossSpec(FastAP, simix=True).options)
+    ['levels', 'n_bins', 'simix']
     """
 
     constructor: Callable[..., Loss]
@@ -236,7 +243,8 @@ class LossSpec:
 class DecomposableSpec(LossSpec):
     """A rank loss with a decomposability loss in settings.
 
-    The options are lambda, the choice of the decomposability loss, and those of both losses.
+    The options are lambda, the choice of the decomposability loss, and those of both losses. An option of both, such
+    as ``include_query``, is passed to both.
 
     Args:
         constructor: Function such as :func:`~hgld.losses.happier`, from the decomposability loss, lambda and the
@@ -244,6 +252,9 @@ class DecomposableSpec(LossSpec):
         rank_loss: Constructor of the rank loss.
         pairs: Whether the decomposability loss of pairs is a choice.
         defaults: Defaults of options that differ from those of the constructors.
+
+    >>> list(DecomposableSpec(rod_ndcg, rank_loss=SupNDCG).options)
+    ['lambda_', 'decomposability', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta', 'scale', 'margin']
     """
 
     rank_loss: Callable[..., Loss] = field(kw_only=True)
@@ -368,7 +379,7 @@ def installed_losses(taken: Collection[str]) -> dict[str, LossSpec]:
     """Return the specifications of losses that installed packages declare, by their names in settings.
 
     A constructor is a subclass of :class:`~hgld.losses.Loss`, whose parameters become options as those of hgld's own
-    losses do (:class:`LossSpec`); or it is a :class:`LossSpec`.
+    losses do; or it is a :class:`LossSpec` that states how the loss is built.
 
     Args:
         taken: Names of hgld's own losses.

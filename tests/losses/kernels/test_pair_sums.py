@@ -15,7 +15,7 @@ from hgld.losses.kernels.pair_sums import block_slopes, block_sums, has_loop, pa
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 
-pytestmark = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
+needs_loops = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
 
 any_step = st.one_of(
     st.builds(Sigmoid, tau=st.floats(0.005, 2)),
@@ -60,6 +60,7 @@ def random_case(
     return scores, levels, weights
 
 
+@needs_loops
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
@@ -82,6 +83,7 @@ def test_sums_and_gradients_agree_with_torch(
         torch.testing.assert_close(other, one, rtol=0, atol=tolerance)
 
 
+@needs_loops
 @pytest.mark.parametrize("step", [Sigmoid(), suprank_step(), suprank_step("cfg144")], ids=str)
 @pytest.mark.parametrize("items_at_once", [1, 3, 16])
 def test_number_of_items_at_once_does_not_change_the_sums(
@@ -94,6 +96,7 @@ def test_number_of_items_at_once_does_not_change_the_sums(
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
 
 
+@needs_loops
 @pytest.mark.parametrize("step", [Sigmoid(), suprank_step()], ids=str)
 def test_float32_sums_of_many_items_are_those_of_float64(step: Step) -> None:
     scores, levels, weights = random_case(1, 1, 20_000, 1, 0.1, torch.float32)
@@ -104,6 +107,7 @@ def test_float32_sums_of_many_items_are_those_of_float64(step: Step) -> None:
     torch.testing.assert_close(actual[1].double(), exact[1], rtol=0, atol=1e-5 * float(exact[1].abs().max()))
 
 
+@needs_loops
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sigmoids_of_far_scores_are_0_and_1(dtype: torch.dtype) -> None:
     scores = torch.tensor([[0.0, 300.0, -130.0, 5.0]], dtype=dtype)
@@ -119,6 +123,7 @@ def test_sigmoids_of_far_scores_are_0_and_1(dtype: torch.dtype) -> None:
     assert sums[0, 0].item() == pytest.approx(2 * 1.5 + 100 * (300 + 5 - 0.1) - 2 * math.exp(-5), rel=1e-4)
 
 
+@needs_loops
 def test_scores_and_steps_without_a_loop_are_summed_by_torch() -> None:
     scores = torch.tensor([[0.1, 0.2, 0.3]])
     assert has_loop(scores, Sigmoid())
@@ -131,6 +136,7 @@ def test_scores_and_steps_without_a_loop_are_summed_by_torch() -> None:
         assert not has_loop(scores, Sigmoid())
 
 
+@needs_loops
 def test_nan_scores_give_nan_sums() -> None:
     scores = torch.tensor([[0.1, math.nan, 0.3]], requires_grad=True)
     sums = pair_sums(Ranking(scores, torch.tensor([[1, 0, 0]]), 1), torch.ones(1, 2, 2), Sigmoid())
