@@ -102,15 +102,11 @@ class HMLC(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        if reference_embeddings is None or reference_labels is None:
-            levels = pair_levels(labels, labels).fill_diagonal_(-1)
-            logits = inner_products(embeddings, embeddings) / self.tau
-            logits = logits.masked_fill(levels < 0, torch.finfo(logits.dtype).min)
-            n_views = self.n_views
+        logits = _logits(embeddings, reference_embeddings, self.tau)
+        if reference_labels is None:
+            levels, n_views = pair_levels(labels, labels).fill_diagonal_(-1), self.n_views
         else:
-            levels = pair_levels(labels, reference_labels)
-            logits = inner_products(embeddings, reference_embeddings) / self.tau
-            n_views = 1
+            levels, n_views = pair_levels(labels, reference_labels), 1
         if len(labels) % n_views:
             raise InputError(f"a batch of {len(labels)} does not have {n_views} views of each image")
         n_levels, values = labels.shape[1], []
@@ -201,19 +197,25 @@ class MultiSupCon(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        if reference_embeddings is None or reference_labels is None:
-            is_self = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-            logits = inner_products(embeddings, embeddings) / self.tau
-            logits = logits.masked_fill(is_self, torch.finfo(logits.dtype).min)
-            overlaps = label_overlaps(labels, labels).masked_fill(is_self, 0)
+        logits = _logits(embeddings, reference_embeddings, self.tau)
+        if reference_labels is None:
+            overlaps = label_overlaps(labels, labels).fill_diagonal_(0)
         else:
-            logits = inner_products(embeddings, reference_embeddings) / self.tau
             overlaps = label_overlaps(labels, reference_labels)
         is_positive = overlaps >= self.threshold
         n_positives = is_positive.sum(1)
         terms = torch.where(is_positive, -overlaps.to(logits.dtype) * logits.log_softmax(1), 0)
         warn_without_positives(labels[..., 0], None if reference_labels is None else reference_labels[..., 0])
         return (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(min=1)
+
+
+def _logits(embeddings: torch.Tensor, references: torch.Tensor | None, tau: float) -> torch.Tensor:
+    """Return cosines over tau; without references those of the batch, lowest for an item with itself."""
+    if references is not None:
+        return inner_products(embeddings, references) / tau
+    logits = inner_products(embeddings, embeddings) / tau
+    is_self = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+    return logits.masked_fill(is_self, torch.finfo(logits.dtype).min)
 
 
 def label_overlaps(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
