@@ -1,7 +1,7 @@
-"""Measures that need the labels of single items: consistency across levels, recall in groups of classes, label noise.
+"""Measures beside the metrics of rankings: consistency across levels, recall in groups of classes, label noise.
 
-They are functions of embeddings and labels, and not among the metrics of
-:func:`hgld.evaluation.evaluate_retrieval`, which ranks levels and never sees the labels of single items.
+They are functions of embeddings and labels, and not among the metrics of :func:`hgld.evaluation.evaluate_retrieval`,
+which ranks levels and never sees the labels of single items.
 """
 
 from __future__ import annotations
