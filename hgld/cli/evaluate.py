@@ -147,7 +147,7 @@ def evaluate(
         evaluation_provenance,
         read_distractor_counts,
     )
-    from hgld.evaluation.measures import label_noise_ceiling
+    from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.photos import find_images
     from hgld.inspection.queries import average_precision_per_label, write_label_table

@@ -1,4 +1,4 @@
-"""Evaluate retrieval tasks: rank, then take the metrics."""
+"""Evaluate retrieval tasks, of all images at once or collected in batches: rank, then take the metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from hgld.compute.compiled import is_compiled
 from hgld.compute.executors import Part
-from hgld.compute.processes import Processes
+from hgld.compute.processes import Processes, current_processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.distractors import CountsByTask, DistractorCounts, PositiveRanking, positive_statistics
@@ -22,7 +22,13 @@ from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
-from hgld.evaluation.retrieval_task import RetrievalTask, WithDistractors, leave_one_out_task, query_gallery_task
+from hgld.evaluation.retrieval_task import (
+    RetrievalTask,
+    WithDistractors,
+    leave_one_out_task,
+    query_gallery_task,
+    split_task,
+)
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.io.text_array import Ids, TextArray
@@ -38,16 +44,18 @@ _GRADED_SETTINGS = {
 #: Columns of the nearest items of queries, beside those of metrics.
 _NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
 #: Slice of the queries of a block, and its values by column.
-_Block = tuple[slice, dict[str, npt.NDArray[Any]]]
+_BlockColumns = tuple[slice, dict[str, npt.NDArray[Any]]]
 #: Queries, levels of (at least) their first ranks, statistics, ranks of the positives, and neighbours.
-_RankedBlock = tuple[slice, torch.Tensor, RankingStatistics, RaggedIndices | None, tuple[Any, Any] | None]
+_BlockStatistics = tuple[slice, torch.Tensor, RankingStatistics, RaggedIndices | None, tuple[Any, Any] | None]
+#: Embeddings, labels, whether each image is a query, and ids; None for what was not given.
+_Batch = tuple[torch.Tensor, LabelMatrix, npt.NDArray[np.bool_] | None, npt.NDArray[Any] | None]
 #: Distractors are counted where no more than one in this many images of the gallery is positive.
-_LEAST_SHARE = 8
+_LEAST_IMAGES_PER_POSITIVE = 8
 _COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
 _NOT_COUNTED = (
-    f"distractors cannot be counted in parts here: that needs at most one positive in {_LEAST_SHARE} images, a CPU "
-    "with numba, no re-ranking, no precision float64, distance dot, ties heaviside or metric AHP; share the queries "
-    "among processes instead"
+    "distractors cannot be counted in parts here: that needs at most one positive in "
+    f"{_LEAST_IMAGES_PER_POSITIVE} images, a CPU with numba, no re-ranking, no precision float64, distance dot, ties "
+    "heaviside or metric AHP; share the queries among processes instead"
 )
 
 
@@ -316,7 +324,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
-    (_, own_metrics), *further = _rankings(task, metrics, config)
+    (_, own_metrics), *further = _tasks_with_metrics(task, metrics, config)
     columns, settings = _measure(task, own_metrics, config)
     for graded_task, graded in further:
         values, _ = _measure(graded_task, graded, replace(config, n_neighbours=0))
@@ -353,7 +361,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     return [result.part(name, queries) for name, queries in task.query_groups.items()]
 
 
-def _rankings(
+def _tasks_with_metrics(
     task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
 ) -> list[tuple[RetrievalTask, list[Metric]]]:
     """Return the task with its metrics, and where there is one, the task with other judgements for graded metrics."""
@@ -417,13 +425,14 @@ def _measure(
     # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
     block_columns(metrics, levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
-    positives = _positive_ranking(task, metrics, config)
+    positives = _ranking_by_counting(task, metrics, config)
     if positives is None and config.distractor_counts is not None:
         raise ConfigurationError(_NOT_COUNTED)
-    ranked = (
-        _ranked_positives(positives, task, cutoffs, config) if positives else _ranked(task, metrics, cutoffs, config)
-    )
-    blocks: list[_Block] = []
+    if positives:
+        ranked = _blocks_by_counting(positives, task, cutoffs, config)
+    else:
+        ranked = _blocks_by_sorting(task, metrics, cutoffs, config)
+    blocks: list[_BlockColumns] = []
     for queries, levels, statistics, ranks, neighbours in ranked:
         if task.n_positives is not None:
             n_positives = torch.from_numpy(task.n_positives[queries]).to(statistics.positives)
@@ -439,7 +448,7 @@ def _measure(
     return _in_order(blocks, config), settings
 
 
-def _in_order(blocks: Sequence[_Block], config: EvaluationConfig) -> dict[str, npt.NDArray[Any]]:
+def _in_order(blocks: Sequence[_BlockColumns], config: EvaluationConfig) -> dict[str, npt.NDArray[Any]]:
     """Return the values by column of the blocks of all processes."""
     shares = config.processes.gather(blocks)
     ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
@@ -447,10 +456,10 @@ def _in_order(blocks: Sequence[_Block], config: EvaluationConfig) -> dict[str, n
     return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}
 
 
-def _ranked(
+def _blocks_by_sorting(
     task: RetrievalTask, metrics: Sequence[Metric], cutoffs: Sequence[int], config: EvaluationConfig
-) -> Iterator[_RankedBlock]:
-    """Yield the blocks of this process, with whole rankings, or as many first ranks as needed."""
+) -> Iterator[_BlockStatistics]:
+    """Yield the blocks of this process after sorting whole rankings, or as many first ranks as needed."""
     tables, n_levels = None, task.judgements.n_levels
     for ranked in rank(
         task,
@@ -473,7 +482,7 @@ def _ranked(
         yield ranked.queries, ranked.levels, statistics, None, ranked.neighbours
 
 
-def _positive_ranking(
+def _ranking_by_counting(
     task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
 ) -> PositiveRanking | None:
     """Return the ranking of the positives alone where that suffices and is faster: where these are few."""
@@ -491,13 +500,13 @@ def _positive_ranking(
         return None
     positives = PositiveRanking(task, ranking)
     n_pairs = task.judgements.n_queries * task.judgements.n_gallery
-    return positives if _LEAST_SHARE * positives.n_positives[:, 0].sum() <= n_pairs else None
+    return positives if _LEAST_IMAGES_PER_POSITIVE * positives.n_positives[:, 0].sum() <= n_pairs else None
 
 
-def _ranked_positives(
+def _blocks_by_counting(
     ranking: PositiveRanking, task: RetrievalTask, cutoffs: Sequence[int], config: EvaluationConfig
-) -> Iterator[_RankedBlock]:
-    """Yield the blocks of this process, with the ranks of the positives."""
+) -> Iterator[_BlockStatistics]:
+    """Yield the blocks of this process, with ranks of the positives counted without sorting."""
     judgements, counts = task.judgements, config.distractor_counts
     distractors = None if counts else ranking.distractors(Part())
     for positives in ranking.blocks(config.processes.part, config.progress):
@@ -523,12 +532,12 @@ def count_distractors(tasks: Sequence[RetrievalTask], config: EvaluationConfig, 
     """
     counted: CountsByTask = {}
     for task in tasks:
-        for each, metrics in _rankings(task, _choose_metrics(task, config), config):
-            ranking = _positive_ranking(each, metrics, config)
+        for each, metrics in _tasks_with_metrics(task, _choose_metrics(task, config), config):
+            ranking = _ranking_by_counting(each, metrics, config)
             if ranking is None:
                 raise ConfigurationError(_NOT_COUNTED)
             distractors = ranking.distractors(part)
-            blocks: list[_Block] = []
+            blocks: list[_BlockColumns] = []
             for positives in ranking.blocks(config.processes.part, config.progress):
                 columns = {
                     "queries": positives.ranks.rows() + positives.queries.start,
@@ -569,3 +578,103 @@ def _zero_counts(task: RetrievalTask) -> dict[str, int]:
         if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
     return counts
+
+
+class RetrievalMetric:
+    """Collect embeddings and labels batch by batch, then evaluate them as :func:`evaluate_retrieval` does.
+
+    It has the methods ``update``, ``compute`` and ``reset`` of torchmetrics, but does not need that package; in
+    Lightning, call ``self.log_dict(metric.compute())`` at the end of an epoch. Numbers are exact, not means over
+    batches: those of ``evaluate_retrieval`` for all images, in the order of the batches, first those of the first
+    process. Where ``torch.distributed`` is initialised, ``compute`` gathers the images of all processes, which share
+    the work and all get the result; every process has to call it.
+
+    Embeddings are kept in the memory of the CPU. Samplers for several processes, such as ``DistributedSampler``, may
+    repeat images to give each process as many. **Pass ids then**: an image that comes again is not counted again.
+
+    Args:
+        metrics: Names such as ``H-AP``; by default :func:`~hgld.evaluation.metrics.default_metrics`.
+        **settings: Further settings of :class:`EvaluationConfig`, such as ``relevance_alpha`` or
+            ``ranking=RankingConfig(device="cuda")``.
+
+    >>> metric = RetrievalMetric(["R@1", "H-AP"])
+    >>> metric.update(torch.tensor([[1.0, 0.0], [0.8, 0.3]]), torch.tensor([[0, 0], [0, 0]]))
+    >>> metric.update(torch.tensor([[0.9, 0.1], [0.0, 1.0]]), torch.tensor([[1, 0], [2, 1]]))
+    >>> metric.compute()
+    {'R@1': 0.0, 'H-AP': 0.888888888888889}
+    >>> metric.reset()
+    """
+
+    def __init__(self, metrics: Sequence[str] | None = None, **settings: Any) -> None:
+        self._config = EvaluationConfig(None if metrics is None else tuple(metrics), **settings)
+        self._batches: list[_Batch] = []
+
+    def update(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor | LabelMatrix,
+        *,
+        is_query: torch.Tensor | npt.ArrayLike | None = None,
+        ids: Sequence[Any] | torch.Tensor | npt.NDArray[Any] | None = None,
+    ) -> None:
+        """Add a batch of images.
+
+        Args:
+            embeddings: float, shape (B, d), on any device.
+            labels: Integers, shape (B, L), finest first; or (B,) for one level. Images with -1 at every level are
+                excluded.
+            is_query: bool, shape (B,); True for queries, False for the gallery that is ranked for them. By default
+                every image is ranked against all others.
+            ids: Ids of the images, integers or texts, shape (B,). Images are then in the order of their ids, so that
+                results do not depend on batches and processes, and count once.
+
+        Raises:
+            InputError: The arguments are not of as many images, or labels are not integers.
+        """
+        matrix = label_array(labels, "query")
+        if isinstance(matrix, LabelSets):
+            raise InputError("batches have one label per image and level; found label sets")
+        mask = None if is_query is None else _array(is_query).astype(bool)
+        names = None if ids is None else _array(ids)
+        lengths = [len(part) for part in (embeddings, matrix, mask, names) if part is not None]
+        if len(set(lengths)) > 1:
+            raise InputError(
+                f"the arguments of a batch have {', '.join(map(str, lengths))} rows; expected the same number"
+            )
+        self._batches.append((embeddings.detach().to("cpu", copy=True), matrix.copy(), mask, names))
+
+    def compute(self) -> dict[str, float]:
+        """Return the mean of each metric over the queries of all batches and processes.
+
+        Raises:
+            InputError: There are no images, only some batches have ids or queries, or see :func:`evaluate_retrieval`.
+            ConfigurationError: See :func:`evaluate_retrieval`.
+        """
+        processes = current_processes()
+        batches = [batch for share in processes.gather(self._batches) for batch in share]
+        if not batches:
+            raise InputError("no images were added; call `update` with a batch before `compute`")
+        vectors, matrices, masks, names = zip(*batches, strict=True)
+        for parts, name in ((masks, "is_query"), (names, "ids")):
+            if len({part is None for part in parts}) > 1:
+                raise InputError(f"only some batches have `{name}`; give it with all batches, or none")
+        embeddings, labels = torch.cat(vectors), np.concatenate(matrices)
+        is_query = None if masks[0] is None else np.concatenate(masks)
+        ids = None if names[0] is None else np.concatenate(names)
+        if ids is not None:  # an image may be a query and in the gallery
+            role = np.zeros(len(ids), bool) if is_query is None else is_query
+            keys = np.stack([np.unique(ids, return_inverse=True)[1], role])
+            rows = np.unique(keys, axis=1, return_index=True)[1]
+            embeddings, labels, ids = embeddings[torch.from_numpy(rows)], labels[rows], ids[rows]
+            is_query = None if is_query is None else is_query[rows]
+        task = split_task(embeddings, labels, is_query, ids=ids)
+        (result,) = evaluate_tasks([task], replace(self._config, processes=processes))
+        return result.means
+
+    def reset(self) -> None:
+        """Forget all images."""
+        self._batches = []
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)

@@ -1,7 +1,9 @@
 """Retrieval protocols, from the contents of input files to tasks; GLDv2's two have modules of their own.
 
 By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; texts, templates of faces,
-DyML, ROxford and RParis, ILIAS.
+DyML, ROxford and RParis, ILIAS. A protocol is an
+:class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, and a line in
+:data:`hgld.evaluation.settings.PROTOCOLS`.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: E
 
 
 #: A ranking is sorted as a whole where more than one of this many items is needed.
-_LEAST_SHARE = 8
+_LEAST_ITEMS_PER_RANK = 8
 
 
 @dataclass(frozen=True)
@@ -454,17 +454,17 @@ def rank(
         rows = KeyRows(step, n_gallery, key_format, device)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        n_rows, left_out = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
+        n_rows, excluded_pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
         nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
         positives, n_first = None, None
         if needed is not None:
-            positives = count_positives(judgements, queries, left_out)
+            positives = count_positives(judgements, queries, excluded_pairs)
             n_first = needed.count(positives)
-            if n_first * _LEAST_SHARE > n_gallery:
+            if n_first * _LEAST_ITEMS_PER_RANK > n_gallery:
                 positives, n_first = None, None
         scorer.prepare(queries)
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, rows, scorer, judgements, queries, left_out, nearest), shares, device)
+            parallel_map(partial(_fill, rows, scorer, judgements, queries, excluded_pairs, nearest), shares, device)
         found = None if nearest is None else joined_top_k(nearest)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
         ends = rows.group_ends(n_rows) if config.ties == "heaviside" else None

@@ -291,12 +291,12 @@ def _most_different(
 def write_predictions(
     evaluation: Evaluation, path: Path, *, k: int = 100, config: RankingConfig | None = None
 ) -> None:
-    """Write the first k gallery items of every query, or the answers to them, see :mod:`hgld.gldv2.ground_truth`.
+    """Write the first k gallery items of every query, see :mod:`hgld.gldv2.ground_truth`.
 
     Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
     scores are in the order of the gallery, whatever their levels.
 
-    Of protocols that score an answer to each query, the answers are written, see :mod:`hgld.gldv2.ground_truth`.
+    Of protocols that score an answer to each query, the answers are written, in the other format of that module.
 
     Raises:
         ConfigurationError: The images have no ids.

@@ -344,8 +344,8 @@ def answers_to_json(answers: Answers) -> str:
     ``answer``, a list of ``level``, ``name`` and ``share``, finest first, empty if no near image has labels; and
     ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``. A search that rejects adds
     ``rejection`` with ``rejected``, whether the finest label of the answer is; ``accepted_level``, the finest one
-    that is left, or null; and for each level, finest first, ``scores`` and ``thresholds``, null where none is
-    ``answer`` has accepted levels only.
+    that is left, or null; and for each level, finest first, ``scores`` and ``thresholds``, null where there
+    is none. Its ``answer`` has accepted levels only.
     """
     gallery = answers.gallery
     queries = []

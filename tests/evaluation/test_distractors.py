@@ -108,7 +108,7 @@ def test_counted_distractors_give_the_numbers_of_one_piece(
         ranking=RankingConfig(block_size=block_size, ties=ties, distance=distance),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hgld.evaluation.evaluate._LEAST_SHARE", 0)
+        patch.setattr("hgld.evaluation.evaluate._LEAST_IMAGES_PER_POSITIVE", 0)
         patch.setitem(scoring._WIDTH, "cpu", width)
         patch.setattr("hgld.evaluation.evaluate.warn_without_positives", lambda *arguments: None)
         expected = evaluated(world.whole, config)
@@ -121,7 +121,7 @@ def test_counted_distractors_give_the_numbers_of_one_piece(
             for name, first in counts[0].items()
         }
         assert_same(evaluated(world.task, replace(config, distractor_counts=total)), expected)
-        patch.setattr("hgld.evaluation.evaluate._positive_ranking", lambda *arguments: None)
+        patch.setattr("hgld.evaluation.evaluate._ranking_by_counting", lambda *arguments: None)
         dense = evaluated(world.task, config)
         assert dense.settings["distractors"] == "sorted with all other images"
         assert_same(dense, expected)
@@ -150,7 +150,7 @@ def test_large_galleries(several_labels: bool) -> None:
     whole = build_task(queries, own, torch.cat([gallery, distractors]), all_labels)
     config = EvaluationConfig(ranking=RankingConfig(block_size=4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hgld.evaluation.evaluate._LEAST_SHARE", 0)
+        patch.setattr("hgld.evaluation.evaluate._LEAST_IMAGES_PER_POSITIVE", 0)
         result = evaluated(task, config)
     way = "counted before each positive" if is_compiled() else "sorted with all other images"
     assert result.settings["distractors"] == way

@@ -117,7 +117,7 @@ def test_first_ranks_are_those_of_whole_rankings(
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scoring._WIDTH, "cpu", 64)
-        patch.setattr(ranking, "_LEAST_SHARE", 1)
+        patch.setattr(ranking, "_LEAST_ITEMS_PER_RANK", 1)
         torch.set_num_threads(n_threads)
         try:
             for ties in ("pessimistic", "optimistic"):

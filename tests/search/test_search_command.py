@@ -135,7 +135,7 @@ def test_wrong_inputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> N
         result = run(*arguments, *given, code=1)
         assert message in result.stderr, arguments
         assert result.stdout == ""
-    run(query, "--top", 0, "--embeddings", embeddings, code=2)
+    assert run(query, "--top", 0, "--embeddings", embeddings, code=2).stdout == ""
 
 
 def test_model_with_other_weights_is_refused(gallery_folder: Path, tmp_path: Path) -> None:

@@ -112,6 +112,11 @@ def test_huge_pictures_are_refused(client: TestClient, monkeypatch: pytest.Monke
     assert stranger.post("/open", content=b"x" * 5_000_000).status_code == 413, "only pictures may be large"
 
 
+def test_unknown_addresses(client: TestClient) -> None:
+    for path in ("/photographs/0", "/queries/x", "/static/../page.html"):
+        assert client.get(path).status_code == 404
+
+
 def test_pages_are_for_admitted_browsers_only(application: Starlette, client: TestClient, picture: bytes) -> None:
     stranger = TestClient(application, base_url="http://127.0.0.1:8000")
     for path in ("/", "/levels.css"):
