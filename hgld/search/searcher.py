@@ -16,7 +16,7 @@ import torch
 
 from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, counted
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_search
 from hgld.evaluation.settings import RerankSettings
@@ -418,7 +418,7 @@ def write_answer_page(
         {"": queries},
         source,
         title="Search",
-        about=f"{len(answers):,} queries in {len(gallery):,} photographs.",
+        about=f"{len(answers):,} {'query' if len(answers) == 1 else 'queries'} in {counted(len(gallery), 'photograph')}.",
         explanation=(
             f"Below each query are the labels that its nearest photographs vote for. {explanation_of(answers)} The "
             "colour of a result is the level that it shares with this answer."
