@@ -86,7 +86,7 @@ def require(valid: bool, expected: str, **values: object) -> None:
 
 
 def require_choice(choices: Any, **values: object) -> None:
-    """Raise an error that names a setting with a value that is none of those of a ``Literal``.
+    """Raise an error that names a setting whose value is not among those of a ``Literal``.
 
     >>> from typing import Literal
     >>> require_choice(Literal["mean", "sum"], reduction="sum")
