@@ -15,14 +15,41 @@ from tests.datasets.pictures import save_pictures
 
 CHECKOUT = Path(__file__).parent.parent
 #: Commands with the option ``-o``.
-WITH_OUT = (
-    "adjudicate, agreement, benchmark, build, clean, cluster, compare, complete, copy-store, decisions, demo,"
-    " embed, embed-images, examples, export, export-embeddings, fetch, import-sheet, index-images, manifest "
-    "folder, manifest gldv2, manifest table, push-model, reject fit, reject score, release, repack, scrape, "
-    "stats, suggest, train"
-)
+WITH_OUT = [
+    "adjudicate",
+    "agreement",
+    "benchmark",
+    "build",
+    "clean",
+    "cluster",
+    "compare",
+    "complete",
+    "copy-store",
+    "decisions",
+    "demo",
+    "embed",
+    "embed-images",
+    "examples",
+    "export",
+    "export-embeddings",
+    "fetch",
+    "import-sheet",
+    "index-images",
+    "manifest folder",
+    "manifest gldv2",
+    "manifest table",
+    "push-model",
+    "reject fit",
+    "reject score",
+    "release",
+    "repack",
+    "scrape",
+    "stats",
+    "suggest",
+    "train",
+]
 #: The options of every command that name a file or folder to write.
-OUTPUTS = [(command, "-o") for command in WITH_OUT.split(", ")] + [
+OUTPUTS = [(command, "-o") for command in WITH_OUT] + [
     ("agreement", "--figure"),
     ("build", "--csv"),
     ("clean", "--removed"),

@@ -118,7 +118,7 @@ def _claim(draft: Path) -> Iterator[bool]:
 def write_csv(
     path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], *, lineterminator: str = "\n"
 ) -> None:
-    """Write rows below a header as a CSV file in UTF-8 atomically."""
+    """Write rows below a header as a CSV file in UTF-8, atomically; values are quoted where necessary."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator=lineterminator)
         writer.writerow(columns)
@@ -274,8 +274,8 @@ def files_below(root: Path) -> list[str]:
     return sorted(files)
 
 
-# Folders, and sets of files in a folder. Callers hold :func:`exclusive_lock` for the folder, so what
-# they find under the names of drafts was left by a run that was killed, and never belongs to a run in progress.
+# Folders, and sets of files in a folder. Callers hold :func:`exclusive_lock` for the folder, so what they find under
+# the names of drafts was left by a run that was killed, and never belongs to a run in progress.
 
 
 @contextmanager
@@ -434,9 +434,9 @@ def is_locked(out: Path) -> bool:
 class PartLocks:
     """Locks of the parts of an output, which several jobs write at the same time.
 
-    A run that writes all of an output holds the lock of that output (:func:`exclusive_lock`) to its
-    end. A part holds it only until it has a lock of its own. So which parts are running is certain to whoever holds
-    the lock of the output.
+    A run that writes all of an output holds the lock of that output (:func:`exclusive_lock`) to its end. A part holds
+    it only until it has a lock of its own. So which parts are running is certain to whoever holds the lock of the
+    output.
 
     Args:
         folder: Folder of the lock files, which are hidden.

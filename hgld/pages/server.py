@@ -111,11 +111,11 @@ def parse_number(text: str) -> int | None:
 OPEN_PATH = "/open"
 #: How the paths of the files begin that this page needs.
 _PUBLIC = ("/static/style/", "/static/script/open.js", "/static/icon.svg")
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src {}; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
 _SECURITY_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
     # With "no-referrer", browsers would send "Origin: null" with our own forms.
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
@@ -156,12 +156,20 @@ class PageKeys:
         self.on_new_key(self.key)
 
 
-def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Collection[str] = ()) -> Starlette:
+def page_app(
+    name: str,
+    routes: Sequence[Route],
+    keys: PageKeys,
+    host_names: Collection[str] = (),
+    *,
+    image_sources: str = "'self'",
+) -> Starlette:
     """Return the web application of a kind of page.
 
     Args:
         name: Name of the folder of its templates, style sheets, scripts and icons, served below ``/static/``.
         host_names: Accepted host names, besides localhost and all numeric addresses.
+        image_sources: Where its images may come from (``img-src`` of its content security policy).
     """
     files = {
         path.relative_to(folder).as_posix(): path
@@ -199,7 +207,7 @@ def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Col
             Route(OPEN_PATH, exchange_key, methods=["GET", "POST"]),
         ],
         middleware=[
-            Middleware(_AccessMiddleware, keys=keys, host_names=host_names),
+            Middleware(_AccessMiddleware, keys=keys, host_names=host_names, image_sources=image_sources),
             Middleware(GZipMiddleware, compresslevel=_GZIP_LEVEL),
         ],
         exception_handlers={ClientDisconnect: disconnected},
@@ -209,10 +217,14 @@ def page_app(name: str, routes: Sequence[Route], keys: PageKeys, host_names: Col
 class _AccessMiddleware:
     """ASGI middleware that admits only requests from the page, by browsers that have used a key."""
 
-    def __init__(self, app: ASGIApp, keys: PageKeys, host_names: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: PageKeys, host_names: Collection[str], image_sources: str) -> None:
         self._app = app
         self._keys = keys
         self._host_names = {"localhost", *(name.lower() for name in host_names)}
+        self._headers = {
+            "content-security-policy": _CONTENT_SECURITY_POLICY.format(image_sources),
+            **_SECURITY_HEADERS,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or pass it on to the application."""
@@ -223,7 +235,7 @@ class _AccessMiddleware:
         async def send_with_headers(message: ServerMessage) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_SECURITY_HEADERS)
+                headers.update(self._headers)
                 headers.setdefault("cache-control", "no-store")  # only photographs may be kept
             await send(message)
 

@@ -418,7 +418,7 @@ def write_answer_page(
         {"": queries},
         source,
         title="Search",
-        about=f"{len(answers):,} {'query' if len(answers) == 1 else 'queries'} in {counted(len(gallery), 'photograph')}.",
+        about=f"{'1 query' if len(answers) == 1 else f'{len(answers):,} queries'} in {counted(len(gallery), 'photograph')}.",
         explanation=(
             f"Below each query are the labels that its nearest photographs vote for. {explanation_of(answers)} The "
             "colour of a result is the level that it shares with this answer."

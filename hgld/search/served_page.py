@@ -62,7 +62,7 @@ def search_app(
         Route("/search", pages.search, methods=["POST"]),
         Route("/levels.css", pages.level_colours),
     ]
-    return page_app("search", routes, keys, host_names)
+    return page_app("search", routes, keys, host_names, image_sources="'self' data:")
 
 
 class _Endpoints:

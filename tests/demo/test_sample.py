@@ -1,4 +1,6 @@
-"""The bundled sample is consistent, and contains the cases that its README describes."""
+"""The bundled sample is consistent, and contains the cases that its README describes; its local server responds like
+the reference replica.
+"""
 
 import csv
 import importlib

@@ -1,4 +1,4 @@
-"""Columns of CSV and Parquet files, and checks for missing values."""
+"""Columns of CSV and Parquet files, rows of CSV files, formulas in cells, and checks for missing values."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,6 +55,19 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(InputError, match="cannot be read as a table"):
             column_names(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,n\na,1\nb,x\nc,3\n", "Row #3: CSV conversion error to int64"),
+        ("id,n\na,1\nb\nc,3\n", "Row #3: Expected 2 columns, got 1"),
+    ],
+)
+def test_lines_that_cannot_be_read_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=rf"a\.csv: cannot be read as a table: .*{message}"):
+        read_columns(tmp_path / "a.csv", ["id", "n"], {"n": pa.int64()})
 
 
 @pytest.mark.parametrize(("text", "line"), [("id,gr\xf6\xdfe\n1,a\n", 1), ("id,name\n1,a\n2,gr\xf6\xdfe\n", 3)])

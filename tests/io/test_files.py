@@ -1,4 +1,4 @@
-"""Atomic writes and digests."""
+"""Atomic writes of files and folders, CSV files, locks and digests."""
 
 import errno
 import hashlib
@@ -26,6 +26,7 @@ from hgld.io.files import (
     replace_folder,
     replace_together,
     sha256_of,
+    write_csv,
 )
 from tests.child_processes import run_script
 
@@ -39,6 +40,20 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
         draft.write_text("new é", encoding="ascii")
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_csv_files_are_quoted_where_necessary_and_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [("é,b", 'c"d', 1), ("", "e\nf", 0.5)]
+    for lineterminator in ("\r\n", "\n"):
+        write_csv(path, ("x", "y", "z"), iter(rows), lineterminator=lineterminator)
+        lines = ["x,y,z", '"é,b","c""d",1', ',"e\nf",0.5', ""]
+        assert path.read_bytes() == lineterminator.join(lines).encode()
+    old = path.read_bytes()
+    with pytest.raises(ZeroDivisionError):
+        write_csv(path, ("x",), ((1 // number,) for number in (1, 0)))
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
 
 
 KILLED = """

@@ -124,7 +124,10 @@ def test_pages_are_for_admitted_browsers_only(application: Starlette, client: Te
     assert stranger.post("/search", content=picture).status_code == 403
     assert client.post("/search", content=picture, headers={"origin": "https://example.org"}).status_code == 403
     page = client.get("/")
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "img-src 'self' data:;" in policy, "its pictures are in data: addresses"
+    assert "unsafe" not in policy
     assert not re.search(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=", page.text)
 
 

@@ -365,6 +365,7 @@ def test_lists_of_any_type(tmp_path: Path, kind: pa.DataType, names: dict[str, p
         ),
         ({"embedding": [[1.0, 2.0], [3.0, 4.0], [None, 5.0]]}, "missing in the embeddings of rows 2"),
         ({"embedding": [[1.0], [2.0]], "id": ["a", None]}, "id is missing in 1 of 2 rows: rows 1"),
+        ({"embedding": [[1.0], [2.0]], "landmark_id": [7, None]}, "landmark_id is missing in 1 of 2 rows: rows 1"),
         ({"embedding": [[1.0], [2.0]], "id": ["a", "a"]}, "1 ids are repeated: a"),
     ],
 )

@@ -36,6 +36,7 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
     page = client.get("/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
+    assert "img-src 'self';" in policy, "no data: addresses"
     assert "unsafe" not in policy
     assert not re.search(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=", page.text.replace("&lt;", ""))
     links = r"https://(?:commons\.wikimedia|www\.wikidata)\.org/wiki/"
