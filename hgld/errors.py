@@ -86,11 +86,7 @@ def require(valid: bool, expected: str, **values: object) -> None:
 
 
 def require_choice(choices: Any, **values: object) -> None:
-<<<<<<< HEAD
-    """Raise an error that names a setting with a value that a ``Literal`` does not list.
-=======
     """Raise an error that names a setting whose value is not among those of a ``Literal``.
->>>>>>> wt-r6
 
     >>> from typing import Literal
     >>> require_choice(Literal["mean", "sum"], reduction="sum")

@@ -413,12 +413,13 @@ def write_answer_page(
         image=gallery_image,
         query_image=query_image,
     )
+    n_queries = "1 query" if len(answers) == 1 else f"{len(answers):,} queries"
     write_photo_page(
         out,
         {"": queries},
         source,
         title="Search",
-        about=f"{'1 query' if len(answers) == 1 else f'{len(answers):,} queries'} in {counted(len(gallery), 'photograph')}.",
+        about=f"{n_queries} in {counted(len(gallery), 'photograph')}.",
         explanation=(
             f"Below each query are the labels that its nearest photographs vote for. {explanation_of(answers)} The "
             "colour of a result is the level that it shares with this answer."
