@@ -461,7 +461,7 @@ def test_texts_search_images_that_were_centred(folder: Path, weights: Path) -> N
     assert [float(each["score"]) for each in answer["results"]] == pytest.approx(
         sorted(scores, reverse=True), abs=1e-4
     )
-    assert "1 queries in 4 photographs" in page.read_text()
+    assert "1 query in 4 photographs" in page.read_text()
 
 
 def test_texts_that_cannot_be_embedded_are_explained(folder: Path) -> None:
