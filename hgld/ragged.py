@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from hgld.arrays import Booleans, Integers
 from hgld.errors import InputError
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +61,7 @@ class RaggedIndices:
         return cls(np.zeros(n_queries + 1, np.int64), np.empty(0, np.int64))
 
     @classmethod
-    def from_mask(cls, mask: npt.NDArray[np.bool_]) -> RaggedIndices:
+    def from_mask(cls, mask: Booleans) -> RaggedIndices:
         """Build from a bool for each query and gallery item.
 
         >>> RaggedIndices.from_mask(np.array([[False, True], [True, True]])).columns.tolist()

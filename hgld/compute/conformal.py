@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.errors import InputError, require
-
-Floats = NDArray[np.float64]
 
 
 def check_coverage(coverage: float | None) -> None:
@@ -71,14 +70,14 @@ class Items(NamedTuple):
     """
 
     scores: Floats
-    classes: NDArray[np.int64]
+    classes: Integers
 
     def select(self, rows: NDArray[Any]) -> Items:
         """Return some of the items, by a mask or by their numbers."""
         return Items(self.scores[rows], self.classes[rows])
 
 
-def prediction_sets(scores: Floats, known: Items, coverage: float) -> NDArray[np.bool_]:
+def prediction_sets(scores: Floats, known: Items, coverage: float) -> Booleans:
     """Return the classes in the set of each item: bool, shape (m, n_classes).
 
     Args:
@@ -150,7 +149,7 @@ def measure_sets(
 
 def _sets_of_level(
     scores: Floats, known: Items, coverage: float, names: Sequence[str]
-) -> tuple[NDArray[np.str_], Floats, NDArray[np.bool_], NDArray[np.int64]]:
+) -> tuple[NDArray[np.str_], Floats, Booleans, Integers]:
     """Return the names of a level, their scores, whether they are in the set of each item, and that of each class."""
     if isinf(conformal_threshold(np.zeros(len(known.classes)), coverage)):
         needed = ceil(coverage / (1 - coverage) - 1e-9)

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from hgld.arrays import AnyFloats, Booleans, Integers
 from hgld.compute.scoring import Scorer, ScoringConfig, Vectors, as_tensor, float32_matmul
 from hgld.errors import require
 from hgld.ragged import RaggedIndices
-
-Floats = npt.NDArray[np.floating[Any]]
-Integers = npt.NDArray[np.int64]
 
 
 class RunningTopK:
@@ -43,10 +42,10 @@ class RunningTopK:
         check_k(k)
         self._best = torch.full((n_rows, k), -torch.inf, dtype=dtype, device=device)
         self._positions = torch.full((n_rows, k), -1, device=device)
-        self._collected: list[tuple[Integers, Integers, Floats]] = []  # rows, columns, scores
+        self._collected: list[tuple[Integers, Integers, AnyFloats]] = []  # rows, columns, scores
         self._n_collected = 0
 
-    def add(self, scores: torch.Tensor, start: int) -> None:
+    def add(self, scores: Tensor, start: int) -> None:
         """Take further columns into account.
 
         Args:
@@ -57,7 +56,7 @@ class RunningTopK:
             self._best, self._positions = merge_top_k(self._best, self._positions, scores, start)
             return
         block, k = scores.numpy(), self._best.shape[1]
-        lowest: Floats = self._best.numpy()[:, -1:]
+        lowest: AnyFloats = self._best.numpy()[:, -1:]
         if block.shape[1] > k and np.isneginf(lowest).any():  # a row has fewer than k yet: all would be collected
             kth = np.partition(block, -k, axis=1)[:, -k, None]
             lowest = np.maximum(lowest, np.nextafter(kth, -np.inf, dtype=kth.dtype))
@@ -68,7 +67,7 @@ class RunningTopK:
         if self._n_collected >= self._best.numel():
             self._merge()
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def result(self) -> tuple[Tensor, Tensor]:
         """Return scores and columns, best first, both (n_rows, k); ``-inf`` and -1 where there are fewer than k."""
         self._merge()
         return self._best, self._positions
@@ -94,7 +93,7 @@ def check_k(k: int) -> None:
     require(k >= 1, "at least 1", k=k)
 
 
-def joined_top_k(parts: Sequence[RunningTopK]) -> tuple[Floats, Integers]:
+def joined_top_k(parts: Sequence[RunningTopK]) -> tuple[AnyFloats, Integers]:
     """Return the highest scores over several parts of the columns, which follow one another.
 
     Returns:
@@ -108,9 +107,7 @@ def joined_top_k(parts: Sequence[RunningTopK]) -> tuple[Floats, Integers]:
     return scores.masked_fill(positions < 0, torch.nan).cpu().numpy(), positions.cpu().numpy()
 
 
-def merge_top_k(
-    best: torch.Tensor, positions: torch.Tensor, scores: torch.Tensor, start: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def merge_top_k(best: Tensor, positions: Tensor, scores: Tensor, start: int) -> tuple[Tensor, Tensor]:
     """Return the k highest scores of each row so far and their columns; the first columns win ties.
 
     Args:
@@ -131,7 +128,7 @@ def merge_top_k(
     return values[:, : best.shape[1]], positions[:, : best.shape[1]]
 
 
-def _top_k(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k highest scores of each row and their columns, in descending order, equal scores by column."""
     values, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)
     if values.shape[1] > k:
@@ -152,10 +149,10 @@ def nearest_neighbours(
     k: int,
     *,
     excluded: RaggedIndices | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    gallery_mask: Booleans | None = None,
     config: ScoringConfig | None = None,
     scorer: Scorer | None = None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[Any], Integers]:
     """Return the k gallery items with the highest scores, best first.
 
     The gallery is scored in blocks, of which only the best items so far are kept, so memory is that of a block of
@@ -204,8 +201,8 @@ def nearest_neighbours(
 
 
 def search_block(
-    scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: torch.Tensor, config: ScoringConfig
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: Tensor, config: ScoringConfig
+) -> tuple[npt.NDArray[Any], Integers]:
     """Return the k gallery items with the highest scores for a block of queries, see :func:`nearest_neighbours`."""
     rows, columns = (torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries))
     dtype = torch.float64 if config.precision == "float64" else torch.float32

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from hgld.arrays import Integers
 
-class PartedTensor(torch.Tensor):
+
+class PartedTensor(Tensor):
     """The rows of several tensors, one after another, which stay where they are, such as in memory-mapped files.
 
     Only what is taken is read: rows by ``tensor[start:stop]`` or ``tensor[rows]``, columns by ``tensor[:, columns]``.
@@ -26,17 +29,17 @@ class PartedTensor(torch.Tensor):
     (torch.Size([4, 3]), tensor([0., 1.]), tensor([1., 0.]), tensor(6.))
     """
 
-    _parts: list[torch.Tensor]
-    _starts: NDArray[np.int64]
+    _parts: list[Tensor]
+    _starts: Integers
 
     @staticmethod
-    def __new__(cls, parts: Sequence[torch.Tensor]) -> PartedTensor:
+    def __new__(cls, parts: Sequence[Tensor]) -> PartedTensor:
         """Return the tensor of the parts; parted ones are taken apart."""
         single = [piece for part in parts for piece in (part._parts if isinstance(part, PartedTensor) else [part])]
         starts = np.cumsum([0, *map(len, single)])
         dtype = reduce(torch.promote_types, (part.dtype for part in single))
         shape = (int(starts[-1]), *single[0].shape[1:])
-        tensor: PartedTensor = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
+        tensor: PartedTensor = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
         tensor._parts, tensor._starts = single, starts
         return tensor
 
@@ -49,7 +52,7 @@ class PartedTensor(torch.Tensor):
         args, kwargs = tree_map(lambda value: value.whole() if isinstance(value, cls) else value, arguments)
         return func(*args, **kwargs)
 
-    def whole(self) -> torch.Tensor:
+    def whole(self) -> Tensor:
         """Return a plain tensor, a copy of all rows."""
         return self[:]
 
@@ -57,7 +60,7 @@ class PartedTensor(torch.Tensor):
         """Return some rows, which are not copied."""
         return PartedTensor(self._pieces(start, stop))
 
-    def __getitem__(self, index: Any) -> torch.Tensor:
+    def __getitem__(self, index: Any) -> Tensor:
         chosen, *columns = index if isinstance(index, tuple) else (index,)
         if isinstance(chosen, slice) and chosen.step in (None, 1):
             taken_columns = (slice(None), *columns)
@@ -77,13 +80,13 @@ class PartedTensor(torch.Tensor):
             taken[torch.from_numpy(places)] = self._parts[number][torch.from_numpy(rows)].to(self.dtype)
         return taken.reshape(*positions.shape, *self.shape[1:])
 
-    def _pieces(self, start: int, stop: int) -> list[torch.Tensor]:
+    def _pieces(self, start: int, stop: int) -> list[Tensor]:
         """Return the slices of the parts that make up some rows; an empty one for no rows."""
         first, last = np.searchsorted(self._starts[1:-1], [start, max(start, stop - 1)], side="right").tolist()
         bounds = zip(self._parts[first : last + 1], self._starts[first:].tolist(), strict=False)
         return [part[max(start - begin, 0) : max(stop - begin, 0)] for part, begin in bounds]
 
-    def new_empty(self, *size: Any, **options: Any) -> torch.Tensor:
+    def new_empty(self, *size: Any, **options: Any) -> Tensor:
         """Return a plain tensor, see :meth:`torch.Tensor.new_empty`."""
         return self._parts[0].new_empty(*size, **({"dtype": self.dtype} | options))
 
@@ -91,7 +94,7 @@ class PartedTensor(torch.Tensor):
         """Return the tensor itself, which has no gradient."""
         return self
 
-    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
         """Return a copy of all rows, in memory of its own."""
         return self.whole()
 

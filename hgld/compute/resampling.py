@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from hgld.arrays import Floats, Integers
 from hgld.errors import ConfigurationError
 
 #: The low and the high end of a confidence interval.
@@ -29,7 +30,7 @@ def check_resampling(confidence: float, n_resamples: int) -> None:
         )
 
 
-def percentile_interval(values: npt.NDArray[np.float64], confidence: float) -> Interval:
+def percentile_interval(values: Floats, confidence: float) -> Interval:
     """Return the interval that holds the middle share of values; NaN where there are none.
 
     Args:
@@ -49,7 +50,7 @@ def percentile_interval(values: npt.NDArray[np.float64], confidence: float) -> I
 
 def resampled_counts(
     codes: npt.NDArray[np.intp], n_codes: int, n_resamples: int, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
+) -> Integers:
     """Draw n items with replacement, and count how often each code is drawn.
 
     Args:
@@ -73,9 +74,7 @@ def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
         yield min(rows, n_resamples - start)
 
 
-def wilson(
-    share: npt.NDArray[np.float64], count: npt.NDArray[np.int64] | npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def wilson(share: Floats, count: Integers | Floats) -> tuple[Floats, Floats]:
     """Return the Wilson score interval (95 %) of shares in samples.
 
     Args:

@@ -21,12 +21,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from hgld.compute.machine import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 
 
-def at_least_float32(values: torch.Tensor) -> torch.Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """Return float64 tensors unchanged, and all others as float32.
 
     >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
@@ -39,7 +40,7 @@ Precision = Literal["float32", "tf32", "float64"]
 #: How embeddings are compared. By a distance, the score is minus the distance.
 Distance = Literal["cosine", "dot", "euclidean", "poincare"]
 #: Embeddings of images, in memory or memory-mapped.
-Vectors = npt.NDArray[Any] | torch.Tensor
+Vectors = npt.NDArray[Any] | Tensor
 
 _WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at once
 _MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes of a block, unless its size is given
@@ -139,7 +140,7 @@ class Scorer:
             the configuration or the distance allows them, or is no point of the unit ball.
     """
 
-    def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: ScoringConfig) -> None:
+    def __init__(self, queries: Tensor, gallery: Tensor, config: ScoringConfig) -> None:
         check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self.dtype = torch.float64 if config.precision == "float64" else torch.float32
@@ -166,7 +167,7 @@ class Scorer:
     def prepare(self, queries: slice) -> None:
         """Do what has to be done once, before threads call :meth:`scores` for these queries: nothing here."""
 
-    def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
+    def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of the gallery and their scores, shape (n_query, n_block), which the next step overwrites.
 
         To be used within :func:`float32_matmul`, which holds for all threads.
@@ -192,7 +193,7 @@ class Scorer:
                 self._negative_distances(block, self._query_lengths[queries, None], self._gallery_lengths[gallery])
             yield gallery, block
 
-    def _negative_distances(self, products: torch.Tensor, lengths: torch.Tensor, others: torch.Tensor) -> None:
+    def _negative_distances(self, products: Tensor, lengths: Tensor, others: Tensor) -> None:
         """Turn products into minus distances, in place."""
         apart = products.mul_(-2).add_(others.square().to(self.dtype)).add_(lengths.square().to(self.dtype))
         apart.clamp_(min=0)
@@ -208,12 +209,12 @@ class Scorer:
             return 2 * (math.atanh(length) + math.atanh(other))
         return {"cosine": 1.0, "dot": length * other, "euclidean": length + other}[self._distance]
 
-    def query_vectors(self, queries: slice) -> torch.Tensor:
+    def query_vectors(self, queries: slice) -> Tensor:
         """Return the vectors of queries whose products with the gallery are scores: float, shape (n_query, d)."""
         own = self._queries[queries].to(self._device, self.dtype)
         return own / self._query_lengths[queries, None] if self._distance == "cosine" else own
 
-    def _lengths(self, embeddings: torch.Tensor, role: str) -> torch.Tensor:
+    def _lengths(self, embeddings: Tensor, role: str) -> Tensor:
         """Return L2 norms, after a check that they are finite, and above 0 if need be: shape (n,), on the device."""
         lengths = torch.empty(len(embeddings), dtype=torch.float64 if self._is_metric else self.dtype)
 
@@ -272,7 +273,7 @@ def _float32_matmul(precision: Precision) -> Iterator[None]:
         cuda.fp32_precision, cpu.fp32_precision = precisions
 
 
-def check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:
+def check_embeddings(queries: Tensor, gallery: Tensor) -> None:
     """Raise an :class:`InputError` unless both are floating point numbers of the shape (n, d), with the same d."""
     for embeddings, role in ((queries, "query"), (gallery, "gallery")):
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
@@ -289,13 +290,13 @@ def check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:
         )
 
 
-def as_tensor(embeddings: Vectors) -> torch.Tensor:
+def as_tensor(embeddings: Vectors) -> Tensor:
     """Return a tensor that shares the memory of the embeddings, which may be mapped read-only: do not write to it.
 
     Raises:
         InputError: torch cannot read the array, such as one of another byte order.
     """
-    if isinstance(embeddings, torch.Tensor):
+    if isinstance(embeddings, Tensor):
         return embeddings.detach()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from hgld.arrays import Integers
 from hgld.compute.machine import ignore_stop_signals, usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import Manifest
@@ -25,7 +26,7 @@ from hgld.datasets.transforms import Normalisation
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list, require_at_least
 
 #: Images as one tensor, or as a list where their heights or widths differ.
-Images: TypeAlias = torch.Tensor | list[torch.Tensor]
+Images: TypeAlias = Tensor | list[Tensor]
 A = TypeVar("A")
 T = TypeVar("T")
 #: Rows of a manifest, or pairs of a row and the seed of its augmentation.
@@ -42,8 +43,8 @@ class Example(NamedTuple):
             :meth:`~hgld.datasets.manifest.Manifest.labels_of`.
     """
 
-    image: torch.Tensor
-    labels: torch.Tensor
+    image: Tensor
+    labels: Tensor
     row: int
 
 
@@ -70,8 +71,8 @@ class Batch:
     """
 
     pixels: Images
-    labels: torch.Tensor
-    rows: torch.Tensor
+    labels: Tensor
+    rows: Tensor
     skipped: list[SkippedImage]
     normalisation: Normalisation | None
 
@@ -90,7 +91,7 @@ class Batch:
             dtype: Type of normalised images; features remain float32.
         """
 
-        def load(pixels: torch.Tensor) -> torch.Tensor:
+        def load(pixels: Tensor) -> Tensor:
             pixels = pixels.to(device, non_blocking=True)
             return pixels if self.normalisation is None else self.normalisation(pixels, dtype)
 
@@ -98,7 +99,7 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """Copy the batch to pinned memory; called by torch's DataLoader."""
-        pinned = map_images(torch.Tensor.pin_memory, self.pixels)
+        pinned = map_images(Tensor.pin_memory, self.pixels)
         return replace(self, pixels=pinned, labels=self.labels.pin_memory())
 
 
@@ -134,12 +135,12 @@ def collate(examples: Sequence[Example | SkippedImage], normalisation: Normalisa
     )
 
 
-def map_images(function: Callable[[torch.Tensor], torch.Tensor], images: Images) -> Images:
+def map_images(function: Callable[[Tensor], Tensor], images: Images) -> Images:
     """Apply a function, such as a copy to a device, to a batch of images or to each of a list."""
-    return function(images) if isinstance(images, torch.Tensor) else [function(image) for image in images]
+    return function(images) if isinstance(images, Tensor) else [function(image) for image in images]
 
 
-def _stack(images: Sequence[torch.Tensor]) -> Images:
+def _stack(images: Sequence[Tensor]) -> Images:
     if len({image.shape for image in images}) > 1:
         return list(images)
     # Not torch.stack: its threads wait for each other, which takes twenty times as long on a busy machine.
@@ -174,13 +175,7 @@ class BatchReader:
         _open_readers.add(self)
 
     def training(
-        self,
-        sampler: BatchSampler,
-        epoch: int,
-        *,
-        start: int = 0,
-        processes: Processes | None = None,
-        seed: int,
+        self, sampler: BatchSampler, epoch: int, *, start: int = 0, processes: Processes | None = None, seed: int
     ) -> Iterator[Batch]:
         """Iterate over the batches of an epoch; arguments as of :func:`training_batches`."""
         processes = processes or Processes()
@@ -190,7 +185,7 @@ class BatchReader:
                 "a multiple of their number"
             )
 
-        def share(values: NDArray[np.int64]) -> list[int]:
+        def share(values: Integers) -> list[int]:
             piece: list[int] = np.array_split(values, processes.count)[processes.rank].tolist()
             return piece
 
@@ -201,7 +196,7 @@ class BatchReader:
 
         return _require_images(self._read(indices()))
 
-    def evaluation(self, row_ranges: Iterable[NDArray[np.int64]], *, batch_size: int) -> Iterator[Batch]:
+    def evaluation(self, row_ranges: Iterable[Integers], *, batch_size: int) -> Iterator[Batch]:
         """Iterate over images as :func:`evaluation_batches` does.
 
         Args:
@@ -268,9 +263,7 @@ def training_batches(
     return reader.training(sampler, epoch, start=start, processes=processes, seed=seed)
 
 
-def evaluation_batches(
-    dataset: ExampleDataset, rows: NDArray[np.int64], *, batch_size: int, workers: int
-) -> Iterator[Batch]:
+def evaluation_batches(dataset: ExampleDataset, rows: Integers, *, batch_size: int, workers: int) -> Iterator[Batch]:
     """Iterate over images in the given order; a batch without readable images is empty.
 
     Args:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from hgld.arrays import Integers
 from hgld.compute.compiled import compiled, is_compiled
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos"]
@@ -156,7 +157,7 @@ def _resize_compiled(
 @compiled()
 def _weights(
     support: int, n_in: int, n_out: int, first: int, count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+) -> tuple[Integers, Integers, NDArray[np.int32]]:
     """Return the weights of input pixels for each of ``count`` output pixels from ``first``.
 
     Returns:
@@ -204,12 +205,7 @@ def _weights(
 
 @compiled()
 def _resample_rows(
-    lines: Pixels,
-    starts: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    weights: NDArray[np.int32],
-    first: int,
-    n_lines: int,
+    lines: Pixels, starts: Integers, counts: Integers, weights: NDArray[np.int32], first: int, n_lines: int
 ) -> Pixels:
     """Resample ``n_lines`` rows from ``first``: uint8, shape (h, 3 w), to (n_lines, 3 n) for n weights.
 
@@ -238,12 +234,7 @@ def _resample_rows(
 
 @compiled()
 def _resample_columns(
-    lines: Pixels,
-    starts: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    weights: NDArray[np.int32],
-    first: int,
-    length: int,
+    lines: Pixels, starts: Integers, counts: Integers, weights: NDArray[np.int32], first: int, length: int
 ) -> Pixels:
     """Resample ``length`` columns from ``first``: uint8, shape (h, 3 w), to (n, length) for n weights."""
     n = len(starts)

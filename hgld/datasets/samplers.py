@@ -15,15 +15,13 @@ from math import comb
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.errors import ConfigurationError, require, require_at_least
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
-
-IntArray = NDArray[np.int64]
 
 #: What happens to classes with fewer images than a batch takes of each: ``repeat`` draws their images with
 #: replacement, ``exclude`` never uses them.
@@ -42,7 +40,7 @@ class BatchSampler(Protocol):
     def n_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch, without drawing them."""
 
-    def batches(self, epoch: int) -> list[IntArray]:
+    def batches(self, epoch: int) -> list[Integers]:
         """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
 
 
@@ -63,7 +61,7 @@ def _check_sizes(batch_size: int, per_class: int, super_classes: int = 1) -> Non
         )
 
 
-def _class_counts_text(counts: IntArray, per_class: int) -> str:
+def _class_counts_text(counts: Integers, per_class: int) -> str:
     """Return how many classes have enough images, for messages."""
     return (
         f"{(counts >= per_class).sum():,} of {(counts > 0).sum():,} classes have {per_class} images or more, and "
@@ -83,7 +81,7 @@ def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallCla
         log.info("%s of %s classes have fewer than %d images: %s", small, (counts > 0).sum(), per_class, outcome)
 
 
-def _images_per_class(labels: Labelling) -> IntArray:
+def _images_per_class(labels: Labelling) -> Integers:
     """Return the number of images of each class of column 0: int64, shape (C,)."""
     require_labelled(labels)
     if not isinstance(labels, LabelSets):
@@ -170,7 +168,7 @@ class ClassBalancedSampler:
             return _greedy_order(self._groups, self._slots, epoch_generator(self._seed, epoch))[2]
         return self._n_batches
 
-    def batches(self, epoch: int) -> list[IntArray]:
+    def batches(self, epoch: int) -> list[Integers]:
         """Return the rows of each batch of an epoch: int64, ``batch_size`` of them."""
         rng = epoch_generator(self._seed, epoch)
         if self._packing == "independent":
@@ -184,7 +182,7 @@ class ClassBalancedSampler:
             rows = self._rows_of(owners, rng)[members].reshape(-1, self.batch_size)
         return list(rng.permuted(rows, axis=1))
 
-    def _rows_of(self, owners: IntArray, rng: np.random.Generator) -> IntArray:
+    def _rows_of(self, owners: Integers, rng: np.random.Generator) -> Integers:
         """Draw the rows of each group from its class, shape (n_groups, per_class).
 
         No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
@@ -199,10 +197,10 @@ class ClassBalancedSampler:
         if small.any():
             sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
             offsets[small] = rng.integers(sizes)
-        rows: IntArray = shuffled[first[:, None] + offsets]
+        rows: Integers = shuffled[first[:, None] + offsets]
         return rows
 
-    def _independent_rows(self, rng: np.random.Generator) -> IntArray:
+    def _independent_rows(self, rng: np.random.Generator) -> Integers:
         """Draw classes of each batch, and rows of each class, shape (n_batches, batch_size)."""
         by_class = np.split(np.argsort(self._classes, kind="stable"), np.cumsum(self._counts)[:-1])
         usable, n = np.flatnonzero(self._groups), self._per_class
@@ -255,7 +253,7 @@ class HierarchicalSampler:
         exclude = small_classes == "exclude"
         fewest = per_class if exclude else 1
         by_class = np.argsort(labels[:, 0], kind="stable")
-        members: dict[int, list[IntArray]] = {}
+        members: dict[int, list[Integers]] = {}
         for rows in np.split(by_class, np.cumsum(counts)[:-1]):
             if len(rows) >= fewest:
                 members.setdefault(int(labels[rows[0], 1]), []).append(rows)
@@ -278,7 +276,7 @@ class HierarchicalSampler:
     def n_batches(self, epoch: int) -> int:
         return comb(len(self._members), self._super_classes) * self._batches_per_tuple
 
-    def batches(self, epoch: int) -> list[IntArray]:
+    def batches(self, epoch: int) -> list[Integers]:
         rng = epoch_generator(self._seed, epoch)
         batches = [
             np.concatenate([self._draw(members, rng) for members in chosen])
@@ -287,7 +285,7 @@ class HierarchicalSampler:
         ]
         return [rng.permutation(batches[n]) for n in rng.permutation(len(batches)).tolist()]
 
-    def _draw(self, members: list[IntArray], rng: np.random.Generator) -> IntArray:
+    def _draw(self, members: list[Integers], rng: np.random.Generator) -> Integers:
         """Draw rows of some classes of a super-class."""
         n_classes = min(self._n_classes, len(members))
         classes = [members[n] for n in rng.choice(len(members), n_classes, replace=False).tolist()]
@@ -320,7 +318,7 @@ class LabelSetSampler:
     def n_batches(self, epoch: int) -> int:
         return self._sampler_of(epoch).n_batches(epoch)
 
-    def batches(self, epoch: int) -> list[IntArray]:
+    def batches(self, epoch: int) -> list[Integers]:
         return self._sampler_of(epoch).batches(epoch)
 
     def _sampler_of(self, epoch: int) -> BatchSampler:
@@ -336,7 +334,7 @@ class LabelSetSampler:
         return labels
 
 
-def _max_batches(groups: IntArray, slots: int) -> int:
+def _max_batches(groups: Integers, slots: int) -> int:
     """Return the largest number of batches of ``slots`` classes each, given the number of groups of each class."""
     low, high = 1, int(groups.sum()) // slots
     while low < high:
@@ -349,7 +347,7 @@ def _max_batches(groups: IntArray, slots: int) -> int:
     return low
 
 
-def _pack_most(groups: IntArray, slots: int, n_batches: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+def _pack_most(groups: Integers, slots: int, n_batches: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
     """Pack groups into as many batches as possible; surplus groups are excluded at random.
 
     Returns:
@@ -367,7 +365,7 @@ def _pack_most(groups: IntArray, slots: int, n_batches: int, rng: np.random.Gene
     return owners, members
 
 
-def greedy_starts(groups: IntArray, slots: int) -> tuple[IntArray, int]:
+def greedy_starts(groups: Integers, slots: int) -> tuple[Integers, int]:
     """Return the first batch of each class if every batch takes the first classes that have groups left.
 
     This is list scheduling: each of ``slots`` machines works off a class, one group per batch, then takes the next
@@ -388,7 +386,7 @@ def greedy_starts(groups: IntArray, slots: int) -> tuple[IntArray, int]:
     return np.array(starts), ends[0]
 
 
-def _pack_greedily(groups: IntArray, slots: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+def _pack_greedily(groups: Integers, slots: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
     """Pack groups as the published samplers do: every batch takes the first classes of a random order.
 
     Returns what :func:`_pack_most` does, with the batches in random order.
@@ -401,13 +399,13 @@ def _pack_greedily(groups: IntArray, slots: int, rng: np.random.Generator) -> tu
     return owners, rng.permutation(members)
 
 
-def _greedy_order(groups: IntArray, slots: int, rng: np.random.Generator) -> tuple[IntArray, IntArray, int]:
+def _greedy_order(groups: Integers, slots: int, rng: np.random.Generator) -> tuple[Integers, Integers, int]:
     """Return classes in random order, the first batch of each, and the number of batches."""
     order = rng.permutation(np.flatnonzero(groups))
     return order, *greedy_starts(groups[order], slots)
 
 
-def _assign_batches(owners: IntArray, rng: np.random.Generator) -> IntArray:
+def _assign_batches(owners: Integers, rng: np.random.Generator) -> Integers:
     """Assign a batch to each group at random, with no class twice in a batch: each row is a permutation of batches.
 
     The class of each group is given as (slots, n_batches). In row-major order the groups of a class are adjacent, and

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import ORIENTATION, Box, open_image, upright_rgb
@@ -45,7 +46,7 @@ class Normalisation:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
-    def __call__(self, pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def __call__(self, pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Normalise pixels.
 
         Args:
@@ -270,11 +271,11 @@ class Transform:
         """Function from the pixels to the input of the model."""
         return Normalisation(self.settings.mean, self.settings.std)
 
-    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+    def __call__(self, image: Image.Image, box: Box | None = None) -> Tensor:
         """Transform a picture: float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``."""
         return self.normalisation(self.pixels(Picture(image), box)).contiguous()
 
-    def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
+    def pixels(self, picture: Picture, box: Box | None = None) -> Tensor:
         """Return the pixels before normalisation: uint8, shape (3, h, w)."""
         region: Window = 0, 0, picture.width, picture.height
         if box is not None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hgld.arrays import Floats, Integers
 from hgld.compute.scoring import Vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
@@ -31,7 +32,7 @@ def decomposability_gap(
     batches: npt.ArrayLike,
     metric: str = "AP",
     relevance_alpha: float = 1.0,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Decomposability gap of a metric for each query: DG = M - (1/K) sum_b M_b (paper, Eq. 6).
 
     M is the metric over the whole gallery, M_b that over batch b. Batches score higher than the whole gallery, so the
@@ -78,7 +79,7 @@ def decomposability_gap(
     ids = np.arange(len(labels))
     queries = ids if leave_one_out else np.full(len(query_labels), -1)  # excludes a query from its own batch
 
-    def values(items: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def values(items: Integers) -> Floats:
         result = evaluate_retrieval(
             query_embeddings,
             query_labels,
@@ -96,7 +97,7 @@ def decomposability_gap(
     known = ~np.isnan(within)
     n_known = known.sum(axis=0)
     means = np.where(n_known > 0, np.where(known, within, 0.0).sum(axis=0) / np.maximum(n_known, 1), np.nan)
-    gap: npt.NDArray[np.float64] = values(ids) - means
+    gap: Floats = values(ids) - means
     return gap
 
 
@@ -119,7 +120,7 @@ class BatchGap:
 
 
 def batch_decomposability_gap(
-    embeddings: Vectors, labels: LabelMatrix, batches: Sequence[npt.NDArray[np.int64]], *, metric: str = "AP"
+    embeddings: Vectors, labels: LabelMatrix, batches: Sequence[Integers], *, metric: str = "AP"
 ) -> BatchGap:
     """Decomposability gap of batches as training has them, whose images are ranked against each other (paper, Eq. 6).
 
@@ -143,7 +144,7 @@ def batch_decomposability_gap(
     rows = [np.unique(batch) for batch in batches]
     used = np.unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
-    def mean(items: npt.NDArray[np.int64]) -> float:
+    def mean(items: Integers) -> float:
         return evaluate_retrieval(embeddings[items], labels[items], metrics=[metric]).means[metric]
 
     with _without_warnings():
@@ -162,7 +163,6 @@ def _without_warnings() -> Iterator[None]:
 
 
 Counts = npt.NDArray[np.integer]
-Floats = npt.NDArray[np.float64]
 
 
 def gap_bound(positives: Counts, negatives: Counts) -> Floats:

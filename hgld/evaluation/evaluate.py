@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from torch import Tensor
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.compiled import is_compiled
 from hgld.compute.executors import Part
 from hgld.compute.processes import Processes, current_processes
@@ -46,9 +48,9 @@ _NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
 #: Slice of the queries of a block, and its values by column.
 _BlockColumns = tuple[slice, dict[str, npt.NDArray[Any]]]
 #: Queries, levels of (at least) their first ranks, statistics, ranks of the positives, and neighbours.
-_BlockStatistics = tuple[slice, torch.Tensor, RankingStatistics, RaggedIndices | None, tuple[Any, Any] | None]
+_BlockStatistics = tuple[slice, Tensor, RankingStatistics, RaggedIndices | None, tuple[Any, Any] | None]
 #: Embeddings, labels, whether each image is a query, and ids; None for what was not given.
-_Batch = tuple[torch.Tensor, LabelMatrix, npt.NDArray[np.bool_] | None, npt.NDArray[Any] | None]
+_Batch = tuple[Tensor, LabelMatrix, Booleans | None, npt.NDArray[Any] | None]
 #: Distractors are counted where no more than one in this many images of the gallery is positive.
 _LEAST_IMAGES_PER_POSITIVE = 8
 _COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
@@ -60,12 +62,8 @@ _NOT_COUNTED = (
 
 
 def nearest_labels(
-    gallery: torch.Tensor,
-    labels: LabelMatrix,
-    queries: torch.Tensor,
-    gallery_mask: npt.NDArray[np.bool_],
-    config: RankingConfig,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    gallery: Tensor, labels: LabelMatrix, queries: Tensor, gallery_mask: Booleans, config: RankingConfig
+) -> tuple[Integers, Floats]:
     """Answer queries by the finest label of the nearest gallery image, with its cosine as confidence.
 
     Args:
@@ -108,7 +106,7 @@ class EvaluationConfig(MetricSettings):
     gain: Relevance | npt.ArrayLike | None = None
     ranking: RankingConfig = field(default_factory=RankingConfig)
     n_neighbours: int = 0
-    answer: Callable[..., tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = nearest_labels
+    answer: Callable[..., tuple[Integers, Floats]] = nearest_labels
     distractor_counts: CountsByTask | None = None
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
@@ -116,9 +114,9 @@ class EvaluationConfig(MetricSettings):
 
 def evaluate_retrieval(
     query_embeddings: Vectors,
-    query_labels: Labelling | torch.Tensor,
+    query_labels: Labelling | Tensor,
     gallery_embeddings: Vectors | None = None,
-    gallery_labels: Labelling | torch.Tensor | None = None,
+    gallery_labels: Labelling | Tensor | None = None,
     *,
     metrics: Sequence[str] | None = None,
     relevance_alpha: float = 1.0,
@@ -186,7 +184,7 @@ def evaluate_retrieval(
     1
     """
     if device is None:
-        device = str(query_embeddings.device) if isinstance(query_embeddings, torch.Tensor) else "cpu"
+        device = str(query_embeddings.device) if isinstance(query_embeddings, Tensor) else "cpu"
     config = EvaluationConfig(
         metrics=(metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics),
         relevance_alpha=relevance_alpha,
@@ -208,9 +206,9 @@ def evaluate_retrieval(
 
 def build_task(
     query_embeddings: Vectors,
-    query_labels: Labelling | torch.Tensor,
+    query_labels: Labelling | Tensor,
     gallery_embeddings: Vectors | None,
-    gallery_labels: Labelling | torch.Tensor | None,
+    gallery_labels: Labelling | Tensor | None,
     query_ids: Sequence[Any] | Ids | None = None,
     gallery_ids: Sequence[Any] | Ids | None = None,
     ignored: RaggedIndices | None = None,
@@ -244,7 +242,7 @@ def build_task(
     )
 
 
-def label_array(labels: Labelling | torch.Tensor, role: str) -> Labelling:
+def label_array(labels: Labelling | Tensor, role: str) -> Labelling:
     """Return labels as int64, shape (n, L); label sets are returned as they are.
 
     Args:
@@ -257,7 +255,7 @@ def label_array(labels: Labelling | torch.Tensor, role: str) -> Labelling:
     if isinstance(labels, LabelSets):
         return labels
     try:
-        array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+        array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     except ValueError:
         raise InputError(
             f"the {role} labels are lists of different lengths; expected one label per level for each image, or "
@@ -550,7 +548,7 @@ def count_distractors(tasks: Sequence[RetrievalTask], config: EvaluationConfig, 
 
 def block_columns(
     metrics: Sequence[Metric],
-    levels: torch.Tensor,
+    levels: Tensor,
     statistics: RankingStatistics,
     weights: Mapping[str, Any],
     ranks: RaggedIndices | None = None,
@@ -611,11 +609,11 @@ class RetrievalMetric:
 
     def update(
         self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor | LabelMatrix,
+        embeddings: Tensor,
+        labels: Tensor | LabelMatrix,
         *,
-        is_query: torch.Tensor | npt.ArrayLike | None = None,
-        ids: Sequence[Any] | torch.Tensor | npt.NDArray[Any] | None = None,
+        is_query: Tensor | npt.ArrayLike | None = None,
+        ids: Sequence[Any] | Tensor | npt.NDArray[Any] | None = None,
     ) -> None:
         """Add a batch of images.
 
@@ -677,4 +675,4 @@ class RetrievalMetric:
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
-    return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    return values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

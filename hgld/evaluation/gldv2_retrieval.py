@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from hgld.arrays import Integers
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig, block_columns
@@ -153,7 +154,7 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
     return tasks
 
 
-def _landmark_ids(gallery: Embeddings, landmarks: ImageLandmarks) -> npt.NDArray[np.int64]:
+def _landmark_ids(gallery: Embeddings, landmarks: ImageLandmarks) -> Integers:
     """Return the landmark of each gallery image, in the order of the embeddings."""
     assert gallery.ids is not None
     return landmarks.landmark_ids[TextArray(landmarks.ids).find()(gallery.ids)]
@@ -284,9 +285,7 @@ def _levels(
     return levels, n_short, int((positions < 0).sum())
 
 
-def _count_positives(
-    query_codes: npt.NDArray[np.int32], gallery_codes: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int64]:
+def _count_positives(query_codes: npt.NDArray[np.int32], gallery_codes: npt.NDArray[np.int32]) -> Integers:
     """Return the number of gallery items of level 1, ..., L or finer: int64, shape (n_query, L)."""
     columns = zip(query_codes.T, gallery_codes.T, strict=True)
     counts = [np.bincount(gallery, minlength=queries.max(initial=-1) + 1)[queries] for queries, gallery in columns]
@@ -297,7 +296,7 @@ def _result(
     name: str,
     query_ids: Sequence[str],
     levels: npt.NDArray[np.uint8],
-    n_positives: npt.NDArray[np.int64],
+    n_positives: Integers,
     n_gallery: int,
     config: EvaluationConfig,
 ) -> RetrievalResult:

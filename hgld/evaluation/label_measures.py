@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from hgld.arrays import Booleans, Integers
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, build_task, evaluate_retrieval, evaluate_tasks, label_array
@@ -21,9 +22,9 @@ from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, column_of, label
 
 def path_consistency(
     query_embeddings: Vectors,
-    query_labels: LabelMatrix | torch.Tensor,
+    query_labels: LabelMatrix | Tensor,
     gallery_embeddings: Vectors | None = None,
-    gallery_labels: LabelMatrix | torch.Tensor | None = None,
+    gallery_labels: LabelMatrix | Tensor | None = None,
     *,
     k: int = 5,
 ) -> dict[str, float]:
@@ -82,22 +83,22 @@ def path_consistency(
     return {f"FPA@{k}": _share(right[counted]), f"TICE@{k}": _share(inconsistent[ranked])}
 
 
-def _most_frequent(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _most_frequent(labels: Integers) -> Integers:
     """Return the first position of the most frequent label in each row."""
     counts = np.zeros(labels.shape, np.int64)
     for column in labels.T:
         counts += labels == column[:, None]
-    first: npt.NDArray[np.int64] = counts.argmax(1)
+    first: Integers = counts.argmax(1)
     return first
 
 
-def _share(flags: npt.NDArray[np.bool_]) -> float:
+def _share(flags: Booleans) -> float:
     return float(flags.mean()) if len(flags) else math.nan
 
 
 def grouped_recall(
     embeddings: Vectors,
-    labels: LabelMatrix | torch.Tensor,
+    labels: LabelMatrix | Tensor,
     *,
     k: int = 1,
     level: int | None = None,

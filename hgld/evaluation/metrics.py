@@ -79,7 +79,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from hgld.arrays import Floats
 from hgld.compute.machine import parallel_map
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
@@ -90,10 +92,10 @@ if TYPE_CHECKING:
     from hgld.evaluation.evaluate import EvaluationConfig
 
 #: Function from the number of items at each level to the relevance of each level, both float64, (n_query, L + 1).
-Relevance = Callable[[torch.Tensor], torch.Tensor]
+Relevance = Callable[[Tensor], Tensor]
 
 
-def hierarchical_relevance(counts: torch.Tensor, alpha: float = 1.0, *, count_query: bool = False) -> torch.Tensor:
+def hierarchical_relevance(counts: Tensor, alpha: float = 1.0, *, count_query: bool = False) -> Tensor:
     """Relevance (l/L)^alpha / |Omega^(l)| of an item of level l (paper, Eq. 20).
 
     Args:
@@ -122,7 +124,7 @@ def hierarchical_relevance(counts: torch.Tensor, alpha: float = 1.0, *, count_qu
     return torch.where(counts > 0, weights / sizes.clamp(min=1), 0.0)
 
 
-def weighted_ap_relevance(counts: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
+def weighted_ap_relevance(counts: Tensor, weights: Sequence[float]) -> Tensor:
     """Relevance for which H-AP is the weighted sum of the APs of all levels (paper, Property 1).
 
     The relevance of an item of level l is the sum over p <= l of w_p / |Omega^(+,p)|, where Omega^(+,p) are the items
@@ -160,7 +162,7 @@ def check_level_weights(weights: Sequence[float], n_levels: int) -> None:
         )
 
 
-def exponential_gain(counts: torch.Tensor) -> torch.Tensor:
+def exponential_gain(counts: Tensor) -> Tensor:
     """Gain 2^l - 1 of an item of level l, whatever the counts, for NDCG (paper, section V-B).
 
     >>> exponential_gain(torch.tensor([[5.0, 3.0, 1.0]]))
@@ -187,7 +189,7 @@ def by_level(table: npt.ArrayLike) -> Relevance:
     values = torch.from_numpy(np.atleast_2d(np.asarray(table, np.float64)))
     _check_values(values)
 
-    def relevance(counts: torch.Tensor) -> torch.Tensor:
+    def relevance(counts: Tensor) -> Tensor:
         if values.shape[1] != counts.shape[1] or len(values) not in (1, len(counts)):
             raise ConfigurationError(
                 f"the relevances have the shape {tuple(values.shape)}; expected {counts.shape[1]} levels (level 0 "
@@ -208,10 +210,10 @@ def checked_relevance(relevance: Relevance) -> Relevance:
     return partial(_checked_values, relevance)
 
 
-def _checked_values(relevance: Relevance, counts: torch.Tensor) -> torch.Tensor:
+def _checked_values(relevance: Relevance, counts: Tensor) -> Tensor:
     values = relevance(counts)
-    if not isinstance(values, torch.Tensor) or values.shape != counts.shape:
-        found = f"the shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(values).__name__
+    if not isinstance(values, Tensor) or values.shape != counts.shape:
+        found = f"the shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise ConfigurationError(
             f"the relevances have {found}; expected a tensor of the shape {tuple(counts.shape)}, as the counts of "
             "items have"
@@ -220,7 +222,7 @@ def _checked_values(relevance: Relevance, counts: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def _check_values(values: torch.Tensor) -> None:
+def _check_values(values: Tensor) -> None:
     if values.ndim != 2:
         raise ConfigurationError(f"the relevances have the shape {tuple(values.shape)}; expected one per level")
     invalid = ~(values.isfinite() & (values >= 0))
@@ -249,9 +251,7 @@ class LevelWeights:
         ConfigurationError: Values have another shape; those of functions are checked when they are called.
     """
 
-    def __init__(
-        self, config: EvaluationConfig, own_relevance: npt.NDArray[np.float64] | None, shape: tuple[int, int]
-    ) -> None:
+    def __init__(self, config: EvaluationConfig, own_relevance: Floats | None, shape: tuple[int, int]) -> None:
         alpha, level_weights = config.relevance_alpha, config.level_weights
         relevance = own_relevance if config.relevance is None else config.relevance
         gain = own_relevance if config.gain is None else config.gain
@@ -295,15 +295,13 @@ def _by_block(weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: 
     return lambda queries: by_level(table if table.ndim == 1 else table[queries])
 
 
-def average_precision(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:
+def average_precision(statistics: RankingStatistics, level: int | None = None) -> Tensor:
     """Average precision at a semantic level (paper, Eq. 34; Eq. 9 at the finest)."""
     axis = _level_index(statistics, level)
     return _ratio(statistics.precision[:, axis, axis], statistics.positives[:, axis])
 
 
-def weighted_average_precision(
-    statistics: RankingStatistics, level_weights: Sequence[float] | None = None
-) -> torch.Tensor:
+def weighted_average_precision(statistics: RankingStatistics, level_weights: Sequence[float] | None = None) -> Tensor:
     """Weighted sum of the APs of all levels, written as the sum of w AP in Table XI (paper, Property 1).
 
     Equal to :func:`h_ap` with :func:`~hgld.evaluation.metrics.weighted_ap_relevance`. The AP of a level without
@@ -330,41 +328,41 @@ def weighted_average_precision(
     return _ratio((weights * precisions).sum(1), weights.sum(1))
 
 
-def map_at_r(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:
+def map_at_r(statistics: RankingStatistics, level: int | None = None) -> Tensor:
     """mAP@R: precisions at the positives among the first R items, divided by R (Musgrave et al., ECCV 2020)."""
     axis = _level_index(statistics, level)
     return _ratio(statistics.precision_at_r[:, axis], statistics.positives[:, axis])
 
 
-def map_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def map_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """mAP@k: precisions at the positives among the first k, divided by min(R, k) (Weyand et al., CVPR 2020)."""
     axis = _level_index(statistics, level)
     precision = statistics.precision_at[:, axis, cutoff_index(statistics, k)]
     return _ratio(precision, statistics.positives[:, axis].clamp(max=k))
 
 
-def recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """R@k: whether any of the first k items is positive (paper, Eq. 13)."""
     axis = _level_index(statistics, level)
     hit = (statistics.hits_at[:, axis, cutoff_index(statistics, k)] > 0).to(torch.float64)
     return torch.where(statistics.positives[:, axis] > 0, hit, torch.nan)
 
 
-def true_recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def true_recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """TR@k: positives among the first k, divided by min(R, k) (paper, Eq. 14)."""
     axis = _level_index(statistics, level)
     hits = statistics.hits_at[:, axis, cutoff_index(statistics, k)]
     return _ratio(hits, statistics.positives[:, axis].clamp(max=k))
 
 
-def precision_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def precision_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """P@k: positives among the first k, divided by k."""
     axis = _level_index(statistics, level)
     precision = statistics.hits_at[:, axis, cutoff_index(statistics, k)] / k
     return torch.where(statistics.positives[:, axis] > 0, precision, torch.nan)
 
 
-def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_relevance) -> torch.Tensor:
+def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_relevance) -> Tensor:
     """Hierarchical average precision (paper, Eq. 19) for any relevance that depends on the level.
 
     Equal to AP where L = 1, and to the weighted sum of APs with
@@ -378,18 +376,14 @@ def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_rele
     return _ratio((lesser * exact).sum((1, 2)), (relevances * statistics.counts()[:, 1:]).sum(1))
 
 
-def h_recall_at_k(
-    statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance
-) -> torch.Tensor:
+def h_recall_at_k(statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance) -> Tensor:
     """H-R@k: relevance of the first k items, divided by that of all items (paper, Eq. 30)."""
     relevances = relevance(statistics.counts())[:, 1:]
     retrieved = (relevances * _exact_hits(statistics, k)).sum(1)
     return _ratio(retrieved, (relevances * statistics.counts()[:, 1:]).sum(1))
 
 
-def h_precision_at_k(
-    statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance
-) -> torch.Tensor:
+def h_precision_at_k(statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance) -> Tensor:
     """H-P@k: relevance of the first k items, compared with that of the item at rank k (paper, Eq. 31).
 
     Defined where the item at rank k is relevant, and NaN elsewhere. H-AP is the sum over k of
@@ -401,20 +395,20 @@ def h_precision_at_k(
     return _ratio(total, k * at_k[:, 0])
 
 
-def ndcg(statistics: RankingStatistics, gain: Relevance = exponential_gain) -> torch.Tensor:
+def ndcg(statistics: RankingStatistics, gain: Relevance = exponential_gain) -> Tensor:
     """NDCG over the whole ranking (paper, Eq. 23); discount 1 / log2(1 + rank), gain 2^l - 1 by default."""
     steps = _gain_steps(statistics, gain)
     return _ratio((steps * statistics.discount).sum(1), (steps * statistics.ideal_discount).sum(1))
 
 
-def ndcg_at_k(statistics: RankingStatistics, k: int, gain: Relevance = exponential_gain) -> torch.Tensor:
+def ndcg_at_k(statistics: RankingStatistics, k: int, gain: Relevance = exponential_gain) -> Tensor:
     """NDCG@k: discounted gain of the first k ranks, divided by the largest that k ranks can have."""
     steps, axis = _gain_steps(statistics, gain), cutoff_index(statistics, k)
     ideal = (steps * statistics.ideal_discount_at[..., axis]).sum(1)
     return _ratio((steps * statistics.discount_at[..., axis]).sum(1), ideal)
 
 
-def set_intersection_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor:
+def set_intersection_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """SI@k, set intersection (paper, App. C-A1): share of the first k items that a perfect ranking also has there.
 
     Items of one level are interchangeable. It is defined for k up to the number of items of level 1 or finer; NaN
@@ -425,7 +419,7 @@ def set_intersection_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor
     return torch.where(statistics.positives[:, 0] >= k, common / k, torch.nan)
 
 
-def asi(statistics: RankingStatistics) -> torch.Tensor:
+def asi(statistics: RankingStatistics) -> Tensor:
     """Average set intersection (paper, App. C-A1).
 
     The mean over n = 1, ..., N, with N the number of items of level 1 or finer, of SI@n = |A_n & B_n| / n: A_n are
@@ -434,7 +428,7 @@ def asi(statistics: RankingStatistics) -> torch.Tensor:
     return _ratio(statistics.overlap, statistics.positives[:, 0])
 
 
-def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(denominator > 0, numerator / denominator, torch.nan)
 
 
@@ -444,13 +438,13 @@ def _level_index(statistics: RankingStatistics, level: int | None) -> int:
     return statistics.n_levels - 1 - column_of(level, statistics.n_levels)
 
 
-def _exact_hits(statistics: RankingStatistics, k: int) -> torch.Tensor:
+def _exact_hits(statistics: RankingStatistics, k: int) -> Tensor:
     """Return the number of items of exactly level 1, ..., L among the first k: shape (n, L)."""
     hits = statistics.hits_at[..., cutoff_index(statistics, k)]
     return hits - torch.nn.functional.pad(hits, (0, 1))[:, 1:]
 
 
-def _gain_steps(statistics: RankingStatistics, gain: Relevance) -> torch.Tensor:
+def _gain_steps(statistics: RankingStatistics, gain: Relevance) -> Tensor:
     """Return the difference of each level's gain from that of the level below: shape (n, L)."""
     gains = gain(statistics.counts())
     steps = gains.diff(dim=1)
@@ -471,9 +465,7 @@ _OFFSET: dict[Similarity, int] = {"height": 0, "wu_palmer": 1}
 _BLOCK = {"cpu": 2**17, "cuda": 2**24}
 
 
-def hierarchical_precision_at_k(
-    statistics: RankingStatistics, k: int, similarity: Similarity = "height"
-) -> torch.Tensor:
+def hierarchical_precision_at_k(statistics: RankingStatistics, k: int, similarity: Similarity = "height") -> Tensor:
     """HP@k: similarity of the first k items, divided by the largest possible one (Deng et al., CVPR 2011).
 
     Not to be confused with H-P@k (paper, Eq. 31), see :func:`h_precision_at_k`. NaN where nothing is similar or fewer
@@ -486,13 +478,13 @@ def hierarchical_precision_at_k(
 
 
 def average_hierarchical_precision(
-    levels: torch.Tensor,
+    levels: Tensor,
     statistics: RankingStatistics,
     k: int | None = None,
     similarity: Similarity = "height",
     *,
     trapezoid: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """AHP: mean of HP@1, ..., HP@k.
 
     Memory is a few MB besides the result, whatever the length of the rankings.
@@ -517,13 +509,13 @@ def average_hierarchical_precision(
     return torch.where(_has_similar(statistics) & (statistics.n_ranked >= last_rank), total / last_rank, torch.nan)
 
 
-def wu_palmer_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor:
+def wu_palmer_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """Mean similarity of Wu and Palmer of the first k items, (l + 1) / (L + 1); NaN where nothing is similar."""
     similarity = (statistics.hits_at[..., cutoff_index(statistics, k)].sum(1) / k + 1) / (statistics.n_levels + 1)
     return torch.where(_has_similar(statistics) & (statistics.n_ranked >= k), similarity, torch.nan)
 
 
-def hierarchical_f(levels: torch.Tensor, statistics: RankingStatistics) -> torch.Tensor:
+def hierarchical_f(levels: Tensor, statistics: RankingStatistics) -> Tensor:
     """Hierarchical F-measure of the first item's class (Kiritchenko et al., 2006); NaN where nothing is similar.
 
     The ancestors of both classes, including the classes and without the root, have l nodes in common out of L each:
@@ -533,28 +525,26 @@ def hierarchical_f(levels: torch.Tensor, statistics: RankingStatistics) -> torch
     return torch.where(_has_similar(statistics), shared, torch.nan)
 
 
-def mistake_severity(levels: torch.Tensor, statistics: RankingStatistics) -> torch.Tensor:
+def mistake_severity(levels: Tensor, statistics: RankingStatistics) -> Tensor:
     """Height of the LCA with the first item where that is a mistake (Bertinetto et al., CVPR 2020), else NaN."""
     height = statistics.n_levels - levels[:, 0].to(torch.float64)
     return torch.where(_has_right_answer(statistics) & (height > 0), height, torch.nan)
 
 
-def average_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor:
+def average_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """Mean height of the LCA over the first k items (Bertinetto et al., CVPR 2020)."""
     height = statistics.n_levels - statistics.hits_at[..., cutoff_index(statistics, k)].sum(1) / k
     return torch.where(_has_right_answer(statistics) & (statistics.n_ranked >= k), height, torch.nan)
 
 
-def least_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor:
+def least_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """Least height of the LCA among the first k items."""
     best_level = (statistics.hits_at[..., cutoff_index(statistics, k)] > 0).sum(1)
     height = (statistics.n_levels - best_level).to(torch.float64)
     return torch.where(_has_right_answer(statistics) & (statistics.n_ranked >= k), height, torch.nan)
 
 
-def _precision_sums(
-    rows: tuple[torch.Tensor, torch.Tensor, torch.Tensor], *, offset: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _precision_sums(rows: tuple[Tensor, Tensor, Tensor], *, offset: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the sum of HP@1, ..., HP@n of each row, HP@1 and HP@n.
 
     Args:
@@ -572,11 +562,11 @@ def _precision_sums(
     return total, precision[:, 0], precision.gather(1, ends[:, None])[:, 0]
 
 
-def _has_similar(statistics: RankingStatistics) -> torch.Tensor:
+def _has_similar(statistics: RankingStatistics) -> Tensor:
     return statistics.positives[:, 0] > 0
 
 
-def _has_right_answer(statistics: RankingStatistics) -> torch.Tensor:
+def _has_right_answer(statistics: RankingStatistics) -> Tensor:
     return statistics.positives[:, -1] > 0
 
 
@@ -599,7 +589,7 @@ class MetricSpec:
         weights: Weights of the levels that it takes, if any.
     """
 
-    function: Callable[..., torch.Tensor]
+    function: Callable[..., Tensor]
     ranked_levels: bool = False
     positive_ranks: bool = False
     tree: bool = False
@@ -705,11 +695,11 @@ class Metric:
 
     def values(
         self,
-        levels: torch.Tensor,
+        levels: Tensor,
         statistics: RankingStatistics,
         weights: Mapping[str, Any],
         ranks: RaggedIndices | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the values of the metric for n queries: float64, shape (n,).
 
         Args:
@@ -745,7 +735,7 @@ class NeededRanks:
     first: int
     levels: tuple[int, ...] = ()
 
-    def count(self, positives: torch.Tensor) -> int:
+    def count(self, positives: Tensor) -> int:
         """Return the number of ranks needed, 1 or more, for the number of positives, int64, shape (n_query, L)."""
         return max(self.first, 1, *(int(positives[:, level - 1].max()) for level in self.levels))
 

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from hgld.arrays import Floats, Integers
 from hgld.datasets.image_labels import ImageLabels
 from hgld.datasets.readers.fine_grained import read_test_set
 from hgld.datasets.readers.landmarks import (
@@ -42,7 +43,7 @@ from hgld.evaluation.retrieval_task import (
 )
 from hgld.io.columns import preview
 from hgld.io.text_array import TextArray
-from hgld.ragged import Integers, RaggedIndices
+from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ TEXTS = EvaluationProtocol(
 _BLOCK = 4096
 
 
-def sum_directions(vectors: torch.Tensor, groups: npt.NDArray[np.int64], n_groups: int) -> npt.NDArray[np.float64]:
+def sum_directions(vectors: Tensor, groups: Integers, n_groups: int) -> Floats:
     """Return the sum of the L2-normalised vectors of each group; vectors are read in blocks.
 
     Args:
@@ -192,7 +193,7 @@ def sum_directions(vectors: torch.Tensor, groups: npt.NDArray[np.int64], n_group
     return sums
 
 
-def normalised(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def normalised(vectors: Floats) -> Floats:
     """Return vectors divided by their length; those of zeros stay as they are."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths == 0, 1, lengths))
@@ -433,9 +434,7 @@ def revisited_precision_at(ranks: Integers, k: int) -> float:
     return float((ranks < cutoff).sum() / cutoff)
 
 
-def _per_query(
-    value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics
-) -> torch.Tensor:
+def _per_query(value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics) -> Tensor:
     """Return a value of the ranks of each query's positives: float64, shape (n,)."""
     return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
 

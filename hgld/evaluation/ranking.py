@@ -28,9 +28,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hgld.arrays import AnyFloats, Booleans, Integers
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.machine import parallel_map, thread_count
-from hgld.compute.nearest_neighbours import Floats, Integers, RunningTopK, joined_top_k
+from hgld.compute.nearest_neighbours import RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import NeededRanks
@@ -274,7 +275,7 @@ def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: E
     """
     n_gallery = judgements.n_gallery
 
-    def count(start: int) -> npt.NDArray[np.int64]:
+    def count(start: int) -> Integers:
         gallery = slice(start, min(start + _WIDTH, n_gallery))
         levels = judgements.levels(queries, gallery).clone()
         excluded.fill(gallery, levels, 0)
@@ -348,16 +349,16 @@ class Ranked:
     """
 
     queries: slice
-    levels: torch.Tensor
-    n_ranked: torch.Tensor
-    neighbours: tuple[Floats, Integers] | None = None
-    positives: torch.Tensor | None = None
-    ends: torch.Tensor | None = None
+    levels: Tensor
+    n_ranked: Tensor
+    neighbours: tuple[AnyFloats, Integers] | None = None
+    positives: Tensor | None = None
+    ends: Tensor | None = None
 
 
 def ranked_items(
-    judgements: RelevanceJudgements, excluded: RaggedIndices | None, gallery_mask: npt.NDArray[np.bool_] | None
-) -> tuple[npt.NDArray[np.bool_], RaggedIndices, npt.NDArray[np.int64]]:
+    judgements: RelevanceJudgements, excluded: RaggedIndices | None, gallery_mask: Booleans | None
+) -> tuple[Booleans, RaggedIndices, Integers]:
     """Count the items of each ranking, see :func:`rank`; an item may be excluded in both ways.
 
     Returns:

@@ -37,13 +37,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from hgld.arrays import Floats, Integers
 from hgld.compute.compiled import REORDER_SUMS, compiled, is_compiled
 from hgld.compute.machine import parallel_map, thread_count
 from hgld.errors import ConfigurationError
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Levels = npt.NDArray[np.uint8]
 
 #: Elements of a temporary array [rows, L, ranks] of the pass by operations of torch, unless a single row has more.
@@ -72,26 +72,26 @@ class RankingStatistics:
         level_at: int64, shape (n, n_cutoff); level of the item at the cutoff.
     """
 
-    n_ranked: torch.Tensor
-    positives: torch.Tensor
-    precision: torch.Tensor
-    precision_at_r: torch.Tensor
-    discount: torch.Tensor
-    ideal_discount: torch.Tensor
-    overlap: torch.Tensor
+    n_ranked: Tensor
+    positives: Tensor
+    precision: Tensor
+    precision_at_r: Tensor
+    discount: Tensor
+    ideal_discount: Tensor
+    overlap: Tensor
     cutoffs: tuple[int, ...]
-    hits_at: torch.Tensor
-    precision_at: torch.Tensor
-    discount_at: torch.Tensor
-    ideal_discount_at: torch.Tensor
-    level_at: torch.Tensor
+    hits_at: Tensor
+    precision_at: Tensor
+    discount_at: Tensor
+    ideal_discount_at: Tensor
+    level_at: Tensor
 
     @property
     def n_levels(self) -> int:
         """Number of levels L."""
         return self.positives.shape[1]
 
-    def counts(self) -> torch.Tensor:
+    def counts(self) -> Tensor:
         """Return the number of items of exactly each level, level 0 first: float64, shape (n, L + 1)."""
         at_least = torch.cat([self.n_ranked[:, None], self.positives], dim=1)
         return at_least - torch.nn.functional.pad(self.positives, (0, 1))
@@ -111,12 +111,12 @@ class RankTables:
         self._set(torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device))
         self.ideal = torch.nn.functional.pad(self.discount.cumsum(0), (1, 0))
 
-    def _set(self, rank: torch.Tensor) -> None:
+    def _set(self, rank: Tensor) -> None:
         self.rank = rank
         self.inverse = 1 / self.rank
         self.discount = (1 + self.rank).log2_().reciprocal_()
 
-    def at(self, rank: torch.Tensor) -> RankTables:
+    def at(self, rank: Tensor) -> RankTables:
         """Return tables of some ranks, float64, ascending; ``ideal`` is that of the first ranks as before."""
         tables = copy(self)
         tables._set(rank)
@@ -124,14 +124,14 @@ class RankTables:
 
 
 def ranking_statistics(
-    ranked_levels: torch.Tensor,
+    ranked_levels: Tensor,
     n_levels: int,
     cutoffs: Sequence[int] = (),
     *,
-    n_ranked: torch.Tensor | None = None,
-    positives: torch.Tensor | None = None,
+    n_ranked: Tensor | None = None,
+    positives: Tensor | None = None,
     tables: RankTables | None = None,
-    ends: torch.Tensor | None = None,
+    ends: Tensor | None = None,
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
 
@@ -196,16 +196,16 @@ def cutoff_index(statistics: RankingStatistics, k: int) -> int:
 class _Sums(NamedTuple):
     """Sums over ranked levels, see :class:`RankingStatistics`; all float64."""
 
-    precision: torch.Tensor
-    precision_at_r: torch.Tensor
-    discount: torch.Tensor
-    overlap: torch.Tensor
-    hits_at: torch.Tensor
-    precision_at: torch.Tensor
-    discount_at: torch.Tensor
+    precision: Tensor
+    precision_at_r: Tensor
+    discount: Tensor
+    overlap: Tensor
+    hits_at: Tensor
+    precision_at: Tensor
+    discount_at: Tensor
 
 
-def _count_positives(levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+def _count_positives(levels: Tensor, n_levels: int) -> Tensor:
     """Return the number of items of level 1, ..., L or finer: int64, shape (n, L)."""
     positives = torch.zeros(len(levels), n_levels, dtype=torch.int64, device=levels.device)
     if is_compiled(levels.device):
@@ -218,13 +218,11 @@ def _count_positives(levels: torch.Tensor, n_levels: int) -> torch.Tensor:
     return positives
 
 
-def _rows_at_once(levels: torch.Tensor, n_levels: int) -> int:
+def _rows_at_once(levels: Tensor, n_levels: int) -> int:
     return max(1, _BLOCK[levels.device.type] // max(1, n_levels * levels.shape[1]))
 
 
-def _compiled_sums(
-    levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables
-) -> _Sums:
+def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
     """Compute the sums in compiled loops, on a CPU."""
     floats, n_levels = partial(torch.empty, dtype=torch.float64), positives.shape[1]
     shape, shape_at = (len(levels), n_levels), (len(levels), n_levels, len(cutoffs))
@@ -249,11 +247,7 @@ def _compiled_sums(
 
 
 def _torch_sums(
-    levels: torch.Tensor,
-    positives: torch.Tensor,
-    cutoffs: tuple[int, ...],
-    tables: RankTables,
-    ends: torch.Tensor | None,
+    levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor | None
 ) -> _Sums:
     """Compute the sums by operations of torch, on any device."""
     step = _rows_at_once(levels, positives.shape[1])
@@ -267,9 +261,7 @@ def _torch_sums(
     return _Sums(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
-def _sums_of_rows(
-    levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables
-) -> _Sums:
+def _sums_of_rows(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
     (n_items, n_levels), device = (levels.shape[1], positives.shape[1]), levels.device
     rank, inverse, discount = (table[:n_items] for table in (tables.rank, tables.inverse, tables.discount))
     at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=device)[:, None]
@@ -295,7 +287,7 @@ def _sums_of_rows(
 
 
 def _sums_of_ties(
-    levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: torch.Tensor
+    levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor
 ) -> _Sums:
     """Compute the sums where ties share a rank, see :func:`ranking_statistics`."""
     n_levels, rank = positives.shape[1], (ends + 1)[:, None]

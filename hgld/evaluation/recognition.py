@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig
@@ -41,8 +42,6 @@ from hgld.tables.embeddings import Embeddings
 
 log = logging.getLogger(__name__)
 
-Booleans = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 #: GAP; GAP over the images that show a landmark only; share of right predictions among these images.
 RECOGNITION_METRICS = ("gap", "gap_ignore_non_landmark", "top1")
@@ -274,7 +273,7 @@ def answer_test_images(
     )
 
 
-def _embedded(images: Embeddings, test_ids: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _embedded(images: Embeddings, test_ids: list[str]) -> tuple[list[str], Integers]:
     """Return the test images that are embedded, and their rows."""
     if images.ids is None:
         raise ConfigurationError(

@@ -28,8 +28,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hgld.arrays import AnyFloats, Booleans, Integers
 from hgld.compute.machine import parallel_map
-from hgld.compute.nearest_neighbours import Floats, Integers, nearest_neighbours, search_block
+from hgld.compute.nearest_neighbours import nearest_neighbours, search_block
 from hgld.compute.scoring import Scorer, ScoringConfig
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
@@ -67,7 +68,7 @@ def unit(vectors: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu"
 
 
 def expand(
-    vectors: Tensor, gallery: Tensor, cosines: Floats, positions: Integers, settings: RerankSettings, device: str
+    vectors: Tensor, gallery: Tensor, cosines: AnyFloats, positions: Integers, settings: RerankSettings, device: str
 ) -> Tensor:
     """Return the sums of vectors and their neighbours, with weights cos^alpha (1 for ``aqe``) and length 1.
 
@@ -172,7 +173,7 @@ CANDIDATE_METHODS: Mapping[str | None, Callable[[Tensor, Tensor, RerankSettings]
 def candidate_ranks(
     queries: Tensor,
     gallery: Tensor,
-    cosines: Floats,
+    cosines: AnyFloats,
     positions: Integers,
     settings: RerankSettings,
     pairs: PairScores | None = None,
@@ -229,7 +230,7 @@ class AugmentedGallery:
     """
 
     vectors: Tensor
-    cosines: Floats
+    cosines: AnyFloats
     positions: Integers
 
 
@@ -237,7 +238,7 @@ def augment_gallery(
     gallery: Tensor,
     settings: RerankSettings,
     config: ScoringConfig | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    gallery_mask: Booleans | None = None,
     n_more: int = 0,
 ) -> AugmentedGallery:
     """Sum each item with its k nearest neighbours; m = ``n_more`` further neighbours are only found."""
@@ -275,7 +276,7 @@ class RerankedScorer(Scorer):
         config: ScoringConfig,
         settings: RerankSettings,
         itself: RaggedIndices | None = None,
-        gallery_mask: npt.NDArray[np.bool_] | None = None,
+        gallery_mask: Booleans | None = None,
         pairs: PairScores | None = None,
     ) -> None:
         self._settings, self._config, self._originals, self._pair_scores = settings, config, gallery, pairs
@@ -358,13 +359,13 @@ def _users(positions: Integers) -> RaggedIndices:
 
 
 def reranked_search(
-    search: Callable[[Tensor, int], tuple[Floats, Integers]],
+    search: Callable[[Tensor, int], tuple[AnyFloats, Integers]],
     queries: Tensor,
     gallery: Tensor,
     k: int,
     settings: RerankSettings,
     pairs: PairScores | None = None,
-) -> tuple[Floats, Integers]:
+) -> tuple[AnyFloats, Integers]:
     """Return the cosines and positions of the first k items, as :func:`~hgld.compute.nearest_neighbours` does.
 
     Cosines of candidates are those with the query, and no longer in order. For ``dba``, ``search`` has to search an
@@ -400,9 +401,9 @@ def first_items(
     *,
     excluded: RaggedIndices | None = None,
     itself: RaggedIndices | None = None,
-    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    gallery_mask: Booleans | None = None,
     pairs: PairScores | None = None,
-) -> tuple[Floats, Integers]:
+) -> tuple[AnyFloats, Integers]:
     """Return the cosines and positions of the first k items of whole rankings, see :func:`reranked_search`."""
     scorer = None
     if settings.rerank is not None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hgld.arrays import AnyFloats, Booleans, Floats, Integers
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, require_suffix
@@ -82,10 +83,10 @@ class NearestItems:
     """
 
     levels: npt.NDArray[np.uint8]
-    cosines: npt.NDArray[np.floating[Any]]
-    positions: npt.NDArray[np.int64]
+    cosines: AnyFloats
+    positions: Integers
 
-    def take(self, queries: npt.NDArray[np.bool_]) -> NearestItems:
+    def take(self, queries: Booleans) -> NearestItems:
         """Return the items of some of the queries."""
         return NearestItems(self.levels[queries], self.cosines[queries], self.positions[queries])
 
@@ -139,7 +140,7 @@ class RetrievalResult:
         means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
         return {name: percentile_interval(means[:, i], confidence) for i, name in enumerate(self.metrics)}
 
-    def part(self, name: str, queries: npt.NDArray[np.bool_]) -> RetrievalResult:
+    def part(self, name: str, queries: Booleans) -> RetrievalResult:
         """Return the result of some of the queries, under another name."""
         per_query = self.per_query[queries]
         nearest = None if self.nearest is None else self.nearest.take(queries)
@@ -182,9 +183,7 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
     }
 
 
-def _resampled_means(
-    values: npt.NDArray[np.float64], n_resamples: int, rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def _resampled_means(values: Floats, n_resamples: int, rng: np.random.Generator) -> Floats:
     """Return the column means of each resample, ignoring NaN: shape (n_resamples, n_metrics)."""
     known = ~np.isnan(values)
     filled = np.where(known, values, 0.0)

@@ -18,7 +18,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import torch
+from torch import Tensor
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
@@ -58,18 +60,18 @@ class RelevanceJudgements(ABC):
     n_queries: int
     n_gallery: int
     n_levels: int
-    relevance: npt.NDArray[np.float64] | None = None
+    relevance: Floats | None = None
     device: torch.device = torch.device("cpu")
 
     def to(self: Self, device: torch.device) -> Self:
         """Return judgements whose :meth:`levels` are computed on a device."""
         moved = copy(self)
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         vars(moved).update({name: tensor.to(device) for name, tensor in tensors.items()}, device=device)
         return moved
 
     @abstractmethod
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+    def levels(self, queries: slice, gallery: slice) -> Tensor:
         """Return the levels of a block of pairs: uint8, shape (n_query, n_gallery) of the slices."""
 
 
@@ -96,7 +98,7 @@ class LabelJudgements(RelevanceJudgements):
         self._gallery = torch.from_numpy(np.ascontiguousarray(gallery.T))
         (self.n_queries, self.n_levels), self.n_gallery = queries.shape, len(gallery)
 
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+    def levels(self, queries: slice, gallery: slice) -> Tensor:
         """See :class:`RelevanceJudgements`; as labels are nested, the level is the number of equal columns."""
         query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
         shape = len(query_codes), gallery_codes.shape[1]
@@ -129,7 +131,7 @@ class ListJudgements(RelevanceJudgements):
         positives.check(len(positives), n_gallery, "the list of positives")
         self._positives, self.n_queries, self.n_gallery = positives, len(positives), n_gallery
 
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+    def levels(self, queries: slice, gallery: slice) -> Tensor:
         """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         rows, columns = map(torch.from_numpy, self._positives.block(queries))
@@ -155,7 +157,7 @@ class WithDistractors(RelevanceJudgements):
         """See :class:`RelevanceJudgements`."""
         return WithDistractors(self.judged.to(device), self.n_gallery - self.judged.n_gallery)
 
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+    def levels(self, queries: slice, gallery: slice) -> Tensor:
         """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         if start >= self.judged.n_gallery:
@@ -228,7 +230,7 @@ class LabelSetJudgements(RelevanceJudgements):
         self._queries = torch.from_numpy(_padded(queries))
         self._gallery = torch.from_numpy(_padded(gallery))
 
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+    def levels(self, queries: slice, gallery: slice) -> Tensor:
         """See :class:`RelevanceJudgements`."""
         own, others = self._queries[:, queries], self._gallery[:, gallery]
         levels = torch.zeros(own.shape[1], others.shape[1], dtype=torch.uint8, device=own.device)
@@ -238,7 +240,7 @@ class LabelSetJudgements(RelevanceJudgements):
             levels[rows] = self._add(levels[rows], shared)
         return levels
 
-    def _shared_levels(self, labels: torch.Tensor) -> torch.Tensor:
+    def _shared_levels(self, labels: Tensor) -> Tensor:
         """Return the finest level that labels of queries share with each label of the gallery: uint8, (n, labels)."""
         levels = torch.zeros(len(labels), self._gallery_table.shape[1], dtype=torch.uint8, device=labels.device)
         depth = len(self._query_table)
@@ -248,7 +250,7 @@ class LabelSetJudgements(RelevanceJudgements):
         return levels
 
 
-def _shared_with_any(levels: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+def _shared_with_any(levels: Tensor, images: Tensor) -> Tensor:
     """Return the largest level over the labels of each image: uint8, (n, n_gallery).
 
     Args:
@@ -262,7 +264,7 @@ def _shared_with_any(levels: torch.Tensor, images: torch.Tensor) -> torch.Tensor
     return best
 
 
-def _padded(sets: LabelSets) -> npt.NDArray[np.int64]:
+def _padded(sets: LabelSets) -> Integers:
     """Return the labels of each image by their rows in ``sets.labels``: int64, shape (K, N), -1 as padding."""
     members = sets.members
     array = np.full((int(members.counts().max(initial=1)), len(members)), -1)
@@ -327,8 +329,8 @@ class RetrievalTask:
     """
 
     name: str
-    queries: torch.Tensor
-    gallery: torch.Tensor
+    queries: Tensor
+    gallery: Tensor
     judgements: RelevanceJudgements
     graded_judgements: RelevanceJudgements | None = None
     query_ids: Ids | None = None
@@ -339,12 +341,12 @@ class RetrievalTask:
     label_names: tuple[Mapping[int, str], ...] = ()
     excluded: RaggedIndices | None = None
     itself: RaggedIndices | None = None
-    gallery_mask: npt.NDArray[np.bool_] | None = None
-    n_positives: npt.NDArray[np.int64] | None = None
+    gallery_mask: Booleans | None = None
+    n_positives: Integers | None = None
     metrics: Sequence[str | Metric] | None = None
     fixed_metrics: bool = False
     metric_names: Mapping[str, str] = field(default_factory=dict)
-    query_groups: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    query_groups: Mapping[str, Booleans] | None = None
     index_labels: LabelMatrix | None = None
     landmark_split: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -352,7 +354,7 @@ class RetrievalTask:
 
 
 def leave_one_out_task(
-    embeddings: torch.Tensor,
+    embeddings: Tensor,
     labels: Labelling,
     *,
     ids: Ids | None = None,
@@ -399,9 +401,9 @@ def leave_one_out_task(
 
 
 def query_gallery_task(
-    queries: torch.Tensor,
+    queries: Tensor,
     query_labels: Labelling,
-    gallery: torch.Tensor,
+    gallery: Tensor,
     gallery_labels: Labelling,
     *,
     query_ids: Ids | None = None,
@@ -481,9 +483,9 @@ def with_distractors(task: RetrievalTask, distractors: Embeddings) -> RetrievalT
 
 
 def split_task(
-    embeddings: torch.Tensor,
+    embeddings: Tensor,
     labels: Labelling,
-    is_query: npt.NDArray[np.bool_] | None,
+    is_query: Booleans | None,
     *,
     ids: Ids | None = None,
     level_names: tuple[str, ...] | None = None,
@@ -516,8 +518,8 @@ def split_task(
 
 
 def _labelled_images(
-    embeddings: torch.Tensor, labels: Labelling, ids: Ids | None, role: str
-) -> tuple[npt.NDArray[np.int64], torch.Tensor, Labelling, Ids | None]:
+    embeddings: Tensor, labels: Labelling, ids: Ids | None, role: str
+) -> tuple[Integers, Tensor, Labelling, Ids | None]:
     """Return the positions, embeddings, labels and ids of labelled images; positions are ids where some are left out.
 
     Raises:

@@ -32,11 +32,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.arrays import Integers
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import write_csv
 from hgld.io.text_array import TextArray, Texts
-from hgld.ragged import Integers, RaggedIndices
+from hgld.ragged import RaggedIndices
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs, rows_of
 from hgld.hierarchy.files import load_hierarchy
@@ -402,7 +402,7 @@ def compare(
     )
 
 
-def partition_agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> PartitionAgreement:
+def partition_agreement(before: Integers, after: Integers) -> PartitionAgreement:
     """Measure the agreement of two partitions; all measures are 1 if they differ in names at most.
 
     With n items, n_ij of them in part i before and part j after:

@@ -19,22 +19,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from hgld.arrays import AnyFloats, Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, require_at_least
-from hgld.ragged import Integers, RaggedIndices
+from hgld.ragged import RaggedIndices
 
 #: One row per item and one column per level, the finest first: int64, shape (N, L).
-LabelMatrix = npt.NDArray[np.int64]
+LabelMatrix = Integers
 Codes = npt.NDArray[np.int32]
 #: End of messages about labels that are not nested, where the first column has the fewest classes.
 REVERSED = "; levels go from the finest to the coarsest, but column 0 has the fewest classes: reverse the columns"
 #: Difference of cosines that changes the weight of a vote by the factor e: tau of Wu et al. (2018).
 TEMPERATURE = 0.07
-Floats = npt.NDArray[np.floating[Any]]
 
 
 def column_of(level: int, n_levels: int) -> int:
@@ -48,7 +48,7 @@ def column_of(level: int, n_levels: int) -> int:
     return n_levels - level
 
 
-def labelled_rows(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
+def labelled_rows(labels: LabelMatrix) -> Booleans:
     """Return which images have labels: bool, shape (N,); unlabelled ones have -1 at every level.
 
     Raises:
@@ -57,7 +57,7 @@ def labelled_rows(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
     >>> labelled_rows(np.array([[7, 0], [-1, -1]]))
     array([ True, False])
     """
-    labelled: npt.NDArray[np.bool_] = (labels != -1).any(axis=1)
+    labelled: Booleans = (labels != -1).any(axis=1)
     invalid = np.flatnonzero((labels < 0).any(axis=1) & labelled)
     if len(invalid):
         raise InputError(
@@ -114,7 +114,7 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
     return codes[: len(queries)], codes[len(queries) :]
 
 
-def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> npt.NDArray[np.int64]:
+def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> Integers:
     """Return the finest level that each query shares with each gallery item, that of their lowest common ancestor.
 
     Takes O(n_query * n_gallery) memory; pass queries in blocks if the gallery is large.
@@ -137,7 +137,7 @@ def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) 
     return levels
 
 
-def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: float = 1.0) -> npt.NDArray[np.float64]:
+def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: float = 1.0) -> Floats:
     """Return the relevance of each gallery item for each query (paper, Eq. 20).
 
     It is ``rel(k) = (l/L)^alpha / |Omega^(l)|``.
@@ -243,7 +243,7 @@ class LabelSets:
         """Return the labels of an image: int64, shape (n, L)."""
         return self.labels[self.members.row(image)]
 
-    def take(self, images: npt.NDArray[np.int64]) -> LabelSets:
+    def take(self, images: Integers) -> LabelSets:
         """Return the labels of some images, in the given order, without labels that none of them has."""
         members = self.members.take(images)
         used, columns = np.unique(members.columns, return_inverse=True)
@@ -257,7 +257,7 @@ class LabelSets:
         """Return the label matrix, int64 (N, L), if every image has exactly one label; else None."""
         return self.first() if (self.counts() == 1).all() else None
 
-    def single_column(self, column: int) -> npt.NDArray[np.int64] | None:
+    def single_column(self, column: int) -> Integers | None:
         """Return a column, int64 (N,), if the labels of each image agree in it and all images have labels; else None.
 
         >>> LabelSets.from_lists([np.array([[3, 0], [5, 0]])]).single_column(1)
@@ -278,7 +278,7 @@ class LabelSets:
         order = np.lexsort((np.arange(len(sizes)), sizes, self.members.rows()))
         return self.labels[self.members.columns[order[self.members.offsets[:-1]]]]
 
-    def padded(self, images: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    def padded(self, images: Integers | None = None) -> Integers:
         """Return labels in one array: int64, shape (n, K, L), K the most labels of any of all images; -1 as padding.
 
         Args:
@@ -295,14 +295,14 @@ class LabelSets:
 Labelling: TypeAlias = LabelMatrix | LabelSets
 
 
-def take_images(labels: Labelling, images: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Labelling:
+def take_images(labels: Labelling, images: Integers | Booleans) -> Labelling:
     """Return the labels of some images, given by their numbers or by a mask."""
     if isinstance(labels, LabelSets):
         return labels.take(np.arange(len(labels))[images])
     return labels[images]
 
 
-def labelled_images(labels: Labelling) -> npt.NDArray[np.bool_]:
+def labelled_images(labels: Labelling) -> Booleans:
     """Return which images have labels: bool, shape (N,)."""
     if not isinstance(labels, LabelSets):
         return labelled_rows(labels)
@@ -375,9 +375,7 @@ def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
     return None
 
 
-def vote(
-    cosines: Floats, labels: npt.NDArray[np.int64], temperature: float = TEMPERATURE
-) -> tuple[LabelMatrix, npt.NDArray[np.float64]]:
+def vote(cosines: AnyFloats, labels: Integers, temperature: float = TEMPERATURE) -> tuple[LabelMatrix, Floats]:
     """Return the labels that the neighbours of each query vote for, one per level, and their shares of the votes.
 
     The weight of a neighbour with cosine s is exp(s / temperature), as in the weighted k-nearest-neighbour classifier
@@ -408,21 +406,21 @@ def vote(
     return labels_of_winners(labels, winner), np.where(winner[:, None] < 0, np.nan, shares)
 
 
-def labelled_neighbours(cosines: Floats, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def labelled_neighbours(cosines: AnyFloats, labels: Integers) -> Booleans:
     """Return which neighbours have labels, bool, shape (n, k); see :func:`vote` for the arguments."""
     return ~np.isnan(cosines) & (labels >= 0).all(axis=2)
 
 
-def softmax_weights(cosines: Floats, voters: npt.NDArray[np.bool_], temperature: float) -> npt.NDArray[np.float64]:
+def softmax_weights(cosines: AnyFloats, voters: Booleans, temperature: float) -> Floats:
     """Return exp(cosine / temperature), adding up to 1 over the voters of each query: float64, shape (n, k)."""
     wide = np.where(voters, cosines, -np.inf).astype(np.float64)
     best = np.where(voters.any(axis=1), wide.max(axis=1, initial=-np.inf), 0.0)
-    weights: npt.NDArray[np.float64] = np.exp((wide - best[:, None]) / temperature)
+    weights: Floats = np.exp((wide - best[:, None]) / temperature)
     total = weights.sum(axis=1, keepdims=True)
     return weights / np.where(total == 0, 1.0, total)
 
 
-def elect(weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def elect(weights: AnyFloats, labels: Integers, voters: Booleans) -> Integers:
     """Return the nearest of the neighbours of each query that have the winning label.
 
     At the coarsest level, the label with the largest sum of weights is chosen; at every finer level, the one with the
@@ -445,23 +443,19 @@ def elect(weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np
     return np.where(voters.any(axis=1), candidates.argmax(axis=1), -1)
 
 
-def winning_weights(
-    weights: Floats, labels: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_], winner: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def winning_weights(weights: AnyFloats, labels: Integers, voters: Booleans, winner: Integers) -> Floats:
     """Return the sum of the weights that agree with the winner at each level: float64, shape (n, L)."""
     agreeing = voters[..., None] & (labels == labels_of_winners(labels, winner)[:, None])
-    sums: npt.NDArray[np.float64] = np.where(agreeing, weights[..., None], 0.0).sum(axis=1, dtype=np.float64)
+    sums: Floats = np.where(agreeing, weights[..., None], 0.0).sum(axis=1, dtype=np.float64)
     return sums
 
 
-def labels_of_winners(labels: npt.NDArray[np.int64], winner: npt.NDArray[np.int64]) -> LabelMatrix:
+def labels_of_winners(labels: Integers, winner: Integers) -> LabelMatrix:
     """Return the labels of the winners, int64, shape (n, L); -1 where there is none."""
     return np.where(winner[:, None] < 0, -1, labels[np.arange(len(labels)), winner])
 
 
-def _sums_by_label(
-    weights: Floats, names: npt.NDArray[np.int64], voters: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
+def _sums_by_label(weights: AnyFloats, names: Integers, voters: Booleans) -> Floats:
     """Return the sum of the weights of all voters with the label of each voter: (n, k); -inf for those without vote.
 
     Equal labels are brought together by a stable sort of each row, so weights are added in the order of neighbours.

@@ -126,10 +126,7 @@ class _Node:
 
 
 def subclass_levels(
-    groups: Sequence[Group],
-    superclasses: Mapping[str, Sequence[str]],
-    class_labels: Mapping[str, str],
-    n_levels: int,
+    groups: Sequence[Group], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str], n_levels: int
 ) -> dict[str, tuple[str, ...]]:
     """Return the names above each group at extra levels, from the subclass relation of Wikidata (P279).
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.errors import ConfigurationError
 from hgld.figures.groups import GroupSize, draw_groups
 from hgld.figures.treemap import build_nodes, draw_tree, write_tree_page
@@ -139,7 +139,7 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
     )
 
 
-def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
+def imbalance(names: Sequence[str], counts: Integers) -> Imbalance:
     """Measure the imbalance of group sizes.
 
     - ``largest`` and ``largest_share``: the largest group, and its share of the total;
@@ -185,7 +185,7 @@ def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
 
 
 def _sum_by_split_and_root(
-    hierarchy: Hierarchy, weights: NDArray[np.int64], splits: Iterable[str]
+    hierarchy: Hierarchy, weights: Integers, splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
     """Sum the weights of landmarks by split and root, for the splits that occur."""
     names, codes = hierarchy.names(1), hierarchy.labels[:, -1]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, column_of, relevance
 from hgld.io.text_array import TextArray
@@ -65,10 +66,7 @@ def _check_columns(table: pa.Table) -> pa.Table:
 
 
 def _check_unique_landmarks(
-    splits: npt.NDArray[np.str_],
-    landmark_ids: npt.NDArray[Any],
-    rows: npt.NDArray[np.int64],
-    describe_row: DescribeRow,
+    splits: npt.NDArray[np.str_], landmark_ids: npt.NDArray[Any], rows: Integers, describe_row: DescribeRow
 ) -> None:
     """Check that no landmark occurs twice."""
     repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (landmark_ids[1:] == landmark_ids[:-1]))
@@ -79,7 +77,7 @@ def _check_unique_landmarks(
 
 def encode_names(
     column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
-) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+) -> tuple[Integers, tuple[str, ...]]:
     """Return a column as indices into its sorted names, and these names, without whitespace around them."""
     encoded = TextArray.repeated(column).without_unused()
     texts = pc.utf8_trim_whitespace(encoded.texts)
@@ -94,9 +92,7 @@ def encode_names(
 
 
 def check_tree(
-    level_names: Sequence[str],
-    encoded: Sequence[tuple[npt.NDArray[np.int64], Sequence[str]]],
-    describe_row: DescribeRow,
+    level_names: Sequence[str], encoded: Sequence[tuple[Integers, Sequence[str]]], describe_row: DescribeRow
 ) -> None:
     """Check that every name has one parent."""
     problems = []
@@ -144,9 +140,7 @@ def _flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tup
     return pc.list_flatten(table[name]).combine_chunks(), int(lengths[0])
 
 
-def _group_lists(
-    table: pa.Table, rows: npt.NDArray[np.int64], describe_row: DescribeRow
-) -> npt.NDArray[np.object_] | None:
+def _group_lists(table: pa.Table, rows: Integers, describe_row: DescribeRow) -> npt.NDArray[np.object_] | None:
     """Return the column hierarchical_labels as tuples, in the order of ``rows``; None without this column."""
     if "hierarchical_labels" not in table.column_names:
         return None
@@ -344,7 +338,7 @@ class Hierarchy:
             return tuple(map(self._landmark_name, range(len(self))))
         return self.nodes[column - 1]
 
-    def names_by_row(self, level: Level, rows: npt.NDArray[np.int64] | slice = slice(None)) -> list[str]:
+    def names_by_row(self, level: Level, rows: Integers | slice = slice(None)) -> list[str]:
         """Return the name at a level of each landmark, or of those in ``rows``."""
         codes = self.labels[rows, self.column(level)]
         names: list[str] = np.array(self.names(level), object)[codes].tolist()
@@ -393,7 +387,7 @@ class Hierarchy:
 
     # Label matrices and relevance
 
-    def contains(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> npt.NDArray[np.bool_]:
+    def contains(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> Booleans:
         """Return whether each landmark is in the hierarchy: bool, shape (n,)."""
         return self._find(landmark_ids, split)[1]
 
@@ -420,7 +414,7 @@ class Hierarchy:
             )
         return self.labels[rows]
 
-    def label_sets_of(self, landmark_ids: npt.NDArray[np.int64], split: str | None = None) -> LabelSets:
+    def label_sets_of(self, landmark_ids: Integers, split: str | None = None) -> LabelSets:
         """Return a label for each group of each landmark: the landmark, the group and the levels above it.
 
         A further group that is the first one of no landmark is excluded with a warning: the table of a hierarchy says
@@ -454,7 +448,7 @@ class Hierarchy:
 
     def relevance(
         self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None, alpha: float = 1.0
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """See :func:`relevance`; the gallery consists of all landmarks by default."""
         return relevance(query_labels, self.labels if gallery_labels is None else gallery_labels, alpha)
 
@@ -595,12 +589,10 @@ class Hierarchy:
     def _landmark_name(self, row: int) -> str:
         return f"{self.splits[row]}/{self.landmark_ids[row]}"
 
-    def _rows_below(self, name: str, level: Level) -> npt.NDArray[np.int64]:
+    def _rows_below(self, name: str, level: Level) -> Integers:
         return np.flatnonzero(self.labels[:, self.column(level)] == self.code(name, level))
 
-    def _find(
-        self, landmark_ids: npt.ArrayLike, split: str | None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def _find(self, landmark_ids: npt.ArrayLike, split: str | None) -> tuple[Integers, Booleans]:
         """Return the row of each landmark, and whether it exists (if not, its row is meaningless)."""
         ids = np.asarray(landmark_ids)
         kind, expected = (np.str_, "texts") if self.landmark_ids.dtype.kind == "U" else (np.integer, "whole numbers")

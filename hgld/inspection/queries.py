@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from hgld.arrays import Integers
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation
@@ -24,7 +25,7 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, column_of, main_labels
 from hgld.inspection.photos import label_name
 from hgld.io.files import require_suffix
-from hgld.ragged import Integers, RaggedIndices
+from hgld.ragged import RaggedIndices
 from hgld.tables import Provenance, write_results
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hgld.errors import require
 from hgld.losses.kernels.batches import first_derivative_only
@@ -40,7 +41,7 @@ class SoftBinAP(PairLoss):
         require(n_bins >= 2, "at least 2", n_bins=n_bins)
         self.n_bins = n_bins
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         last = self.n_bins - 1
         position = ((1 - scores) * last / 2).clamp(0, last)
@@ -48,7 +49,7 @@ class SoftBinAP(PairLoss):
         lower_share = position - upper
         bins = upper.long()
 
-        def histogram(items: torch.Tensor) -> torch.Tensor:
+        def histogram(items: Tensor) -> Tensor:
             counts = scores.new_zeros(len(scores), self.n_bins)
             counts = counts.scatter_add(1, bins, torch.where(items, 1 - lower_share, 0))
             return counts.scatter_add(1, bins + 1, torch.where(items, lower_share, 0))
@@ -114,11 +115,11 @@ class BlackBoxAP(PairLoss):
         self.lambda_ = lambda_
         self.margin = margin
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         handicap = self.margin * torch.randn_like(scores).abs() * (positives.to(scores.dtype) - 0.5)
         ranked = scores - handicap
-        ranks: torch.Tensor = _BlackBoxRanks.apply(ranked, self.lambda_)
+        ranks: Tensor = _BlackBoxRanks.apply(ranked, self.lambda_)
         ranks_among_positives = _ranks(torch.where(positives, ranked.detach(), -torch.inf))
         n_positives = positives.sum(dim=1)
         precisions = torch.where(positives, ranks_among_positives / ranks, 0)
@@ -129,7 +130,7 @@ class _BlackBoxRanks(torch.autograd.Function):
     """Ranks from 1 / N for the highest score to 1, with the gradient of :class:`BlackBoxAP`."""
 
     @staticmethod
-    def forward(ctx: Any, scores: torch.Tensor, lambda_: float) -> torch.Tensor:
+    def forward(ctx: Any, scores: Tensor, lambda_: float) -> Tensor:
         ranks = _ranks(scores)
         ctx.save_for_backward(scores, ranks)
         ctx.lambda_ = lambda_
@@ -137,12 +138,12 @@ class _BlackBoxRanks(torch.autograd.Function):
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         scores, ranks = ctx.saved_tensors
         return (_ranks(scores + ctx.lambda_ * gradients[0]) - ranks) / ctx.lambda_, None
 
 
-def _ranks(scores: torch.Tensor) -> torch.Tensor:
+def _ranks(scores: Tensor) -> Tensor:
     n_items = scores.shape[1]
     sorted_ranks = torch.arange(1, n_items + 1, device=scores.device, dtype=scores.dtype) / n_items
     order = scores.argsort(dim=1, descending=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_matrix import REVERSED
@@ -45,7 +45,7 @@ class Loss(nn.Module):
     """
 
     #: Terms of the last value by name, before weights are applied: detached scalars for logs.
-    parts: Mapping[str, torch.Tensor]
+    parts: Mapping[str, Tensor]
     #: Whether images may have several labels; a loss that consists of others takes them if all of these do.
     takes_label_sets: ClassVar[bool] = False
     #: Whether embeddings may have another length than 1; a loss that consists of others takes it if all of these do.
@@ -59,11 +59,11 @@ class Loss(nn.Module):
 
     def forward(
         self,
-        embeddings: torch.Tensor,
+        embeddings: Tensor,
         labels: Labels,
-        reference_embeddings: torch.Tensor | None = None,
+        reference_embeddings: Tensor | None = None,
         reference_labels: Labels | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the loss of a batch.
 
         Args:
@@ -91,12 +91,12 @@ class Loss(nn.Module):
     @abstractmethod
     def forward_batch(
         self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
         /,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the loss of checked input, without autocast.
 
         Args:
@@ -135,7 +135,7 @@ class Loss(nn.Module):
         return self if self.uses_references == uses_references else None
 
 
-def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+def pair_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return the level of each reference for each query: the finest that any of their labels share.
 
     Single labels are nested, so it is the number of equal columns; unlabelled items, with -1, share nothing. Label
@@ -176,7 +176,7 @@ def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.T
     return levels
 
 
-def _set_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+def _set_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return the levels of label sets, see :func:`pair_levels`."""
     n_levels = labels.shape[2]
     levels = torch.zeros(len(labels), len(reference_labels), dtype=torch.int64, device=labels.device)
@@ -185,7 +185,7 @@ def _set_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.T
     return levels
 
 
-def summed_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+def summed_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return the sum over a query's labels of the finest level that a label of the reference shares with each.
 
     Divided by L and the number of the query's labels, it is the relevance of Algorithm 1 of the thesis.
@@ -206,7 +206,7 @@ def summed_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch
     return torch.stack([pair_levels(label, reference_labels) for label in each]).sum(0)
 
 
-def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> torch.Tensor:
+def shared_classes(classes: Tensor, reference_classes: Tensor) -> Tensor:
     """Return whether each query and each reference have a class in common.
 
     Args:
@@ -224,7 +224,7 @@ def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> to
     known = torch.unique(classes[classes >= 0])
     n_known = len(known)
 
-    def numbered(values: torch.Tensor) -> torch.Tensor:
+    def numbered(values: Tensor) -> Tensor:
         """Return the numbers of classes that a query has, and n_known for all others."""
         numbers = torch.searchsorted(known, values.contiguous()).clamp(max=n_known - 1)
         return torch.where(known[numbers] == values, numbers, n_known)
@@ -239,7 +239,7 @@ def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> to
     return shared
 
 
-def warn_without_positives(classes: torch.Tensor, reference_classes: torch.Tensor | None = None) -> None:
+def warn_without_positives(classes: Tensor, reference_classes: Tensor | None = None) -> None:
     """Warn if no item shares a class with another of the batch, or with a reference.
 
     Args:
@@ -286,9 +286,7 @@ class WeightedSum(Loss):
         self.weights = {name: weight for name, (weight, _) in losses.items()}
         self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         values = {
             name: cast(Loss, loss).forward_batch(embeddings, labels, *references)
@@ -343,9 +341,7 @@ class AtLevel(Loss):
         self.loss = loss
         self.column = column
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if self.column >= labels.shape[-1]:
             raise InputError(f"`labels` have {labels.shape[-1]} levels and no column {self.column}")
@@ -389,9 +385,7 @@ class SumOverLevels(WeightedSum):
         weight = 1 / n_levels if mean else 1.0
         super().__init__({name: (weight, loss) for name, loss in levels.items()})
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if labels.shape[-1] != len(self.losses):
             raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from hgld.errors import ConfigurationError, InputError, require, require_choice
@@ -68,13 +69,13 @@ class CrossBatchMemory(Loss):
     torch.Size([2, 2])
     """
 
-    embeddings: torch.Tensor
-    labels: torch.Tensor
+    embeddings: Tensor
+    labels: Tensor
     #: Number of embeddings ever stored.
-    n_stored: torch.Tensor
+    n_stored: Tensor
     #: Whether each place holds an embedding.
-    filled: torch.Tensor
-    n_steps: torch.Tensor
+    filled: Tensor
+    n_steps: Tensor
     takes_label_sets = takes_any_length = True
 
     def __init__(
@@ -105,7 +106,7 @@ class CrossBatchMemory(Loss):
         self.reduction = reduction
         self.start_step = start_step
         self.unique = unique
-        self._indices: torch.Tensor | None = None
+        self._indices: Tensor | None = None
         self.register_buffer("embeddings", torch.zeros(size, dim, dtype=getattr(torch, dtype)))
         shape = (size, n_levels) if labels_per_image is None else (size, labels_per_image, n_levels)
         self.register_buffer("labels", torch.full(shape, -1))
@@ -115,13 +116,13 @@ class CrossBatchMemory(Loss):
 
     def forward(
         self,
-        embeddings: torch.Tensor,
+        embeddings: Tensor,
         labels: Labels,
-        reference_embeddings: torch.Tensor | None = None,
+        reference_embeddings: Tensor | None = None,
         reference_labels: Labels | None = None,
         *,
-        indices: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        indices: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss of a batch and of the batch against the memory.
 
         Args:
@@ -150,11 +151,11 @@ class CrossBatchMemory(Loss):
 
     def forward_batch(
         self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`.
 
         Raises:
@@ -200,13 +201,13 @@ class CrossBatchMemory(Loss):
         both = loss + self.memory_weight * memory_loss
         return proxy_loss + (both / (1 + self.memory_weight) if self.reduction == "mean" else both)
 
-    def content(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def content(self) -> tuple[Tensor, Tensor]:
         """Return the stored embeddings (n, d) and labels (n, L) or (n, K, L), in no particular order."""
         stored = self.filled if self.unique else slice(min(int(self.n_stored), len(self.embeddings)))
         labels = self.labels[stored]
         return self.embeddings[stored], without_padding(labels) if labels.ndim == 3 else labels
 
-    def _check_indices(self, embeddings: torch.Tensor, indices: torch.Tensor | None) -> None:
+    def _check_indices(self, embeddings: Tensor, indices: Tensor | None) -> None:
         size = len(self.embeddings)
         if indices is None:
             raise InputError(
@@ -218,7 +219,7 @@ class CrossBatchMemory(Loss):
                 f"expected one for each of {len(embeddings)} embeddings, 0 to {size - 1}"
             )
 
-    def _store(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+    def _store(self, embeddings: Tensor, labels: Tensor) -> None:
         size = len(self.embeddings)
         newest: slice | list[int] = slice(max(0, len(embeddings) - size), None)
         if self.unique:
@@ -235,5 +236,5 @@ class CrossBatchMemory(Loss):
         self.n_stored += len(embeddings)
 
 
-def _prefixed(prefix: str, loss: Loss) -> dict[str, torch.Tensor]:
+def _prefixed(prefix: str, loss: Loss) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": value for name, value in loss.parts.items()}

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
+from hgld.arrays import Floats, Integers
 from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
 from hgld.errors import ConfigurationError, InputError, require, require_at_least
 from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap, calibrated_gap_bound, gap_bound
@@ -42,7 +43,7 @@ NEGLIGIBLE_SLOPE = 0.005
 BLOCK_SCORES = 2**24
 
 #: Rows of each batch.
-Batches = Sequence[npt.NDArray[np.int64]]
+Batches = Sequence[Integers]
 
 
 class OperatingShares(NamedTuple):
@@ -60,7 +61,7 @@ class OperatingShares(NamedTuple):
     wrong_negatives: float
 
 
-def ap_errors(embeddings: torch.Tensor, labels: Labels, step: Step) -> torch.Tensor:
+def ap_errors(embeddings: Tensor, labels: Labels, step: Step) -> Tensor:
     """Return AP_e = |AP with a surrogate step - AP| of each query of a batch (Brown et al., Eq. 8).
 
     A sigmoid replaces all steps of the rank, as in Smooth-AP; H^- those of negatives only, as in Sup-AP. The query is
@@ -94,7 +95,7 @@ def ap_errors(embeddings: torch.Tensor, labels: Labels, step: Step) -> torch.Ten
 
 
 def operating_shares(
-    embeddings: torch.Tensor, labels: Labels, step: Step, *, threshold: float = NEGLIGIBLE_SLOPE
+    embeddings: Tensor, labels: Labels, step: Step, *, threshold: float = NEGLIGIBLE_SLOPE
 ) -> OperatingShares:
     """Return the shares of score differences in the operating region of a step, |h'(t)| > ``threshold``.
 
@@ -168,7 +169,7 @@ def operating_intervals(step: Step, threshold: float = NEGLIGIBLE_SLOPE) -> list
     return [(low, high) for low, high in intervals if low < high]
 
 
-def _scores_and_levels(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.Tensor, torch.Tensor, int]:
+def _scores_and_levels(embeddings: Tensor, labels: Labels) -> tuple[Tensor, Tensor, int]:
     """Return the scores of all pairs of a batch, their levels, -1 for the query itself, and the number of levels."""
     x, label_matrix, _, _ = checked_batch(embeddings.detach(), labels)
     levels = pair_levels(label_matrix, label_matrix).fill_diagonal_(-1)
@@ -180,9 +181,7 @@ def _intersection(interval: tuple[float, float], other: tuple[float, float]) -> 
     return low, max(low, high)
 
 
-def _pairs_between(
-    scores: torch.Tensor, first: torch.Tensor, second: torch.Tensor, interval: tuple[float, float]
-) -> int:
+def _pairs_between(scores: Tensor, first: Tensor, second: Tensor, interval: tuple[float, float]) -> int:
     """Count the triples of a query, an item k of ``first`` and a j of ``second`` with low < s_j - s_k < high."""
     low, high = interval
     if low >= high:
@@ -274,7 +273,7 @@ class Diagnosis:
     steps: dict[str, StepDiagnosis]
 
 
-def diagnose(embeddings: torch.Tensor, labels: LabelMatrix, config: DiagnosisConfig | None = None) -> Diagnosis:
+def diagnose(embeddings: Tensor, labels: LabelMatrix, config: DiagnosisConfig | None = None) -> Diagnosis:
     """Diagnose embeddings in the batches of one epoch.
 
     Args:
@@ -370,7 +369,7 @@ def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
     return asdict(diagnosis) | {"gap": gap}
 
 
-def _unit_vectors(embeddings: torch.Tensor, used: npt.NDArray[np.int64]) -> torch.Tensor:
+def _unit_vectors(embeddings: Tensor, used: Integers) -> Tensor:
     """Return the embeddings on the CPU, scaled to length 1."""
     units = normalize(embeddings.cpu().float(), dim=1)
     lengths = units[torch.from_numpy(used)].norm(dim=1)
@@ -385,14 +384,14 @@ def _unit_vectors(embeddings: torch.Tensor, used: npt.NDArray[np.int64]) -> torc
 
 
 def _mean_bounds(
-    embeddings: torch.Tensor, classes: npt.NDArray[np.int64], batches: Batches, config: DiagnosisConfig
+    embeddings: Tensor, classes: Integers, batches: Batches, config: DiagnosisConfig
 ) -> tuple[float, float]:
     """Return the means over all images of the batches of the bounds of Eqs. 26 and 27."""
     rows = np.concatenate(batches)
     starts = np.cumsum([0, *map(len, batches[:-1])])
     items, item_classes = embeddings[torch.from_numpy(rows)], torch.from_numpy(classes[rows])
-    bounds: list[npt.NDArray[np.float64]] = []
-    calibrated: list[npt.NDArray[np.float64]] = []
+    bounds: list[Floats] = []
+    calibrated: list[Floats] = []
     size = max(1, BLOCK_SCORES // len(rows))
     for begin in range(0, len(rows), size):
         scores = items[begin : begin + size] @ items.T
@@ -413,7 +412,7 @@ def _mean_bounds(
     return float(np.nanmean(np.concatenate(bounds))), float(np.nanmean(np.concatenate(calibrated)))
 
 
-def _diagnose_step(embeddings: torch.Tensor, labels: LabelMatrix, batches: Batches, step: Step) -> StepDiagnosis:
+def _diagnose_step(embeddings: Tensor, labels: LabelMatrix, batches: Batches, step: Step) -> StepDiagnosis:
     """Return the means over the batches."""
     measured = []
     for batch in batches:

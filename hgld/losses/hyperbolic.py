@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from hgld.errors import require, require_at_least, require_choice
@@ -61,24 +62,20 @@ class HyperbolicContrastive(PairLoss):
     takes_any_length = True
 
     def __init__(
-        self,
-        curvature: float = 0.1,
-        clip: float | None = 2.3,
-        tau: float = 0.2,
-        variant: HyperbolicVariant = "exact",
+        self, curvature: float = 0.1, clip: float | None = 2.3, tau: float = 0.2, variant: HyperbolicVariant = "exact"
     ) -> None:
         super().__init__(include_query=False)
         check_temperature("tau", tau)
         self.ball = PoincareBall(curvature, clip, variant)
         self.tau = tau
 
-    def scores(self, embeddings: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    def scores(self, embeddings: Tensor, references: Tensor) -> Tensor:
         """Return negative hyperbolic distances."""
         points = self.ball.points(embeddings)
         others = points if references is embeddings else self.ball.points(references.to(embeddings.dtype))
         return -self.ball.distances(points, others)
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         logits = scores / self.tau
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
@@ -151,9 +148,7 @@ class HIER(Loss):
         length = 0.9 * (2.3 if clip is None else clip)  # as in the authors' code
         self.proxies = torch.nn.Parameter(length * torch.randn(n_proxies, dim) / dim**0.5)
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         check_proxies(embeddings, labels.new_zeros(1), 1, self.proxies.shape[1])
         points, proxies = self.ball.points(embeddings), self.proxy_points(embeddings.dtype)
@@ -165,7 +160,7 @@ class HIER(Loss):
         self.parts = {name: value.detach() for name, value in values.items()}
         return torch.stack(list(values.values())).sum()
 
-    def proxy_points(self, dtype: torch.dtype) -> torch.Tensor:
+    def proxy_points(self, dtype: torch.dtype) -> Tensor:
         """Return the proxies in the ball, shape (n_proxies, d)."""
         points = self.ball.points(self.proxies.to(dtype))
         if self.ball.variant == "code" and points.requires_grad:
@@ -174,12 +169,8 @@ class HIER(Loss):
         return points
 
     def of_triplets(
-        self,
-        nodes: torch.Tensor,
-        proxies: torch.Tensor,
-        triplets: torch.Tensor,
-        noise: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ) -> torch.Tensor:
+        self, nodes: Tensor, proxies: Tensor, triplets: Tensor, noise: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """Return the mean loss of triplets of nodes.
 
         Args:
@@ -198,11 +189,11 @@ class HIER(Loss):
         )
         gaps = (distances * (near - far).unsqueeze(1)).sum(2) * distances.new_tensor([1, 1, -1])
         counted = (near != far).any(1)
-        total: torch.Tensor = ((gaps + self.margin).relu().sum(1) * counted).sum()
+        total: Tensor = ((gaps + self.margin).relu().sum(1) * counted).sum()
         return total / max(1, len(triplets))
 
     @torch.no_grad()
-    def _triplets(self, points: torch.Tensor, same_class: torch.Tensor | None = None) -> torch.Tensor:
+    def _triplets(self, points: Tensor, same_class: Tensor | None = None) -> Tensor:
         """Draw triplets of reciprocal neighbours i, j and any other k: int64, shape (m, 3)."""
         similarity = (-self.ball.distances(points, points)).exp()
         if same_class is not None:
@@ -225,16 +216,16 @@ class _HardChoice(torch.autograd.Function):
     """The one-hot choice of the largest probability, with the gradient of the probabilities."""
 
     @staticmethod
-    def forward(ctx: Any, probabilities: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, probabilities: Tensor) -> Tensor:
         return torch.zeros_like(probabilities).scatter_(1, probabilities.argmax(1, keepdim=True), 1)
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, upstream: Tensor) -> Tensor:
         return upstream
 
 
-def reciprocal_neighbours(similarity: torch.Tensor, n_neighbours: int) -> torch.Tensor:
+def reciprocal_neighbours(similarity: Tensor, n_neighbours: int) -> Tensor:
     """Return which items are among the most similar of each other, without the item itself.
 
     Args:
@@ -249,7 +240,7 @@ def reciprocal_neighbours(similarity: torch.Tensor, n_neighbours: int) -> torch.
     return (near & near.T).fill_diagonal_(False)
 
 
-def _gumbel(like: torch.Tensor) -> torch.Tensor:
+def _gumbel(like: Tensor) -> Tensor:
     return -torch.empty_like(like, memory_format=torch.contiguous_format).exponential_().log()
 
 
@@ -331,7 +322,7 @@ class PoincareBall:
         """Curvature as it is computed with."""
         return float(np.float32(self.curvature)) if self.variant == "code" else self.curvature
 
-    def points(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def points(self, embeddings: Tensor) -> Tensor:
         """Return tanh(sqrt(c) |x|) x / (sqrt(c) |x|), the exponential map at 0, of clipped embeddings x: (B, d)."""
         if not self.c:
             return functional.normalize(embeddings)
@@ -343,7 +334,7 @@ class PoincareBall:
         root = math.sqrt(self.c)
         return directions * ((root * lengths).tanh() / root).clamp(max=(1 - MARGIN) / root)
 
-    def distances(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def distances(self, points: Tensor, others: Tensor) -> Tensor:
         """Return the hyperbolic distances of points (B, d) and (N, d): shape (B, N).
 
         ::
@@ -354,7 +345,7 @@ class PoincareBall:
         if not c:
             return -products
         squares, other_squares = points.square().sum(1, keepdim=True), others.square().sum(1)
-        apart: torch.Tensor = _SquaredDistances.apply(points, others).clamp(min=LEAST)
+        apart: Tensor = _SquaredDistances.apply(points, others).clamp(min=LEAST)
         if self.variant == "exact":  # arcosh(1 + 2 t) = 2 arsinh(sqrt(t)), without cancellation
             halves = (c * apart / ((1 - c * squares) * (1 - c * other_squares))).sqrt().asinh()
         else:
@@ -369,12 +360,12 @@ class _SquaredDistances(torch.autograd.Function):
     """Squares |x - y|^2 of all pairs by differences, without cancellation near 0, in O(B N) memory."""
 
     @staticmethod
-    def forward(ctx: Any, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, points: Tensor, others: Tensor) -> Tensor:
         ctx.save_for_backward(points, others)
         return torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist").square_()
 
     @staticmethod
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor]:
         points, others = ctx.saved_tensors
         grad_points = upstream.sum(1).unsqueeze(1) * points - upstream @ others
         grad_others = upstream.sum(0).unsqueeze(1) * others - upstream.T @ points

@@ -10,7 +10,7 @@ import math
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError, require, require_at_least, require_choice
@@ -86,7 +86,7 @@ class XBMContrastive(PairLoss):
         require(-1 <= margin <= 1, "a cosine, -1 to 1", margin=margin)
         self.margin = margin
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positive_terms = torch.where(positives & (scores < 1 - 1e-5), 1 - scores, 0)
         negative_terms = torch.where(negatives & (scores > self.margin), scores, 0)
@@ -121,7 +121,7 @@ class LiftedStructureLoss(PairLoss):
             raise ConfigurationError("`margin` is not a number")
         self.margin = margin
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         distances = euclidean_distances(scores)
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
@@ -181,9 +181,7 @@ class KoLeo(Loss):
     takes_label_sets = True
     uses_references = False
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if len(embeddings) < 2:
             return embeddings.sum() * 0
@@ -210,11 +208,9 @@ class SphericalConstraint(Loss):
     takes_label_sets = takes_any_length = True
     uses_references = False
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        lengths: torch.Tensor = embeddings.norm(dim=1)
+        lengths: Tensor = embeddings.norm(dim=1)
         return (lengths - lengths.mean()).square().mean()
 
 
@@ -312,7 +308,7 @@ class SelectivelyContrastiveTriplet(PairLoss):
         self.hard = hard
         self.weight = weight
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positives = positives & (scores <= COPY)
         valid = positives.any(dim=1) & negatives.any(dim=1)
@@ -353,7 +349,7 @@ class MarginLoss(ClassLoss):
         self.margin = margin
         self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
 
-    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ClassLoss.forward_classes`."""
         (embeddings, classes), others = queries, references or queries
         check_classes(classes, self.n_classes)
@@ -369,8 +365,8 @@ class MarginLoss(ClassLoss):
         return terms.sum() / (terms > 0).sum().clamp(min=1)
 
     def _triplets(
-        self, distances: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, dim: int
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self, distances: Tensor, positives: Tensor, negatives: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, positive and sampled negative of each triplet, int64 tensors of the same length."""
         weights = sampling_weights(distances, negatives, dim)
         queries, partners = (positives & (weights.sum(1, keepdim=True) > 0)).nonzero().unbind(1)
@@ -379,7 +375,7 @@ class MarginLoss(ClassLoss):
         return queries, partners, torch.multinomial(weights[queries], 1)[:, 0]
 
 
-def sampling_weights(distances: torch.Tensor, negatives: torch.Tensor, dim: int) -> torch.Tensor:
+def sampling_weights(distances: Tensor, negatives: Tensor, dim: int) -> Tensor:
     """Return the weights of distance-weighted sampling (Wu et al., Eqs. 5 and 6).
 
     Below a distance of 0.5 they are those of this distance, and from 1.4 on 0.

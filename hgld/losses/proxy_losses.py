@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError, InputError, require
@@ -50,7 +50,7 @@ class CrossEntropy(ProxyBasedLoss):
         self.label_smoothing = label_smoothing
         self.classifier = torch.nn.Linear(dim, n_classes)
 
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         weight, bias = (
             parameter.to(embeddings.dtype) for parameter in (self.classifier.weight, self.classifier.bias)
@@ -90,9 +90,9 @@ class ArcFace(ProxyBasedLoss):
             n_classes, dim, margin=math.degrees(margin), scale=scale, weight_init_func=initialise
         )
 
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
-        value: torch.Tensor = self._loss(embeddings, classes)
+        value: Tensor = self._loss(embeddings, classes)
         return value
 
 
@@ -127,12 +127,12 @@ class ProxyNCA(ProxyBasedLoss):
         self.scale = scale
         self.proxies = torch.nn.Parameter(torch.randn(n_classes, dim) / 8)
 
-    def squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def squared_distances(self, embeddings: Tensor) -> Tensor:
         """Return scale^2 ||x - p||^2 for unit vectors x of shape (B, d) and each proxy: (B, n_classes)."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         return 2 * self.scale**2 * (1 - embeddings @ proxies.T)
 
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         distances = self.squared_distances(embeddings)
         own = distances.gather(1, classes.unsqueeze(1))[:, 0]
@@ -160,7 +160,7 @@ class ProxyNCAPP(ProxyNCA):
     torch.Size([])
     """
 
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         return functional.cross_entropy(-self.squared_distances(embeddings), classes)
 
@@ -203,7 +203,7 @@ class ProxyGML(ProxyBasedLoss):
         bound = n_proxies**-0.5  # as the authors' initialisation has it
         self.proxies = nn.Parameter(torch.empty(n_proxies, dim).uniform_(-bound, bound))
 
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         owners = torch.arange(self.n_classes, device=classes.device).repeat_interleave(self.proxies_per_class)
@@ -217,7 +217,7 @@ class ProxyGML(ProxyBasedLoss):
             loss = loss + self.proxy_weight * functional.cross_entropy(self._per_class(proxies @ proxies.T), owners)
         return loss
 
-    def _per_class(self, values: torch.Tensor) -> torch.Tensor:
+    def _per_class(self, values: Tensor) -> Tensor:
         """Return the sums over the proxies of each class, shape (n, n_classes)."""
         return values.reshape(len(values), self.n_classes, self.proxies_per_class).sum(2)
 
@@ -253,7 +253,7 @@ class CSL(Loss):
     uses_references = False
 
     def __init__(
-        self, classes: torch.Tensor, dim: int, margins: tuple[float, ...] | None = None, scale: float = 32.0
+        self, classes: Tensor, dim: int, margins: tuple[float, ...] | None = None, scale: float = 32.0
     ) -> None:
         super().__init__()
         if classes.ndim != 2 or not len(classes) or classes[:, 0].tolist() != list(range(len(classes))):
@@ -272,12 +272,10 @@ class CSL(Loss):
         self.margins = level_margins
         self.scale = scale
         self.proxies = uniform_proxies(len(classes), dim)
-        self.classes: torch.Tensor
+        self.classes: Tensor
         self.register_buffer("classes", classes)
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         if labels.shape[1] != len(self.margins):
             raise InputError(

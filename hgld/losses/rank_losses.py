@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError, require, require_at_least, require_choice
@@ -76,7 +77,7 @@ class DecomposabilityLoss(PairLoss):
         self.beta = beta
         self.reduction = reduction
 
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positive_terms = torch.where(positives, functional.relu(self.alpha - scores), 0)
         negative_terms = torch.where(negatives, functional.relu(scores - self.beta), 0)
@@ -122,7 +123,7 @@ class ProxyLoss(ProxyBasedLoss):
         self.eta = eta
         self.proxies = uniform_proxies(n_classes, dim)
 
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         logits = embeddings @ proxies.T / self.eta
@@ -159,7 +160,7 @@ class SupAP(SingleLevelLoss):
     tensor(0.9565)
     """
 
-    def binary_query_losses(self, scores: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    def binary_query_losses(self, scores: Tensor, levels: Tensor) -> Tensor:
         """See :meth:`SingleLevelLoss.binary_query_losses`."""
         is_positive = levels > 0
         among_positives = scores.new_tensor([[[0, 0], [0, 1]]])
@@ -276,15 +277,13 @@ class SupHAP(RankLoss):
         self.relevance = _chosen_relevance(relevance, alpha, level_weights)
         self.sums_labels = relevance == "algorithm1"
 
-    def pairs_of_labels(self, labels: torch.Tensor, reference_labels: torch.Tensor) -> Pairs:
+    def pairs_of_labels(self, labels: Tensor, reference_labels: Tensor) -> Pairs:
         """See :meth:`RankLoss.pairs_of_labels`; with Algorithm 1, levels are sums over the labels of the query."""
         if not self.sums_labels:
             return super().pairs_of_labels(labels, reference_labels)
         return Pairs(lambda block: summed_levels(labels[block], reference_labels), labels[0].numel())
 
-    def query_losses(
-        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
         """See :meth:`RankLoss.query_losses`."""
         ranking = Ranking(scores, levels, n_levels)
         relevance = self.relevance(ranking.counts) if relevance is None else relevance
@@ -372,12 +371,12 @@ def _chosen_relevance(
     return partial(hierarchical_relevance, alpha=alpha)
 
 
-def _weighted_ap_relevance(counts: torch.Tensor, level_weights: tuple[float, ...] | None) -> torch.Tensor:
+def _weighted_ap_relevance(counts: Tensor, level_weights: tuple[float, ...] | None) -> Tensor:
     n_levels = counts.shape[1] - 1
     return weighted_ap_relevance(counts, [1 / n_levels] * n_levels if level_weights is None else level_weights)
 
 
-def _level_shares(counts: torch.Tensor) -> torch.Tensor:
+def _level_shares(counts: Tensor) -> Tensor:
     """Return l / L: Algorithm 1 up to a factor of each query, of which H-AP does not depend."""
     n_levels = counts.shape[1] - 1
     return (torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device) / n_levels).expand_as(counts)
@@ -406,9 +405,7 @@ class SupNDCG(RankLoss):
     tensor(0.1440)
     """
 
-    def query_losses(
-        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
         """See :meth:`RankLoss.query_losses`."""
         ranking = Ranking(scores, levels, n_levels)
         counts = ranking.counts
@@ -515,7 +512,7 @@ class SupRecall(SingleLevelLoss):
         self.ks = tuple(ks)
         self.tau_star = tau_star
 
-    def binary_query_losses(self, scores: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    def binary_query_losses(self, scores: Tensor, levels: Tensor) -> Tensor:
         """See :meth:`SingleLevelLoss.binary_query_losses`."""
         is_positive = levels > 0
         n_positives = is_positive.sum(1)

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import numpy as np
 import torch
 from pydantic import Field, create_model
+from torch import Tensor
 
 from hgld.errors import ConfigurationError, require_choice
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
@@ -98,7 +99,7 @@ class LabelSpace:
 
     dim: int
     n_classes: tuple[int, ...]
-    classes: torch.Tensor | None = field(default=None, compare=False)
+    classes: Tensor | None = field(default=None, compare=False)
     labels_per_image: int | None = None
 
     @staticmethod
@@ -121,7 +122,7 @@ class LabelSpace:
         n_classes = tuple(int(n) for n in labels.max(axis=0) + 1)
         return LabelSpace(dim, n_classes, torch.from_numpy(labels[first]))
 
-    def known_classes(self) -> torch.Tensor:
+    def known_classes(self) -> Tensor:
         """Return ``classes``.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from hgld.losses.base import Loss
 
@@ -36,9 +37,7 @@ class SiMix(Loss):
         self.loss = loss
         self.generator = generator
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
@@ -51,7 +50,7 @@ class SiMix(Loss):
         return None if part is None else SiMix(part, generator=self.generator)
 
 
-def same_class_pairs(labels: torch.Tensor) -> torch.Tensor:
+def same_class_pairs(labels: Tensor) -> Tensor:
     """Return the pairs of different items of the same finest class.
 
     Args:
@@ -68,9 +67,7 @@ def same_class_pairs(labels: torch.Tensor) -> torch.Tensor:
     return (labels[:, 0].unsqueeze(1) == labels[:, 0]).triu(1).nonzero()
 
 
-def with_virtual_items(
-    embeddings: torch.Tensor, labels: torch.Tensor, pairs: torch.Tensor, alphas: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def with_virtual_items(embeddings: Tensor, labels: Tensor, pairs: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
     """Append a virtual item for each pair to the batch (Patel et al., Eq. 8).
 
     Args:
@@ -105,7 +102,7 @@ class MixedPositives:
 
     generator: torch.Generator | None = None
 
-    def __call__(self, scores: torch.Tensor, levels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, scores: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         """Append virtual positives to the retrieval set of each query.
 
         Args:
@@ -121,9 +118,7 @@ class MixedPositives:
         return with_mixed_positives(scores, levels, _uniform((len(scores), n_pairs), scores, self.generator))
 
 
-def with_mixed_positives(
-    scores: torch.Tensor, levels: torch.Tensor, alphas: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def with_mixed_positives(scores: Tensor, levels: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
     """Append virtual positives with given mixing coefficients, see :class:`MixedPositives`.
 
     Args:
@@ -142,7 +137,7 @@ def with_mixed_positives(
     return torch.cat([scores, mixed], 1), torch.cat([levels, torch.where(is_pair, 1, -1)], 1)
 
 
-def _uniform(shape: tuple[int, ...], like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
     device = like.device if generator is None else generator.device
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.rand(shape, generator=generator, device=device, dtype=dtype).to(like.device)

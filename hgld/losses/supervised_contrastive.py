@@ -6,6 +6,7 @@ import math
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from hgld.errors import ConfigurationError, InputError, require, require_choice
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
@@ -96,11 +97,11 @@ class HMLC(Loss):
 
     def forward_batch(
         self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         logits = _logits(embeddings, reference_embeddings, self.tau)
         if reference_labels is None:
@@ -110,7 +111,7 @@ class HMLC(Loss):
         if len(labels) % n_views:
             raise InputError(f"a batch of {len(labels)} does not have {n_views} views of each image")
         n_levels, values = labels.shape[1], []
-        finer: torch.Tensor | None = None
+        finer: Tensor | None = None
         for column in range(n_levels):
             some_levels, some_logits = levels, logits
             if self.is_code and column:
@@ -127,9 +128,7 @@ class HMLC(Loss):
         total = torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum()
         return total / (n_levels + self.is_code)
 
-    def _level_loss(
-        self, losses: torch.Tensor, positives: torch.Tensor, finer: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _level_loss(self, losses: Tensor, positives: Tensor, finer: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the loss of a level from those of all pairs, (n, m), and its bound for the next coarser level."""
         largest = losses.masked_fill(~positives, 0).amax()
         if self.is_constrained and not self.is_code and finer is not None:
@@ -145,7 +144,7 @@ class HMLC(Loss):
         return value, value
 
 
-def _first_of_classes(classes: torch.Tensor, n_views: int = 1) -> torch.Tensor:
+def _first_of_classes(classes: Tensor, n_views: int = 1) -> Tensor:
     """Return the places of the first image of each class, of all its views, in their order."""
     n_images = len(classes) // n_views
     own = classes[:n_images]
@@ -191,11 +190,11 @@ class MultiSupCon(Loss):
 
     def forward_batch(
         self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         logits = _logits(embeddings, reference_embeddings, self.tau)
         if reference_labels is None:
@@ -209,7 +208,7 @@ class MultiSupCon(Loss):
         return (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(min=1)
 
 
-def _logits(embeddings: torch.Tensor, references: torch.Tensor | None, tau: float) -> torch.Tensor:
+def _logits(embeddings: Tensor, references: Tensor | None, tau: float) -> Tensor:
     """Return cosines over tau; without references those of the batch, lowest for an item with itself."""
     if references is not None:
         return inner_products(embeddings, references) / tau
@@ -218,7 +217,7 @@ def _logits(embeddings: torch.Tensor, references: torch.Tensor | None, tau: floa
     return logits.masked_fill(is_self, torch.finfo(logits.dtype).min)
 
 
-def label_overlaps(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+def label_overlaps(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return the Jaccard indices of the classes of queries and references at all levels.
 
     Args:

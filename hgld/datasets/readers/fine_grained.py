@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from hgld.arrays import Integers
 from hgld.datasets.readers.base import (
     ReaderResult,
     TextLayout,
@@ -23,7 +24,6 @@ from hgld.datasets.readers.base import (
 )
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import parse_whole_number, read_rows
-from hgld.ragged import Integers
 
 log = logging.getLogger(__name__)
 

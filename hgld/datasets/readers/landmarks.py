@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL
@@ -29,7 +30,7 @@ from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.restricted_pickle import as_array, read_pickle
 from hgld.io.text_array import TextArray
-from hgld.ragged import Integers, RaggedIndices
+from hgld.ragged import RaggedIndices
 from hgld.tables import IMAGES, read_table
 from hgld.tables.image_landmarks import read_image_landmarks
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed
+from torch import Tensor
 from torch.nn.functional import pad
 
 from hgld.compute.processes import current_processes
@@ -25,9 +26,9 @@ Backward = Callable[..., Any]
 _WIDTH = {"cpu": 2**13, "cuda": 2**18}
 #: Labels as callers have them: integers of any width, of shape (n, L), or (n,) for a single level; or (n, K, L) for
 #: images with several labels, with rows of -1 after an image's own.
-Labels: TypeAlias = torch.Tensor | npt.NDArray[np.integer]
+Labels: TypeAlias = Tensor | npt.NDArray[np.integer]
 #: Embeddings and labels of queries and, if given, of references.
-Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Batch: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 #: How far the length of an embedding may be from 1: normalisation in bfloat16 is off by up to 0.6 %.
 LENGTH_TOLERANCE = 0.01
 
@@ -40,7 +41,7 @@ def first_derivative_only(backward: Backward) -> Backward:
     """
 
     @functools.wraps(backward)
-    def checked(ctx: Any, *upstream: torch.Tensor) -> Any:
+    def checked(ctx: Any, *upstream: Tensor) -> Any:
         if torch.is_grad_enabled():  # within a backward pass: with `create_graph` alone
             raise ConfigurationError(
                 "the gradient was asked for with `create_graph`, but rank losses, BlackBoxAP, HIER and "
@@ -51,7 +52,7 @@ def first_derivative_only(backward: Backward) -> Backward:
     return checked
 
 
-def inner_products(queries: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+def inner_products(queries: Tensor, references: Tensor) -> Tensor:
     """Return the scores of queries and references; those of 16 bits are multiplied and added as the queries' type.
 
     References of 16 bits are converted a few thousand at a time, so a copy of all of them is never made. Conversion
@@ -76,7 +77,7 @@ def inner_products(queries: torch.Tensor, references: torch.Tensor) -> torch.Ten
 
 class _WidenedProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, queries: Tensor, references: Tensor) -> Tensor:
         ctx.save_for_backward(references)
         scores = queries.new_empty(len(queries), len(references))
         width = _WIDTH[references.device.type]
@@ -85,12 +86,12 @@ class _WidenedProduct(torch.autograd.Function):
         return scores
 
     @staticmethod
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (references,) = ctx.saved_tensors
         return combined_references(upstream, references), None
 
 
-def combined_references(weights: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+def combined_references(weights: Tensor, references: Tensor) -> Tensor:
     """Return the weighted sums of references, the gradient of :func:`inner_products` by the queries.
 
     Args:
@@ -123,9 +124,9 @@ class EmbeddingsError(InputError):
 
 
 def checked_batch(
-    embeddings: torch.Tensor,
+    embeddings: Tensor,
     labels: Labels,
-    reference_embeddings: torch.Tensor | None = None,
+    reference_embeddings: Tensor | None = None,
     reference_labels: Labels | None = None,
     *,
     any_length: bool = False,
@@ -187,7 +188,7 @@ def checked_batch(
     return queries, query_labels, references, labels_of_references
 
 
-def checked_labels(labels: Labels, name: str, device: torch.device) -> torch.Tensor:
+def checked_labels(labels: Labels, name: str, device: torch.device) -> Tensor:
     """Return labels as an int64 tensor on a device, with a dimension of levels.
 
     Args:
@@ -200,10 +201,8 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> torch.Ten
     """
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         labels = torch.tensor(np.asarray(labels, dtype=np.int64, order="C"))
-    if not (isinstance(labels, torch.Tensor) and _is_integer(labels.dtype)):
-        found = (
-            f"of {labels.dtype}" if isinstance(labels, torch.Tensor | np.ndarray) else f"a {type(labels).__name__}"
-        )
+    if not (isinstance(labels, Tensor) and _is_integer(labels.dtype)):
+        found = f"of {labels.dtype}" if isinstance(labels, Tensor | np.ndarray) else f"a {type(labels).__name__}"
         raise InputError(
             f"`{name}` are {found}; expected integers, as a tensor or numpy array: number the classes, for example "
             "with numpy.unique(classes, return_inverse=True)"
@@ -212,12 +211,12 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> torch.Ten
     return labels.unsqueeze(1) if labels.ndim == 1 else labels
 
 
-def without_padding(labels: torch.Tensor) -> torch.Tensor:
+def without_padding(labels: Tensor) -> Tensor:
     """Return label sets (n, K, L) without the columns that are padding in all images."""
     return labels[:, (labels[..., 0] >= 0).any(dim=0)]
 
 
-def _checked_images(labels: torch.Tensor, name: str) -> torch.Tensor:
+def _checked_images(labels: Tensor, name: str) -> Tensor:
     """Return labels, label sets without unused columns, after a check that all images have some."""
     if labels.ndim == 2:
         negative = (labels < 0).any(dim=1)
@@ -244,14 +243,14 @@ def _is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
-def _checked_embeddings(embeddings: torch.Tensor, name: str) -> torch.Tensor:
-    if not isinstance(embeddings, torch.Tensor) or not embeddings.is_floating_point():
-        found = f"of {embeddings.dtype}" if isinstance(embeddings, torch.Tensor) else f"a {type(embeddings).__name__}"
+def _checked_embeddings(embeddings: Tensor, name: str) -> Tensor:
+    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
+        found = f"of {embeddings.dtype}" if isinstance(embeddings, Tensor) else f"a {type(embeddings).__name__}"
         raise InputError(f"`{name}` are {found}; expected a tensor of floats")
     return at_least_float32(embeddings)
 
 
-def _check_lengths(embeddings: torch.Tensor, name: str, any_length: bool) -> None:
+def _check_lengths(embeddings: Tensor, name: str, any_length: bool) -> None:
     lengths = torch.linalg.vector_norm(embeddings.detach(), dim=1)
     is_unit = lengths.isfinite() if any_length else (lengths - 1).abs() <= LENGTH_TOLERANCE  # False for NaN
     if is_unit.all():
@@ -271,7 +270,7 @@ def _check_lengths(embeddings: torch.Tensor, name: str, any_length: bool) -> Non
     )
 
 
-def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:
+def gather_embeddings(embeddings: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
     """Return the embeddings and labels of all processes in the order of their ranks, with gradients for embeddings.
 
     All processes have to call this together, with any number of items each. A model in ``DistributedDataParallel``
@@ -306,7 +305,7 @@ def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.T
         return own_embeddings, own_labels
     counts = _all_gather(torch.tensor(len(embeddings), device=embeddings.device)).tolist()
     missing = max(counts) - len(embeddings)
-    parts_of_embeddings: torch.Tensor = _AllGather.apply(pad(own_embeddings, (0, 0, 0, missing)))
+    parts_of_embeddings: Tensor = _AllGather.apply(pad(own_embeddings, (0, 0, 0, missing)))
     parts_of_labels = _all_gather(pad(own_labels, (0, 0) * (own_labels.ndim - 1) + (0, missing)))
     return _joined(parts_of_embeddings, counts), _joined(parts_of_labels, counts)
 
@@ -315,23 +314,23 @@ class _AllGather(torch.autograd.Function):
     """Stack the tensors of all processes. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
         return _all_gather(tensor)
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         total = gradients[0].clone(memory_format=torch.contiguous_format)
         torch.distributed.all_reduce(total)
         return total[torch.distributed.get_rank()]
 
 
-def _all_gather(tensor: torch.Tensor) -> torch.Tensor:
+def _all_gather(tensor: Tensor) -> Tensor:
     """Stack tensors of the same shape of all processes, without gradient."""
     parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(parts, tensor.contiguous())
     return torch.stack(parts)
 
 
-def _joined(parts: torch.Tensor, counts: list[int]) -> torch.Tensor:
+def _joined(parts: Tensor, counts: list[int]) -> Tensor:
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])

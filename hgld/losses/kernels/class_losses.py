@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hgld.errors import InputError, require
 from hgld.losses.base import Loss, shared_classes, warn_without_positives
@@ -16,16 +16,14 @@ from hgld.losses.kernels.batches import inner_products
 class Items(NamedTuple):
     """Images with their classes at one level."""
 
-    embeddings: torch.Tensor  #: shape (n, d)
-    classes: torch.Tensor  #: int64, shape (n,); or (n, K), -1 as padding, if the loss takes label sets
+    embeddings: Tensor  #: shape (n, d)
+    classes: Tensor  #: int64, shape (n,); or (n, K), -1 as padding, if the loss takes label sets
 
 
 class ClassLoss(Loss):
     """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
 
-    def forward_batch(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, *references: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         queries, others = Items(embeddings, labels[..., 0]), None
         if references and references[0] is not None and references[1] is not None:
@@ -36,7 +34,7 @@ class ClassLoss(Loss):
         return value
 
     @abstractmethod
-    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         """Return the loss of checked input, without autocast: a scalar of the dtype of the queries' embeddings.
 
         Args:
@@ -61,7 +59,7 @@ class PairLoss(ClassLoss):
         super().__init__()
         self.include_query = include_query
 
-    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
         items = references or queries
         same = shared_classes(queries.classes, items.classes)
@@ -70,12 +68,12 @@ class PairLoss(ClassLoss):
             same.fill_diagonal_(False)
         return self.forward_pairs(self.scores(queries.embeddings, items.embeddings), same, negatives)
 
-    def scores(self, embeddings: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    def scores(self, embeddings: Tensor, references: Tensor) -> Tensor:
         """Return the scores of all pairs, shape (B, N): cosines, unless a loss compares otherwise."""
         return inner_products(embeddings, references)
 
     @abstractmethod
-    def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Return the loss of the scores.
 
         Args:
@@ -88,7 +86,7 @@ class PairLoss(ClassLoss):
         """
 
 
-def euclidean_distances(scores: torch.Tensor) -> torch.Tensor:
+def euclidean_distances(scores: Tensor) -> Tensor:
     """Return the Euclidean distances of unit vectors with these dot products; the gradient at distance 0 is 0.
 
     >>> euclidean_distances(torch.tensor([-1.0, 0.5])).tolist()
@@ -97,7 +95,7 @@ def euclidean_distances(scores: torch.Tensor) -> torch.Tensor:
     return (2 - 2 * scores).clamp(min=1e-8).sqrt()
 
 
-def mean_over_queries(losses: torch.Tensor, n_positives: torch.Tensor) -> torch.Tensor:
+def mean_over_queries(losses: Tensor, n_positives: Tensor) -> Tensor:
     """Return the mean over the queries that have positives.
 
     Args:
@@ -134,7 +132,7 @@ class MetricLearningLoss(ClassLoss):
         self._miner = miner
         self.include_query = include_query
 
-    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
         if references is not None:
             references = references._replace(embeddings=references.embeddings.to(queries.embeddings.dtype))
@@ -143,7 +141,7 @@ class MetricLearningLoss(ClassLoss):
             references = queries._replace(classes=queries.classes.clone())
         others = references or (None, None)
         mined = None if self._miner is None else self._miner(*queries, *others)
-        value: torch.Tensor = self._loss(*queries, mined, *others)
+        value: Tensor = self._loss(*queries, mined, *others)
         return value
 
 
@@ -166,13 +164,13 @@ class ProxyBasedLoss(ClassLoss):
         self.n_classes = n_classes
         self.dim = dim
 
-    def forward_classes(self, queries: Items, references: Items | None) -> torch.Tensor:
+    def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
         check_proxies(*queries, self.n_classes, self.dim)
         return self.forward_proxies(*queries)
 
     @abstractmethod
-    def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         """Return the loss of embeddings (B, d) and classes (B,), or (B, K) for label sets, that all have a proxy."""
 
 
@@ -182,7 +180,7 @@ def uniform_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.empty(n_classes, dim).uniform_(-bound, bound))
 
 
-def check_proxies(embeddings: torch.Tensor, classes: torch.Tensor, n_classes: int, dim: int) -> None:
+def check_proxies(embeddings: Tensor, classes: Tensor, n_classes: int, dim: int) -> None:
     """Raise an :class:`InputError` if embeddings and proxies differ in dimension, or a class has no proxy."""
     if embeddings.shape[1] != dim:
         raise InputError(
@@ -191,7 +189,7 @@ def check_proxies(embeddings: torch.Tensor, classes: torch.Tensor, n_classes: in
     check_classes(classes, n_classes)
 
 
-def check_classes(classes: torch.Tensor, n_classes: int) -> None:
+def check_classes(classes: Tensor, n_classes: int) -> None:
     """Raise an :class:`InputError` if a class has no learnt parameters."""
     if classes.ndim == 2:  # label sets, with -1 as padding
         classes = classes[classes >= 0]

@@ -62,6 +62,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.ranking import Ranking
@@ -77,9 +78,7 @@ MAX_CELLS = 2**20
 _BLOCK = {"cpu": 2**17, "cuda": 2**25}
 
 
-def interpolated_sums(
-    ranking: Ranking, weights: torch.Tensor, step: Sigmoid | SupRankStep, grid: Grid
-) -> torch.Tensor:
+def interpolated_sums(ranking: Ranking, weights: Tensor, step: Sigmoid | SupRankStep, grid: Grid) -> Tensor:
     """Return the sums of :func:`~hgld.losses.kernels.pair_sums.pair_sums`, up to the error bounds above.
 
     Between the passes each score takes some 40 bytes.
@@ -93,7 +92,7 @@ def interpolated_sums(
     return _Interpolation.apply(ranking.scores, ranking, weights, step, grid)  # type: ignore[no-any-return]
 
 
-def grid_over(scores: torch.Tensor, step: Sigmoid | SupRankStep) -> Grid | None:
+def grid_over(scores: Tensor, step: Sigmoid | SupRankStep) -> Grid | None:
     """Return the grid to interpolate a step over a range of scores, or None where it would have too many cells.
 
     Args:
@@ -125,13 +124,13 @@ class Grid:
         least = 2 * self.n_points - 1
         self._length = min(factor << (-(-least // factor) - 1).bit_length() for factor in (1, 3, 5))
 
-    def spectrum(self, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def spectrum(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the spectrum of a function of score differences, for :meth:`convolve`."""
         differences = torch.fft.fftfreq(self._length, 1 / self._length, dtype=torch.float64, device=self._device)
-        spectrum: torch.Tensor = torch.fft.rfft(function(differences * self.width))
+        spectrum: Tensor = torch.fft.rfft(function(differences * self.width))
         return spectrum
 
-    def convolve(self, points: torch.Tensor, spectra: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def convolve(self, points: Tensor, spectra: Sequence[Tensor]) -> list[Tensor]:
         """Return at each point x the sum over points y of f(x - y) times their values; f(y - x) if conjugate."""
         points_spectrum = torch.fft.rfft(points, n=self._length)
         products = (points_spectrum * spectrum for spectrum in spectra)
@@ -141,7 +140,7 @@ class Grid:
 class _Kernel(NamedTuple):
     """h or h' in the form above, and the contribution of an item k to its own sum."""
 
-    smooth: Callable[[torch.Tensor], torch.Tensor]  #: g, a function of score differences
+    smooth: Callable[[Tensor], Tensor]  #: g, a function of score differences
     own: float
     cut: float
     height: float
@@ -157,10 +156,10 @@ def _kernels(step: Sigmoid | SupRankStep) -> tuple[_Kernel, _Kernel]:
     bend = slope * (1 - 2 * value) / step.tau  # the second derivative
     height = step.line_start - value
 
-    def smooth_value(t: torch.Tensor) -> torch.Tensor:
+    def smooth_value(t: Tensor) -> Tensor:
         return near.value(t.clamp(max=cut)) + slope * (t - cut).clamp(min=0)
 
-    def smooth_slope(t: torch.Tensor) -> torch.Tensor:
+    def smooth_slope(t: Tensor) -> Tensor:
         return near.slope(t.clamp(max=cut)) + bend * (t - cut).clamp(min=0)
 
     return (
@@ -175,13 +174,8 @@ class _Interpolation(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        scores: torch.Tensor,
-        ranking: Ranking,
-        weights: torch.Tensor,
-        step: Sigmoid | SupRankStep,
-        grid: Grid,
-    ) -> torch.Tensor:
+        ctx: Any, scores: Tensor, ranking: Ranking, weights: Tensor, step: Sigmoid | SupRankStep, grid: Grid
+    ) -> Tensor:
         n_queries, n_items = scores.shape
         size = max(1, _BLOCK[scores.device.type] // (n_items + grid.n_points))
         weights = weights.to(torch.float64).expand(n_queries, -1, -1)
@@ -201,14 +195,14 @@ class _Interpolation(torch.autograd.Function):
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         grad_scores = -upstream * ctx.slopes
         for block, items in ctx.blocks:
             grad_scores[block] += items.gradient(upstream[block], ctx.kernel, ctx.spectrum)
         return grad_scores, None, None, None, None
 
 
-def _cubic(u: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _cubic(u: Tensor) -> tuple[Tensor, ...]:
     """Return the weights of the points -1, 0, 1 and 2 for cubic interpolation at ``u``."""
     square = u * u
     last = (square - 1).mul_(u).div_(6)
@@ -217,7 +211,7 @@ def _cubic(u: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return first, square.neg_().add_(1).add_(last, alpha=3), third, last
 
 
-def _to_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
+def _to_points(cells: Tensor, weights: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
     """Add four weights of each item to the points from its cell on; return float64 points of this shape."""
     points = weights[0].new_zeros(shape)
     for shift, values in enumerate(weights):
@@ -225,7 +219,7 @@ def _to_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], shape: tupl
     return points.to(torch.float64)
 
 
-def _from_points(cells: torch.Tensor, weights: Sequence[torch.Tensor], points: torch.Tensor) -> torch.Tensor:
+def _from_points(cells: Tensor, weights: Sequence[Tensor], points: Tensor) -> Tensor:
     """Interpolate values at points to items: the transpose of :func:`_to_points`."""
     values, points = torch.zeros_like(weights[0]), points.to(weights[0].dtype).reshape(-1)
     for shift, weight in enumerate(weights):
@@ -240,7 +234,7 @@ class _Items:
     ``weights`` are those of the R queries of the block, float64, shape (R, L + 1, L + 1); at ``cut`` begins the line.
     """
 
-    def __init__(self, ranking: Ranking, block: slice, weights: torch.Tensor, cut: float, grid: Grid) -> None:
+    def __init__(self, ranking: Ranking, block: slice, weights: Tensor, cut: float, grid: Grid) -> None:
         self._order, self._grid, self._cut = ranking.order[block], grid, cut / grid.width
         self._position = (ranking.ascending[block].to(torch.float64) - grid.lowest).div_(grid.width)
         self._classes = ranking.sorted_levels[block] + 1
@@ -252,7 +246,7 @@ class _Items:
         if not math.isinf(cut):
             self._above = torch.searchsorted(self._position, self._position + self._cut, right=True)
 
-    def sums(self, kernels: Sequence[_Kernel], spectra: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def sums(self, kernels: Sequence[_Kernel], spectra: Sequence[Tensor]) -> list[Tensor]:
         """Return S_k with each kernel as h: tensors of shape (R, N), items in their original order."""
         cells, weights = self._cells()
         points = _to_points(cells, weights, self._grid_shape(first_class=0))
@@ -275,7 +269,7 @@ class _Items:
             results.append(self._unsorted(sums.mul_(is_target)))
         return results
 
-    def gradient(self, upstream: torch.Tensor, kernel: _Kernel, spectrum: torch.Tensor) -> torch.Tensor:
+    def gradient(self, upstream: Tensor, kernel: _Kernel, spectrum: Tensor) -> Tensor:
         """Return the gradient by the score of each item as a source j of the sums: :meth:`sums` transposed.
 
         ``upstream`` and the result have shape (R, N), items in their original order; ``kernel`` is that of h'.
@@ -303,44 +297,44 @@ class _Items:
         """Return the shape of the points of all classes, or of those from a class on."""
         return len(self._weights) + 2 - first_class, len(self._order), self._grid.n_points
 
-    def _cells(self) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    def _cells(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the cell of each item on the grid of its class, and the weights of the points around it."""
         cells = self._position.long()
         weights = _cubic((self._position - cells).to(self._dtype))
         rows = torch.arange(len(cells), device=cells.device).mul_(self._grid.n_points)[:, None]
         return cells.add_(rows).add_(self._classes, alpha=len(cells) * self._grid.n_points), weights
 
-    def _target_cells(self, cells: torch.Tensor) -> torch.Tensor:
+    def _target_cells(self, cells: Tensor) -> Tensor:
         """Return the cells on grids that begin with the class of level 1; other items are anywhere."""
         return (cells - 2 * len(cells) * self._grid.n_points).clamp_(min=0)
 
-    def _targets(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _targets(self) -> tuple[Tensor, Tensor]:
         """Return which items have a level of 1 or more, and levels from 0 for level 1, 0 for other items."""
         return self._classes > 1, (self._classes - 2).clamp_(min=0)
 
-    def _places(self, level: torch.Tensor) -> torch.Tensor:
+    def _places(self, level: Tensor) -> Tensor:
         """Return the first item above the line of each, as index of (L, R, N + 1)."""
         assert self._above is not None
         n_rows, n_items = level.shape
         rows = torch.arange(n_rows, device=level.device)[:, None]
         return (level * n_rows).add_(rows).mul_(n_items + 1).add_(self._above)
 
-    def _item_weights(self) -> torch.Tensor:
+    def _item_weights(self) -> Tensor:
         """Return w[a, lv_j] of all items by level a from 1 on: (L, R, N)."""
         return self._weights.gather(2, self._classes.expand(len(self._weights), -1, -1))
 
-    def _sums_up_to(self, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def _sums_up_to(self, places: Tensor, values: Tensor) -> Tensor:
         """Return for each item the sum of values at places up to its own: :func:`_sums_from` transposed."""
         n_rows, n_items = self._order.shape
         at_places = values.new_zeros(len(self._weights), n_rows, n_items + 1)
         at_places.view(-1).index_add_(0, places.view(-1), values.view(-1))
         return at_places.cumsum_(2)[:, :, :-1]
 
-    def _unsorted(self, values: torch.Tensor) -> torch.Tensor:
+    def _unsorted(self, values: Tensor) -> Tensor:
         return torch.empty_like(self._order, dtype=values.dtype).scatter_(1, self._order, values)
 
 
-def _sums_from(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def _sums_from(values: Tensor, places: Tensor) -> Tensor:
     """Return sums of values, of shape (L, R, N), from a place (l, r, n) of (L, R, N + 1) to the end of row (l, r)."""
     sums = torch.nn.functional.pad(values, (1, 0)).cumsum_(2)
     sums = sums[:, :, -1:] - sums

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
+from hgld.arrays import AnyFloats, Integers
 from hgld.compute.compiled import REORDER_SUMS, compiled, is_compiled
 from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.ranking import Ranking
@@ -33,7 +34,6 @@ from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep, as_line_step
 
 #: Pairs of one block: as many as the caches of a CPU hold, or as keep a GPU busy.
 BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**25}
-Floats = NDArray[np.floating[Any]]
 #: Range of scores in units of tau for which float64 has exp((s - middle) / tau) and its quotients.
 MAX_RANGE = 700
 #: Items j that are paired with all items k before the next ones are: their arrays fit into the smallest cache.
@@ -42,7 +42,7 @@ ITEMS_AT_ONCE = 1024
 NEAR, LARGEST = 20, 1e28
 
 
-def pair_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.Tensor:
+def pair_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
     """Return S_k of every positive item k (:mod:`~hgld.losses.kernels.rank_loss`) over the pairs that have a weight.
 
     Memory is O(n_query x n_items + block); the backward pass recomputes the blocks.
@@ -58,7 +58,7 @@ def pair_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.Tens
 
 class _PairSums(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: torch.Tensor, ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.Tensor:
+    def forward(ctx: Any, scores: Tensor, ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
         order, starts = ranking.by_level
         items = (scores, ranking.levels, order, starts, weights)
         ctx.save_for_backward(*items)
@@ -74,7 +74,7 @@ class _PairSums(torch.autograd.Function):
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         scores, _, order, starts, weights = ctx.saved_tensors
         if ctx.by_loop:
             return loop_sums(scores, order, starts, weights, ctx.step, upstream), None, None, None
@@ -92,14 +92,14 @@ class _PairSums(torch.autograd.Function):
 class _Block(NamedTuple):
     """Items k of one level, and the items j that have a weight for them; a row per query, padded."""
 
-    k: torch.Tensor  #: int64, shape (n, P): indices into the flattened scores
-    is_k: torch.Tensor  #: Boolean, shape (n, P): False for padding
-    j: torch.Tensor  #: int64, shape (n, M)
-    weights: torch.Tensor  #: shape (n, M): weights of the items j, 0 for padding
-    own: torch.Tensor  #: shape (n, 1): weight of a pair of two items k
+    k: Tensor  #: int64, shape (n, P): indices into the flattened scores
+    is_k: Tensor  #: Boolean, shape (n, P): False for padding
+    j: Tensor  #: int64, shape (n, M)
+    weights: Tensor  #: shape (n, M): weights of the items j, 0 for padding
+    own: Tensor  #: shape (n, 1): weight of a pair of two items k
 
 
-def block_sums(k_scores: torch.Tensor, j_scores: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
+def block_sums(k_scores: Tensor, j_scores: Tensor, weights: Tensor, step: Step) -> Tensor:
     """Return the weighted sums over j of a step of s_j - s_k, shape (rows, k).
 
     This function and :func:`block_slopes` have no control flow that depends on data, so ``torch.compile`` can trace
@@ -109,17 +109,15 @@ def block_sums(k_scores: torch.Tensor, j_scores: torch.Tensor, weights: torch.Te
 
 
 def block_slopes(
-    k_scores: torch.Tensor, j_scores: torch.Tensor, weights: torch.Tensor, upstream: torch.Tensor, step: Step
-) -> tuple[torch.Tensor, torch.Tensor]:
+    k_scores: Tensor, j_scores: Tensor, weights: Tensor, upstream: Tensor, step: Step
+) -> tuple[Tensor, Tensor]:
     """Return the sums of slopes over j with their weights, and over k with upstream gradients of shape (rows, k)."""
     slopes = step.slope(j_scores.unsqueeze(1) - k_scores.unsqueeze(2))
     over_k = (upstream.unsqueeze(1) @ slopes).squeeze(1)
     return slopes.mul_(weights.unsqueeze(1)).sum(2), over_k
 
 
-def _blocks(
-    scores: torch.Tensor, levels: torch.Tensor, order: torch.Tensor, starts: torch.Tensor, weights: torch.Tensor
-) -> Iterator[_Block]:
+def _blocks(scores: Tensor, levels: Tensor, order: Tensor, starts: Tensor, weights: Tensor) -> Iterator[_Block]:
     """Yield all pairs that have a weight; blocks have queries with similar numbers of items, hence little padding."""
     n_query, n_items = scores.shape
     max_pairs = BLOCK_PAIRS[scores.device.type]
@@ -145,14 +143,14 @@ def _blocks(
                 yield _Block(some_k + begin, some_is_k, j + begin, j_weights, own)
 
 
-def _padded(order: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _padded(order: Tensor, starts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``sizes`` items from ``starts`` on for each query, padded, and the mask of real items."""
     offsets = torch.arange(int(sizes.max()), device=order.device)
     positions = (starts.unsqueeze(1) + offsets).clamp_(max=order.shape[1] - 1)
     return order.gather(1, positions), offsets < sizes.unsqueeze(1)
 
 
-def has_loop(scores: torch.Tensor, step: Step) -> bool:
+def has_loop(scores: Tensor, step: Step) -> bool:
     """Return whether a step can be summed by the loops: not for subclasses, nor for scores that are not finite."""
     if not isinstance(step, (Sigmoid, SupRankStep)) or type(step) not in (Sigmoid, SupRankStep) or not scores.numel():
         return False
@@ -161,13 +159,13 @@ def has_loop(scores: torch.Tensor, step: Step) -> bool:
 
 
 def loop_sums(
-    scores: torch.Tensor,
-    order: torch.Tensor,
-    starts: torch.Tensor,
-    weights: torch.Tensor,
+    scores: Tensor,
+    order: Tensor,
+    starts: Tensor,
+    weights: Tensor,
     step: Sigmoid | SupRankStep,
-    upstream: torch.Tensor | None = None,
-) -> torch.Tensor:
+    upstream: Tensor | None = None,
+) -> Tensor:
     """Return the sums over pairs, or their gradient by the scores.
 
     Args:
@@ -193,14 +191,14 @@ def loop_sums(
 def _sum_pairs(
     tau: float,
     middle: float,
-    scores: Floats,
-    order: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    weights: Floats,
-    upstream: Floats,
-    constants: Floats,
-    quotients: Floats,
-    result: Floats,
+    scores: AnyFloats,
+    order: Integers,
+    starts: Integers,
+    weights: AnyFloats,
+    upstream: AnyFloats,
+    constants: AnyFloats,
+    quotients: AnyFloats,
+    result: AnyFloats,
 ) -> None:
     """Add the sums to ``result``, or tau times the gradient if ``upstream`` has rows; ``quotients`` is scratch."""
     n_levels, n_items = weights.shape[1] - 1, scores.shape[1]
@@ -258,7 +256,7 @@ def _sum_pairs(
 
 @compiled(fastmath=REORDER_SUMS)
 def _sum_of_item(
-    item: float, factor: float, items: Floats, quotients: Floats, factors: Floats, constants: Floats
+    item: float, factor: float, items: AnyFloats, quotients: AnyFloats, factors: AnyFloats, constants: AnyFloats
 ) -> float:
     """Return the weighted sum of sigma(min(t, delta) / tau) + start [t >= 0] + [t > delta] (rho (t - delta) + jump).
 
@@ -281,12 +279,12 @@ def _sum_of_item(
 def _slopes_of_item(
     item: float,
     factor: float,
-    items: Floats,
-    quotients: Floats,
-    factors: Floats,
-    constants: Floats,
+    items: AnyFloats,
+    quotients: AnyFloats,
+    factors: AnyFloats,
+    constants: AnyFloats,
     upstream: float,
-    slopes: Floats,
+    slopes: AnyFloats,
 ) -> float:
     """Return the weighted sum of tau times the slopes of :func:`_sum_of_item`, and add these to ``slopes``."""
     delta, _, _, _, _, line_slope, one, zero = constants

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from hgld.compute.compiled import is_compiled
 from hgld.compute.machine import parallel_map, thread_count
@@ -45,14 +46,14 @@ MANY_LEVELS = 16
 #: Pairs that the compiled loops sum in the time of one without them, about.
 COMPILED_PAIRS = 8
 #: Maps scores and levels, both (n_query, n_items), to the same with further columns of virtual positives.
-Mixup = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+Mixup = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 #: Scores held at once, in the blocks of all threads. A loss over all levels takes 200 bytes for each.
 BLOCK_SCORES = 2**21
 #: Most distinct relevances of a query's items: sums over pairs hold a weight for each two of them.
 MAX_RELEVANCES = 1024
 
 
-def step_sums(ranking: Ranking, *terms: tuple[torch.Tensor, Step]) -> torch.Tensor:
+def step_sums(ranking: Ranking, *terms: tuple[Tensor, Step]) -> Tensor:
     """Return S_k of every positive item k of every query, added up over several weights and steps.
 
     Args:
@@ -63,7 +64,7 @@ def step_sums(ranking: Ranking, *terms: tuple[torch.Tensor, Step]) -> torch.Tens
     Returns:
         Tensor of the shape and dtype of the scores; 0 where the level of k is below 1.
     """
-    jump_weights: list[torch.Tensor] = []
+    jump_weights: list[Tensor] = []
     sums = torch.zeros_like(ranking.scores)
     for weights, step in terms:
         jump, rest = step.split()
@@ -74,7 +75,7 @@ def step_sums(ranking: Ranking, *terms: tuple[torch.Tensor, Step]) -> torch.Tens
     return sums + heaviside_sums(ranking, torch.stack(jump_weights).sum(0)) if jump_weights else sums
 
 
-def _smooth_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.Tensor:
+def _smooth_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
     if isinstance(step, (Sigmoid, SupRankStep)):
         has_weight = (weights != 0).any(0).to(torch.float64)
         has_weight[0] = 0
@@ -86,7 +87,7 @@ def _smooth_sums(ranking: Ranking, weights: torch.Tensor, step: Step) -> torch.T
     return pair_sums(ranking, weights, step)
 
 
-def rank(ranking: Ranking, *, plus: Step, minus: Step) -> torch.Tensor:
+def rank(ranking: Ranking, *, plus: Step, minus: Step) -> Tensor:
     """Return rank^+(k) + rank^-(k) of every positive, 1 for other items.
 
     Args:
@@ -105,7 +106,7 @@ def rank(ranking: Ranking, *, plus: Step, minus: Step) -> torch.Tensor:
     return 1 + step_sums(ranking, (ones.triu(), plus), (ones.tril(-1), minus))
 
 
-def h_rank_plus(ranking: Ranking, relevance: torch.Tensor, *, plus: Step, finer: Step | None = None) -> torch.Tensor:
+def h_rank_plus(ranking: Ranking, relevance: Tensor, *, plus: Step, finer: Step | None = None) -> Tensor:
     """Return H-rank^+(k) of every positive, 0 for other items.
 
     Args:
@@ -131,9 +132,9 @@ class Pairs(NamedTuple):
             is given; else a loss has its own.
     """
 
-    levels: Callable[[slice], torch.Tensor]
+    levels: Callable[[slice], Tensor]
     n_levels: int
-    relevance: torch.Tensor | None = None
+    relevance: Tensor | None = None
 
 
 class RankLoss(Loss):
@@ -166,9 +167,7 @@ class RankLoss(Loss):
         self.include_query = include_query
 
     @abstractmethod
-    def query_losses(
-        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
         """Return the loss of each query.
 
         Args:
@@ -196,7 +195,7 @@ class RankLoss(Loss):
         """Return the lowest level of a positive, 1 (the coarsest) to L."""
         return 1
 
-    def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    def has_positive(self, levels: Tensor, n_levels: int) -> Tensor:
         """Return which queries have a positive: Boolean tensor of shape (n_query,).
 
         Args:
@@ -205,11 +204,11 @@ class RankLoss(Loss):
         """
         return (levels > 0).any(1)
 
-    def pairs_of_labels(self, labels: torch.Tensor, reference_labels: torch.Tensor) -> Pairs:
+    def pairs_of_labels(self, labels: Tensor, reference_labels: Tensor) -> Pairs:
         """Return the levels of pairs by labels of shapes (B, L) and (N, L), or those of label sets."""
         return Pairs(lambda block: pair_levels(labels[block], reference_labels), labels.shape[-1])
 
-    def pairs_of_relevance(self, relevance: torch.Tensor) -> Pairs:
+    def pairs_of_relevance(self, relevance: Tensor) -> Pairs:
         """Return levels that number the distinct relevances of each query, float64 of shape (B, N)."""
         ordered, order = relevance.sort(1)
         numbers = (ordered > torch.nn.functional.pad(ordered[:, :-1], (1, 0))).cumsum(1)
@@ -224,13 +223,13 @@ class RankLoss(Loss):
 
     def forward(
         self,
-        embeddings: torch.Tensor,
+        embeddings: Tensor,
         labels: Labels | None = None,
-        reference_embeddings: torch.Tensor | None = None,
+        reference_embeddings: Tensor | None = None,
         reference_labels: Labels | None = None,
         *,
-        relevance: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        relevance: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss of a batch by labels, as :meth:`hgld.losses.Loss.forward`, or by the relevance of pairs.
 
         Args:
@@ -263,11 +262,11 @@ class RankLoss(Loss):
 
     def forward_batch(
         self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        reference_embeddings: torch.Tensor | None = None,
-        reference_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         pairs = self.pairs_of_labels(labels, labels if reference_labels is None else reference_labels)
         check_level_count(pairs.n_levels)
@@ -277,10 +276,10 @@ class RankLoss(Loss):
             warn_without_positives(labels[..., n_levels - self.lowest_positive_level(n_levels)])
         return value
 
-    def _mean(self, embeddings: torch.Tensor, references: torch.Tensor | None, pairs: Pairs) -> torch.Tensor:
+    def _mean(self, embeddings: Tensor, references: Tensor | None, pairs: Pairs) -> Tensor:
         query_level = self.query_level if references is None else None
         references = embeddings if references is None else references
-        value: torch.Tensor = _MeanOverQueries.apply(embeddings, references, pairs, self, query_level)
+        value: Tensor = _MeanOverQueries.apply(embeddings, references, pairs, self, query_level)
         return value
 
 
@@ -311,13 +310,11 @@ class SingleLevelLoss(RankLoss):
         self.level = level
         self.mixup = mixup
 
-    def pairs_of_relevance(self, relevance: torch.Tensor) -> Pairs:
+    def pairs_of_relevance(self, relevance: Tensor) -> Pairs:
         """Return level 1 for items of any relevance above 0, and level 0 for others."""
         return Pairs(lambda block: (relevance[block] > 0).long(), 1)
 
-    def query_losses(
-        self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int, relevance: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
         """See :meth:`RankLoss.query_losses`; all positives have the same relevance."""
         levels = self._binary(levels, n_levels)
         if self.mixup is not None:
@@ -325,7 +322,7 @@ class SingleLevelLoss(RankLoss):
         return self.binary_query_losses(scores, levels)
 
     @abstractmethod
-    def binary_query_losses(self, scores: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    def binary_query_losses(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Return the loss of each query, as :meth:`query_losses`, from levels 1 (positive), 0 and -1 (excluded)."""
 
     @property
@@ -337,11 +334,11 @@ class SingleLevelLoss(RankLoss):
         """See :meth:`RankLoss.lowest_positive_level`."""
         return n_levels if self.level is None else self.level
 
-    def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    def has_positive(self, levels: Tensor, n_levels: int) -> Tensor:
         """See :meth:`RankLoss.has_positive`."""
         return (self._binary(levels, n_levels) > 0).any(1)
 
-    def _binary(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    def _binary(self, levels: Tensor, n_levels: int) -> Tensor:
         level = self.lowest_positive_level(n_levels)
         if not 1 <= level <= n_levels:
             raise ConfigurationError(f"`level` is {level}; the labels have levels 1 (the coarsest) to {n_levels}")
@@ -353,16 +350,11 @@ class _MeanOverQueries(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        embeddings: torch.Tensor,
-        references: torch.Tensor,
-        pairs: Pairs,
-        loss: RankLoss,
-        query_level: int | None,
-    ) -> torch.Tensor:
+        ctx: Any, embeddings: Tensor, references: Tensor, pairs: Pairs, loss: RankLoss, query_level: int | None
+    ) -> Tensor:
         needs_gradient = any(ctx.needs_input_grad)
 
-        def work(block: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
+        def work(block: slice) -> tuple[Tensor, int, Tensor | None]:
             """Return the sum of the losses of a block, their number, and the gradient of the sum by the scores."""
             with torch.no_grad():
                 levels = pairs.levels(block)
@@ -410,14 +402,12 @@ class _MeanOverQueries(torch.autograd.Function):
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors)
         return *scaled, None, None, None
 
 
-def _checked_pair_relevance(
-    relevance: torch.Tensor, queries: torch.Tensor, references: torch.Tensor | None
-) -> torch.Tensor:
+def _checked_pair_relevance(relevance: Tensor, queries: Tensor, references: Tensor | None) -> Tensor:
     """Return the relevance of pairs as float64 on the device of the queries."""
     relevance = torch.as_tensor(relevance).detach().to(queries.device, torch.float64)
     shape = len(queries), len(queries if references is None else references)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from hgld.arrays import AnyFloats
 from hgld.compute.compiled import compiled, is_compiled
 
-Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.integer[Any]]
 
 
@@ -30,18 +31,18 @@ class Ranking:
     tensor([[1., 1., 1.]], dtype=torch.float64)
     """
 
-    def __init__(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> None:
+    def __init__(self, scores: Tensor, levels: Tensor, n_levels: int) -> None:
         self.scores, self.levels, self.n_levels = scores, levels, n_levels
 
     @cached_property
-    def counts(self) -> torch.Tensor:
+    def counts(self) -> Tensor:
         """Number of items of each level, float64, shape (n_query, L + 1)."""
         counts = self.scores.new_zeros(len(self.levels), self.n_levels + 2, dtype=torch.float64)
         ones = counts.new_ones(1, 1).expand_as(self.levels)
         return counts.scatter_add_(1, self.levels + 1, ones)[:, 1:]
 
     @cached_property
-    def order(self) -> torch.Tensor:
+    def order(self) -> Tensor:
         """int64 indices of the items by ascending score, ties in any order."""
         scores = self.scores.detach()
         if scores.device.type == "cpu":  # NumPy sorts several times as fast as torch
@@ -49,17 +50,17 @@ class Ranking:
         return scores.argsort(1)
 
     @cached_property
-    def ascending(self) -> torch.Tensor:
+    def ascending(self) -> Tensor:
         """Scores in this order."""
         return self.scores.detach().gather(1, self.order)
 
     @cached_property
-    def sorted_levels(self) -> torch.Tensor:
+    def sorted_levels(self) -> Tensor:
         """Levels in this order."""
         return self.levels.gather(1, self.order)
 
     @cached_property
-    def by_level(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def by_level(self) -> tuple[Tensor, Tensor]:
         """int64 indices of the items by level, and the place of the first of each level, and the number of all.
 
         Shapes (n_query, n_items) and (n_query, L + 2).
@@ -74,7 +75,7 @@ class Ranking:
 
 
 @torch.no_grad()
-def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
+def heaviside_sums(ranking: Ranking, weights: Tensor) -> Tensor:
     """Return the :func:`~hgld.losses.kernels.rank_loss.step_sums` of Heaviside's step, by counting. Ties count."""
     if not is_compiled(weights.device):
         return _counts_by_level(ranking, weights)
@@ -85,7 +86,9 @@ def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
 
 
 @compiled()
-def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: Floats, sums: Floats) -> None:
+def _counts_from_the_top(
+    ascending: AnyFloats, order: Ints, levels: Ints, weights: AnyFloats, sums: AnyFloats
+) -> None:
     """Write the sums of each query, from the highest score to the lowest, in float64; ties are counted together."""
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
@@ -112,7 +115,7 @@ def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: 
             end = place
 
 
-def _counts_by_level(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
+def _counts_by_level(ranking: Ranking, weights: Tensor) -> Tensor:
     """Return the sums by operations of torch, for GPUs and where loops are not compiled."""
     ascending, levels = ranking.ascending, ranking.sorted_levels
     position = torch.arange(ascending.shape[1], device=ascending.device)

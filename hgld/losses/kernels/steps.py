@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from hgld.errors import ConfigurationError, require, require_choice
 
@@ -22,10 +23,10 @@ MIN_TEMPERATURE = 1e-8
 class Step(Protocol):
     """A surrogate h of Heaviside's step H: a function of score differences t = s_j - s_k."""
 
-    def value(self, t: torch.Tensor) -> torch.Tensor:
+    def value(self, t: Tensor) -> Tensor:
         """Return h(t) for a tensor of any floating dtype and shape."""
 
-    def slope(self, t: torch.Tensor) -> torch.Tensor:
+    def slope(self, t: Tensor) -> Tensor:
         """Return the derivative h'(t), without the jumps of h."""
 
     def split(self) -> tuple[float, Step | None]:
@@ -43,11 +44,11 @@ class Heaviside:
     tensor([0., 1., 1.])
     """
 
-    def value(self, t: torch.Tensor) -> torch.Tensor:
+    def value(self, t: Tensor) -> Tensor:
         """See :meth:`Step.value`."""
         return (t >= 0).to(t.dtype)
 
-    def slope(self, t: torch.Tensor) -> torch.Tensor:
+    def slope(self, t: Tensor) -> Tensor:
         """See :meth:`Step.slope`."""
         return torch.zeros_like(t)
 
@@ -75,11 +76,11 @@ class Sigmoid:
     def __post_init__(self) -> None:
         check_temperature("tau", self.tau)
 
-    def value(self, t: torch.Tensor) -> torch.Tensor:
+    def value(self, t: Tensor) -> Tensor:
         """See :meth:`Step.value`."""
         return torch.sigmoid(t / self.tau)
 
-    def slope(self, t: torch.Tensor) -> torch.Tensor:
+    def slope(self, t: Tensor) -> Tensor:
         """See :meth:`Step.slope`."""
         value = torch.sigmoid(t / self.tau)
         return value.addcmul_(value, value, value=-1).div_(self.tau)
@@ -143,7 +144,7 @@ class SupRankStep:
         """Height of the jump at the beginning of the line, 0 for a continuous step."""
         return self.line_start - self.sigmoid_at_delta - self.start
 
-    def value(self, t: torch.Tensor) -> torch.Tensor:
+    def value(self, t: Tensor) -> Tensor:
         """See :meth:`Step.value`."""
         value = self._near(t)
         value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
@@ -153,7 +154,7 @@ class SupRankStep:
             value.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.jump)
         return value
 
-    def slope(self, t: torch.Tensor) -> torch.Tensor:
+    def slope(self, t: Tensor) -> Tensor:
         """See :meth:`Step.slope`."""
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
@@ -165,7 +166,7 @@ class SupRankStep:
         offset = None if self.offset is None else self.offset - self.start
         return self.start, replace(self, start=0.0, offset=offset)
 
-    def _near(self, t: torch.Tensor) -> torch.Tensor:
+    def _near(self, t: Tensor) -> Tensor:
         """Return sigma(min(t, delta) / tau); clamps are many times as fast as a choice between branches."""
         return t.clamp(max=self.delta).div_(self.tau).sigmoid_()
 
@@ -200,11 +201,11 @@ class LeakyStep:
     def __post_init__(self) -> None:
         require(self.beta >= 0 and self.leak >= 0, "0 or more", beta=self.beta, leak=self.leak)
 
-    def value(self, t: torch.Tensor) -> torch.Tensor:
+    def value(self, t: Tensor) -> Tensor:
         """See :meth:`Step.value`."""
         return torch.where(t > 0, (self.beta * t + self.gamma).clamp(max=1), self.leak * t)
 
-    def slope(self, t: torch.Tensor) -> torch.Tensor:
+    def slope(self, t: Tensor) -> Tensor:
         """See :meth:`Step.slope`."""
         above = self.beta * (self.beta * t + self.gamma <= 1).to(t.dtype)
         return torch.where(t > 0, above, self.leak)

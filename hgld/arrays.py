@@ -1,0 +1,14 @@
+"""Types of arrays that many rooms share; docstrings state their shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Booleans = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+#: float32 or float64.
+AnyFloats = NDArray[np.floating[Any]]
