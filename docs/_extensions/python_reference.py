@@ -94,11 +94,18 @@ def _text(room: ModuleType, name: str) -> str:
 def _entry(room: ModuleType, name: str) -> str:
     value, full_name = getattr(room, name), f"{room.__name__}.{name}"
     if inspect.isclass(value):
-        return f".. autoclass:: {full_name}\n   :members:\n"
+        hidden = ", ".join(name for name in vars(value) if _only_implements(value, name))
+        return f".. autoclass:: {full_name}\n   :members:\n" + f"   :exclude-members: {hidden}\n" * bool(hidden)
     if inspect.isroutine(value):
         return f".. autofunction:: {full_name}\n"
     comment = "\n".join(f"   {line}" for line in _text(room, name).splitlines())
     return f".. py:data:: {full_name}\n\n{comment}\n"
+
+
+def _only_implements(kind: type, name: str) -> bool:
+    """Return whether a method implements an abstract one, which the base class describes, without a docstring."""
+    bases = (vars(base).get(name) for base in kind.__mro__[1:])
+    return not vars(kind)[name].__doc__ and any(getattr(base, "__isabstractmethod__", False) for base in bases)
 
 
 def _comment(room: ModuleType, name: str) -> list[str]:

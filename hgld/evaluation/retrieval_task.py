@@ -99,7 +99,7 @@ class LabelJudgements(RelevanceJudgements):
         (self.n_queries, self.n_levels), self.n_gallery = queries.shape, len(gallery)
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
-        """See :class:`RelevanceJudgements`; as labels are nested, the level is the number of equal columns."""
+        # Labels are nested, so the level is the number of equal columns.
         query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
         shape = len(query_codes), gallery_codes.shape[1]
         if is_compiled(query_codes.device):
@@ -132,7 +132,6 @@ class ListJudgements(RelevanceJudgements):
         self._positives, self.n_queries, self.n_gallery = positives, len(positives), n_gallery
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
-        """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         rows, columns = map(torch.from_numpy, self._positives.block(queries))
         inside = (columns >= start) & (columns < stop)
@@ -154,11 +153,9 @@ class WithDistractors(RelevanceJudgements):
         self.n_queries, self.n_levels, self.relevance = judged.n_queries, judged.n_levels, judged.relevance
 
     def to(self, device: torch.device) -> WithDistractors:
-        """See :class:`RelevanceJudgements`."""
         return WithDistractors(self.judged.to(device), self.n_gallery - self.judged.n_gallery)
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
-        """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         if start >= self.judged.n_gallery:
             n_rows = len(range(*queries.indices(self.n_queries)))
@@ -231,7 +228,6 @@ class LabelSetJudgements(RelevanceJudgements):
         self._gallery = torch.from_numpy(_padded(gallery))
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
-        """See :class:`RelevanceJudgements`."""
         own, others = self._queries[:, queries], self._gallery[:, gallery]
         levels = torch.zeros(own.shape[1], others.shape[1], dtype=torch.uint8, device=own.device)
         for labels in own:

@@ -27,10 +27,6 @@ class SoftBinAP(PairLoss):
         n_bins: Number of bins, at least 2.
         include_query: Count the query as one of its own positives when there are no references, as the authors do.
 
-    Raises:
-        ConfigurationError: There are too few bins.
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SoftBinAP()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(0.3106)
@@ -42,7 +38,6 @@ class SoftBinAP(PairLoss):
         self.n_bins = n_bins
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         last = self.n_bins - 1
         position = ((1 - scores) * last / 2).clamp(0, last)
         upper = position.detach().floor().clamp(max=last - 1)
@@ -73,10 +68,6 @@ class FastAP(SoftBinAP):
     Args:
         n_bins: Number of intervals between bin centres, at least 1.
 
-    Raises:
-        ConfigurationError: There are too few bins.
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> FastAP()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(0.5000)
@@ -100,10 +91,6 @@ class BlackBoxAP(PairLoss):
         lambda_: Distance that scores move along the gradient, above 0.
         margin: Scale of the noise that penalises positives, 0 or more.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> BlackBoxAP(margin=0.0)(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(0.1111)
@@ -116,7 +103,6 @@ class BlackBoxAP(PairLoss):
         self.margin = margin
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         handicap = self.margin * torch.randn_like(scores).abs() * (positives.to(scores.dtype) - 0.5)
         ranked = scores - handicap
         ranks: Tensor = _BlackBoxRanks.apply(ranked, self.lambda_)

@@ -41,6 +41,9 @@ class Loss(nn.Module):
     Learnt proxies are parameters of the loss; they usually need a learning rate of their own. For the batch of
     several processes, see :func:`~hgld.losses.gather_embeddings`.
 
+    Constructors raise a :class:`~hgld.errors.ConfigurationError` for parameters out of range, and losses of rankings
+    or average precision an :class:`~hgld.errors.InputError` for batches in which no query has a positive.
+
     Subclasses implement :meth:`forward_batch`; a loss that consists of others calls theirs.
     """
 
@@ -287,7 +290,6 @@ class WeightedSum(Loss):
         self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         values = {
             name: cast(Loss, loss).forward_batch(embeddings, labels, *references)
             for name, loss in self.losses.items()
@@ -342,7 +344,6 @@ class AtLevel(Loss):
         self.column = column
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         if self.column >= labels.shape[-1]:
             raise InputError(f"`labels` have {labels.shape[-1]} levels and no column {self.column}")
         column = slice(self.column, self.column + 1)
@@ -386,7 +387,6 @@ class SumOverLevels(WeightedSum):
         super().__init__({name: (weight, loss) for name, loss in levels.items()})
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         if labels.shape[-1] != len(self.losses):
             raise InputError(
                 f"`labels` have {labels.shape[-1]} levels, but the loss is a sum over {len(self.losses)}"

@@ -156,11 +156,6 @@ class CrossBatchMemory(Loss):
         reference_embeddings: Tensor | None = None,
         reference_labels: Tensor | None = None,
     ) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`.
-
-        Raises:
-            InputError: References are given, or the batch does not fit the memory.
-        """
         if reference_embeddings is not None:
             raise InputError("`reference_embeddings` are those of the memory; call it with the batch only")
         if (embeddings.shape[1], labels.shape[-1]) != (self.embeddings.shape[1], self.labels.shape[-1]):

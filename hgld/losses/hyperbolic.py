@@ -51,9 +51,6 @@ class HyperbolicContrastive(PairLoss):
         variant: ``exact``, or ``code`` for the numbers of the published code, which adds 1e-5 to lengths and
             denominators, bounds distances and rounds c to float32: 3e-5 off with the defaults.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> HyperbolicContrastive()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(9.1715)
@@ -76,7 +73,6 @@ class HyperbolicContrastive(PairLoss):
         return -self.ball.distances(points, others)
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         logits = scores / self.tau
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
         log_sums = logits.masked_fill(~negatives, lowest).logsumexp(1, keepdim=True)
@@ -115,9 +111,6 @@ class HIER(Loss):
             itself may be drawn as k; and the gradient at the mapped proxies y is multiplied by
             ``(1 - c |y|^2)^2 / 4``, so that it is not that of the loss.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> loss = HIER(dim=2, n_proxies=4, n_neighbours=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), torch.tensor([[0], [0], [1]])).shape
     torch.Size([])
@@ -149,7 +142,6 @@ class HIER(Loss):
         self.proxies = torch.nn.Parameter(length * torch.randn(n_proxies, dim) / dim**0.5)
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         check_proxies(embeddings, labels.new_zeros(1), 1, self.proxies.shape[1])
         points, proxies = self.ball.points(embeddings), self.proxy_points(embeddings.dtype)
         classes = labels[..., 0]
@@ -272,9 +264,6 @@ def hyperbolic_hier(
 
     Returns:
         Loss with the parts ``contrastive`` and ``hier``.
-
-    Raises:
-        ConfigurationError: A number is out of range.
 
     >>> hyperbolic_hier(dim=8, n_proxies=16).weights
     {'contrastive': 1.0, 'hier': 1.0}

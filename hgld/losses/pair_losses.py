@@ -43,9 +43,6 @@ class ContrastiveLoss(MetricLearningLoss):
         positive_margin: Cosine below which positives are penalised, -1 to 1.
         negative_margin: Cosine above which negatives are penalised, -1 to 1.
 
-    Raises:
-        ConfigurationError: A margin is not a cosine.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> ContrastiveLoss()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(0.7800)
@@ -73,9 +70,6 @@ class XBMContrastive(PairLoss):
     Args:
         margin: Cosine above which negatives are penalised, -1 to 1.
 
-    Raises:
-        ConfigurationError: The margin is not a cosine.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> XBMContrastive()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(1.4400)
@@ -87,7 +81,6 @@ class XBMContrastive(PairLoss):
         self.margin = margin
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positive_terms = torch.where(positives & (scores < 1 - 1e-5), 1 - scores, 0)
         negative_terms = torch.where(negatives & (scores > self.margin), scores, 0)
         return (positive_terms.sum() + negative_terms.sum()) / len(scores)
@@ -107,9 +100,6 @@ class LiftedStructureLoss(PairLoss):
     Args:
         margin: Margin alpha, 1 in that paper.
 
-    Raises:
-        ConfigurationError: The margin is not a number.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> LiftedStructureLoss()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(2.3008)
@@ -122,7 +112,6 @@ class LiftedStructureLoss(PairLoss):
         self.margin = margin
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         distances = euclidean_distances(scores)
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
         exponents = (self.margin - distances).masked_fill(~negatives, lowest)
@@ -147,9 +136,6 @@ class MultiSimilarityLoss(MetricLearningLoss):
         beta: Sharpness of the negative term, above 0.
         base: Cosine around which both terms are centred, lambda in that paper.
         epsilon: Slack of the mining.
-
-    Raises:
-        ConfigurationError: ``alpha`` or ``beta`` is not above 0.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> MultiSimilarityLoss()(embeddings, torch.tensor([[0], [0], [1]]))
@@ -182,7 +168,6 @@ class KoLeo(Loss):
     uses_references = False
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         if len(embeddings) < 2:
             return embeddings.sum() * 0
         with torch.no_grad():
@@ -209,7 +194,6 @@ class SphericalConstraint(Loss):
     uses_references = False
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         lengths: Tensor = embeddings.norm(dim=1)
         return (lengths - lengths.mean()).square().mean()
 
@@ -225,9 +209,6 @@ def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
 
     Returns:
         Loss with the parts ``contrastive`` and ``entropy``.
-
-    Raises:
-        ConfigurationError: A number is out of range.
 
     >>> irt().weights
     {'contrastive': 1.0, 'entropy': 0.7}
@@ -250,9 +231,6 @@ class TripletLoss(MetricLearningLoss):
         include_query: Count the query as one of its own positives when there are no references, as the published code
             does. Its triplets then have a loss where a negative is more similar than 1 - margin, and are the only
             ones that ``easy_positive`` takes.
-
-    Raises:
-        ConfigurationError: The margin is out of range, or there is no such mining.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> TripletLoss(margin=0.1, mining="all")(embeddings, torch.tensor([[0], [0], [1]]))
@@ -292,9 +270,6 @@ class SelectivelyContrastiveTriplet(PairLoss):
         hard: Score above which a negative is hard in any case.
         weight: Weight lambda of the hard negatives, 0 or more.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SelectivelyContrastiveTriplet()(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(0.8800)
@@ -309,7 +284,6 @@ class SelectivelyContrastiveTriplet(PairLoss):
         self.weight = weight
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positives = positives & (scores <= COPY)
         valid = positives.any(dim=1) & negatives.any(dim=1)
         positive = scores.masked_fill(~positives, -2)[valid].amax(dim=1)
@@ -333,9 +307,6 @@ class MarginLoss(ClassLoss):
         margin: Margin alpha between the boundary and the distances, above 0.
         beta: Initial boundary, a distance, 0 to 2.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> MarginLoss(n_classes=2)(embeddings, torch.tensor([[0], [0], [1]])).isfinite()
     tensor(True)
@@ -350,7 +321,6 @@ class MarginLoss(ClassLoss):
         self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ClassLoss.forward_classes`."""
         (embeddings, classes), others = queries, references or queries
         check_classes(classes, self.n_classes)
         same = classes[:, None] == others.classes

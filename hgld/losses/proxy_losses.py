@@ -36,9 +36,6 @@ class CrossEntropy(ProxyBasedLoss):
         label_smoothing: Share of the target that is spread evenly over all classes, 0 to below 1; 0.1 in the authors'
             code, 0 for a plain softmax.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> loss = CrossEntropy(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
     torch.Size([])
@@ -51,7 +48,6 @@ class CrossEntropy(ProxyBasedLoss):
         self.classifier = torch.nn.Linear(dim, n_classes)
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         weight, bias = (
             parameter.to(embeddings.dtype) for parameter in (self.classifier.weight, self.classifier.bias)
         )
@@ -71,9 +67,6 @@ class ArcFace(ProxyBasedLoss):
         scale: Scale of the cosines, above 0.
         margin: Angular margin in radians, 0 to pi / 2; the paper uses 0.3 on SOP and H-GLDv2.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> loss = ArcFace(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
     torch.Size([])
@@ -91,7 +84,6 @@ class ArcFace(ProxyBasedLoss):
         )
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         value: Tensor = self._loss(embeddings, classes)
         return value
 
@@ -113,9 +105,6 @@ class ProxyNCA(ProxyBasedLoss):
         scale: Length that embeddings and proxies are scaled to, above 0; 3 as in the implementation that Smooth-AP's
             Table 3 compares with (Roth et al., ICML 2020), as is the initialisation of the proxies.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> loss = ProxyNCA(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
     torch.Size([])
@@ -133,7 +122,6 @@ class ProxyNCA(ProxyBasedLoss):
         return 2 * self.scale**2 * (1 - embeddings @ proxies.T)
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         distances = self.squared_distances(embeddings)
         own = distances.gather(1, classes.unsqueeze(1))[:, 0]
         if self.n_classes == 1:
@@ -152,16 +140,12 @@ class ProxyNCAPP(ProxyNCA):
         dim: Dimension d of the embeddings.
         scale: Square root of the inverse temperature, above 0.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> loss = ProxyNCAPP(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
     torch.Size([])
     """
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         return functional.cross_entropy(-self.squared_distances(embeddings), classes)
 
 
@@ -180,9 +164,6 @@ class ProxyGML(ProxyBasedLoss):
         share: Share r of all proxies that an embedding keeps, above 0 to 1. At least one of another class is kept,
             without which there is no gradient.
         proxy_weight: Weight lambda of the proxies' own loss, 0 or more; 0 on SOP. It takes O(C^2 N^2) memory.
-
-    Raises:
-        ConfigurationError: A number is out of range.
 
     >>> loss = ProxyGML(n_classes=3, dim=2, proxies_per_class=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
@@ -204,7 +185,6 @@ class ProxyGML(ProxyBasedLoss):
         self.proxies = nn.Parameter(torch.empty(n_proxies, dim).uniform_(-bound, bound))
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         owners = torch.arange(self.n_classes, device=classes.device).repeat_interleave(self.proxies_per_class)
         scores = embeddings @ proxies.T
@@ -276,7 +256,6 @@ class CSL(Loss):
         self.register_buffer("classes", classes)
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         if labels.shape[1] != len(self.margins):
             raise InputError(
                 f"`labels` have {labels.shape[1]} levels, but the loss was built for {len(self.margins)}"

@@ -54,9 +54,6 @@ class DecomposabilityLoss(PairLoss):
         include_query: Count the query as one of its own positives when there are no references; ``violating`` never
             does.
 
-    Raises:
-        ConfigurationError: A score is not a cosine, or there is no such reduction.
-
     >>> loss = DecomposabilityLoss(include_query=False)
     >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0], [0]]))
     tensor(0.1000)
@@ -78,7 +75,6 @@ class DecomposabilityLoss(PairLoss):
         self.reduction = reduction
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.PairLoss.forward_pairs`."""
         positive_terms = torch.where(positives, functional.relu(self.alpha - scores), 0)
         negative_terms = torch.where(negatives, functional.relu(scores - self.beta), 0)
         if self.reduction == "violating":
@@ -107,9 +103,6 @@ class ProxyLoss(ProxyBasedLoss):
         dim: Dimension d of the embeddings.
         eta: Temperature, at least 1e-8.
 
-    Raises:
-        ConfigurationError: A number is out of range.
-
     >>> loss = ProxyLoss(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
     torch.Size([])
@@ -124,7 +117,6 @@ class ProxyLoss(ProxyBasedLoss):
         self.proxies = uniform_proxies(n_classes, dim)
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """See :meth:`~hgld.losses.kernels.class_losses.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         logits = embeddings @ proxies.T / self.eta
         if classes.ndim == 1:
@@ -151,17 +143,12 @@ class SupAP(SingleLevelLoss):
             :class:`~hgld.losses.MixedPositives`.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
 
-    Raises:
-        ConfigurationError: (when called) The labels have no such level.
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupAP(include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(0.9565)
     """
 
     def binary_query_losses(self, scores: Tensor, levels: Tensor) -> Tensor:
-        """See :meth:`SingleLevelLoss.binary_query_losses`."""
         is_positive = levels > 0
         among_positives = scores.new_tensor([[[0, 0], [0, 1]]])
         ranking = Ranking(scores, levels, 1)
@@ -182,10 +169,6 @@ class SmoothAP(SupAP):
         mixup: Function that adds virtual positives to the retrieval set of each query, such as
             :class:`~hgld.losses.MixedPositives`.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
-
-    Raises:
-        ConfigurationError: (when called) The labels have no such level.
-        InputError: (when called) No query has a positive.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothAP(include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
@@ -215,9 +198,6 @@ def roadmap(decomposability: Loss, lambda_: float = 0.1, **sup_ap: Any) -> Weigh
 
     Returns:
         Loss with the parts ``sup_ap`` and ``decomposability``.
-
-    Raises:
-        ConfigurationError: A number is out of range.
 
     >>> from hgld.losses import ProxyLoss
     >>> roadmap(ProxyLoss(n_classes=4, dim=8), include_query=False).weights
@@ -249,11 +229,6 @@ class SupHAP(RankLoss):
             on in one of HAPPIER_F on SOP); or another step.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
 
-    Raises:
-        ConfigurationError: A value is out of range; (when called) the number of ``level_weights`` is not that of
-            the levels.
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupHAP(alpha=1.0)(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
     tensor(0.2004)
@@ -278,13 +253,12 @@ class SupHAP(RankLoss):
         self.sums_labels = relevance == "algorithm1"
 
     def pairs_of_labels(self, labels: Tensor, reference_labels: Tensor) -> Pairs:
-        """See :meth:`RankLoss.pairs_of_labels`; with Algorithm 1, levels are sums over the labels of the query."""
         if not self.sums_labels:
             return super().pairs_of_labels(labels, reference_labels)
+        # With Algorithm 1, levels are sums over the labels of the query.
         return Pairs(lambda block: summed_levels(labels[block], reference_labels), labels[0].numel())
 
     def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
-        """See :meth:`RankLoss.query_losses`."""
         ranking = Ranking(scores, levels, n_levels)
         relevance = self.relevance(ranking.counts) if relevance is None else relevance
         rank_plus = h_rank_plus(ranking, relevance.to(scores.dtype), plus=self.plus, finer=self.finer)
@@ -306,11 +280,6 @@ class SmoothHAP(SupHAP):
         level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
         step: Steps h^+ and h^-.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
-
-    Raises:
-        ConfigurationError: A value is out of range; (when called) the number of ``level_weights`` is not that of
-            the levels.
-        InputError: (when called) No query has a positive.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothHAP()(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
@@ -341,9 +310,6 @@ def happier(decomposability: Loss, lambda_: float = 0.1, **sup_hap: Any) -> Weig
 
     Returns:
         Loss with the parts ``sup_hap`` and ``decomposability``.
-
-    Raises:
-        ConfigurationError: A number is out of range.
 
     >>> from hgld.losses import ProxyLoss
     >>> happier(ProxyLoss(n_classes=4, dim=8), lambda_=0.5, alpha=5.0).weights
@@ -397,16 +363,12 @@ class SupNDCG(RankLoss):
         plus: Step h^+, for positives. Default: Heaviside's, which has no gradient.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
 
-    Raises:
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupNDCG()(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
     tensor(0.1440)
     """
 
     def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
-        """See :meth:`RankLoss.query_losses`."""
         ranking = Ranking(scores, levels, n_levels)
         counts = ranking.counts
         gain = exponential_gain(counts) if relevance is None else relevance
@@ -429,9 +391,6 @@ class SmoothNDCG(SupNDCG):
         step: Steps h^+ and h^-.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
 
-    Raises:
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothNDCG()(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
     tensor(0.0373)
@@ -451,9 +410,6 @@ def rod_ndcg(decomposability: Loss, lambda_: float = 0.1, **sup_ndcg: Any) -> We
 
     Returns:
         Loss with the parts ``sup_ndcg`` and ``decomposability``.
-
-    Raises:
-        ConfigurationError: ``lambda_`` is out of range.
 
     >>> from hgld.losses import ProxyLoss
     >>> rod_ndcg(ProxyLoss(n_classes=4, dim=8)).weights
@@ -483,10 +439,6 @@ class SupRecall(SingleLevelLoss):
             :class:`~hgld.losses.MixedPositives`.
         include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
 
-    Raises:
-        ConfigurationError: A number is out of range, or (when called) the labels have no such level.
-        InputError: (when called) No query has a positive.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupRecall(ks=(2,), include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
     tensor(1.0000)
@@ -513,7 +465,6 @@ class SupRecall(SingleLevelLoss):
         self.tau_star = tau_star
 
     def binary_query_losses(self, scores: Tensor, levels: Tensor) -> Tensor:
-        """See :meth:`SingleLevelLoss.binary_query_losses`."""
         is_positive = levels > 0
         n_positives = is_positive.sum(1)
         ranks = rank(Ranking(scores, levels, 1), plus=self.plus, minus=self.step)
@@ -551,7 +502,6 @@ class SmoothRecall(SupRecall):
     Raises:
         ConfigurationError: A number is out of range, ``rank_query`` is given together with ``include_query``, or
             (when called) the labels have no such level.
-        InputError: (when called) No query has a positive.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothRecall(ks=(2,), include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
@@ -578,7 +528,6 @@ class SmoothRecall(SupRecall):
 
     @property
     def query_level(self) -> int | None:
-        """See :attr:`~hgld.losses.RankLoss.query_level`."""
         return 0 if self.rank_query else super().query_level
 
 
@@ -592,9 +541,6 @@ def rod_recall(decomposability: Loss, lambda_: float = 0.5, **sup_recall: Any) -
 
     Returns:
         Loss with the parts ``sup_recall`` and ``decomposability``.
-
-    Raises:
-        ConfigurationError: A number is out of range.
 
     >>> from hgld.losses import ProxyLoss
     >>> rod_recall(ProxyLoss(n_classes=4, dim=8), ks=(1, 10)).weights

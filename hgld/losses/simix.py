@@ -38,7 +38,6 @@ class SiMix(Loss):
         self.generator = generator
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
         loss = self.loss.forward_batch(*with_virtual_items(embeddings, labels, pairs, alphas), *references)

@@ -58,7 +58,6 @@ class HMLC(Loss):
             then the second, and so on. ``code`` keeps or drops all views of an image.
 
     Raises:
-        ConfigurationError: A value is out of range.
         InputError: (when called) The batch does not have as many views of all images.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
@@ -102,7 +101,6 @@ class HMLC(Loss):
         reference_embeddings: Tensor | None = None,
         reference_labels: Tensor | None = None,
     ) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         logits = _logits(embeddings, reference_embeddings, self.tau)
         if reference_labels is None:
             levels, n_views = pair_levels(labels, labels).fill_diagonal_(-1), self.n_views
@@ -172,9 +170,6 @@ class MultiSupCon(Loss):
         tau: Temperature, at least 1e-8; 0.1 in the authors' training.
         threshold: Smallest overlap of a positive, above 0 and at most 1; 0.2 in the authors' training.
 
-    Raises:
-        ConfigurationError: A value is out of range.
-
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> MultiSupCon(tau=0.1)(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
     tensor(1.0769)
@@ -195,7 +190,6 @@ class MultiSupCon(Loss):
         reference_embeddings: Tensor | None = None,
         reference_labels: Tensor | None = None,
     ) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         logits = _logits(embeddings, reference_embeddings, self.tau)
         if reference_labels is None:
             overlaps = label_overlaps(labels, labels).fill_diagonal_(0)

@@ -24,7 +24,6 @@ class ClassLoss(Loss):
     """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
 
     def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         queries, others = Items(embeddings, labels[..., 0]), None
         if references and references[0] is not None and references[1] is not None:
             others = Items(references[0], references[1][..., 0])
@@ -60,7 +59,6 @@ class PairLoss(ClassLoss):
         self.include_query = include_query
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        """See :meth:`ClassLoss.forward_classes`."""
         items = references or queries
         same = shared_classes(queries.classes, items.classes)
         negatives = ~same
@@ -133,7 +131,6 @@ class MetricLearningLoss(ClassLoss):
         self.include_query = include_query
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        """See :meth:`ClassLoss.forward_classes`."""
         if references is not None:
             references = references._replace(embeddings=references.embeddings.to(queries.embeddings.dtype))
         elif self.include_query:
@@ -151,9 +148,6 @@ class ProxyBasedLoss(ClassLoss):
     Args:
         n_classes: Number of classes, which are numbered 0 to ``n_classes - 1``.
         dim: Dimension d of the embeddings.
-
-    Raises:
-        ConfigurationError: A number is below 1.
     """
 
     uses_references = False
@@ -165,7 +159,6 @@ class ProxyBasedLoss(ClassLoss):
         self.dim = dim
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        """See :meth:`ClassLoss.forward_classes`."""
         check_proxies(*queries, self.n_classes, self.dim)
         return self.forward_proxies(*queries)
 

@@ -267,7 +267,6 @@ class RankLoss(Loss):
         reference_embeddings: Tensor | None = None,
         reference_labels: Tensor | None = None,
     ) -> Tensor:
-        """See :meth:`hgld.losses.Loss.forward_batch`."""
         pairs = self.pairs_of_labels(labels, labels if reference_labels is None else reference_labels)
         check_level_count(pairs.n_levels)
         value = self._mean(embeddings, reference_embeddings, pairs)
@@ -315,7 +314,7 @@ class SingleLevelLoss(RankLoss):
         return Pairs(lambda block: (relevance[block] > 0).long(), 1)
 
     def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
-        """See :meth:`RankLoss.query_losses`; all positives have the same relevance."""
+        # All positives have the same relevance.
         levels = self._binary(levels, n_levels)
         if self.mixup is not None:
             scores, levels = self.mixup(scores, levels)
@@ -327,15 +326,12 @@ class SingleLevelLoss(RankLoss):
 
     @property
     def is_random(self) -> bool:
-        """See :attr:`RankLoss.is_random`."""
         return self.mixup is not None
 
     def lowest_positive_level(self, n_levels: int) -> int:
-        """See :meth:`RankLoss.lowest_positive_level`."""
         return n_levels if self.level is None else self.level
 
     def has_positive(self, levels: Tensor, n_levels: int) -> Tensor:
-        """See :meth:`RankLoss.has_positive`."""
         return (self._binary(levels, n_levels) > 0).any(1)
 
     def _binary(self, levels: Tensor, n_levels: int) -> Tensor:
