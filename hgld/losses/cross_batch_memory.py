@@ -149,14 +149,8 @@ class CrossBatchMemory(Loss):
         finally:
             self._indices = None
 
-    def forward_batch(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-    ) -> Tensor:
-        if reference_embeddings is not None:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+        if references and references[0] is not None:
             raise InputError("`reference_embeddings` are those of the memory; call it with the batch only")
         if (embeddings.shape[1], labels.shape[-1]) != (self.embeddings.shape[1], self.labels.shape[-1]):
             raise InputError(
@@ -183,10 +177,10 @@ class CrossBatchMemory(Loss):
         if proxy_part is not None:
             proxy_loss = proxy_part.forward_batch(embeddings, labels)
             parts |= _prefixed("batch", proxy_part)
-        references, reference_labels = self.content()
-        if references.dtype == torch.float32:
-            references = references.to(embeddings.dtype)
-        memory_loss = part.forward_batch(embeddings, labels, references, reference_labels)
+        stored, stored_labels = self.content()
+        if stored.dtype == torch.float32:
+            stored = stored.to(embeddings.dtype)
+        memory_loss = part.forward_batch(embeddings, labels, stored, stored_labels)
         self.parts = {
             "batch": (loss + proxy_loss).detach(),
             **parts,

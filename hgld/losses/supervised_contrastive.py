@@ -94,18 +94,13 @@ class HMLC(Loss):
         self.only_new = positives == "lca"
         self.is_code = variant == "code"
 
-    def forward_batch(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-    ) -> Tensor:
-        logits = _logits(embeddings, reference_embeddings, self.tau)
-        if reference_labels is None:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+        others, their_labels = references or (None, None)
+        logits = _logits(embeddings, others, self.tau)
+        if their_labels is None:
             levels, n_views = pair_levels(labels, labels).fill_diagonal_(-1), self.n_views
         else:
-            levels, n_views = pair_levels(labels, reference_labels), 1
+            levels, n_views = pair_levels(labels, their_labels), 1
         if len(labels) % n_views:
             raise InputError(f"a batch of {len(labels)} does not have {n_views} views of each image")
         n_levels, values = labels.shape[1], []
@@ -114,13 +109,13 @@ class HMLC(Loss):
             some_levels, some_logits = levels, logits
             if self.is_code and column:
                 rows = _first_of_classes(labels[:, column - 1], n_views)
-                columns = rows if reference_labels is None else _first_of_classes(reference_labels[:, column - 1])
+                columns = rows if their_labels is None else _first_of_classes(their_labels[:, column - 1])
                 some_levels, some_logits = levels[rows][:, columns], logits[rows][:, columns]
             level = n_levels - column
             positives = some_levels == level if self.only_new else some_levels >= level
             value, finer = self._level_loss(-some_logits.log_softmax(1), positives, finer)
             values.append(value)
-        warn_without_positives(labels[:, 0], None if reference_labels is None else reference_labels[:, 0])
+        warn_without_positives(labels[:, 0], None if their_labels is None else their_labels[:, 0])
         self.parts = {f"level_{n_levels - column}": value.detach() for column, value in enumerate(values)}
         weights = [self.base ** (1 / (column + 1)) if self.has_weights else 1.0 for column in range(n_levels)]
         total = torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum()
@@ -183,22 +178,17 @@ class MultiSupCon(Loss):
         require(0 < threshold <= 1, "more than 0 and at most 1", threshold=threshold)
         self.tau, self.threshold = tau, threshold
 
-    def forward_batch(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-    ) -> Tensor:
-        logits = _logits(embeddings, reference_embeddings, self.tau)
-        if reference_labels is None:
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+        others, their_labels = references or (None, None)
+        logits = _logits(embeddings, others, self.tau)
+        if their_labels is None:
             overlaps = label_overlaps(labels, labels).fill_diagonal_(0)
         else:
-            overlaps = label_overlaps(labels, reference_labels)
+            overlaps = label_overlaps(labels, their_labels)
         is_positive = overlaps >= self.threshold
         n_positives = is_positive.sum(1)
         terms = torch.where(is_positive, -overlaps.to(logits.dtype) * logits.log_softmax(1), 0)
-        warn_without_positives(labels[..., 0], None if reference_labels is None else reference_labels[..., 0])
+        warn_without_positives(labels[..., 0], None if their_labels is None else their_labels[..., 0])
         return (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(min=1)
 
 

@@ -260,17 +260,12 @@ class RankLoss(Loss):
         with torch.autocast(embeddings.device.type, enabled=False):
             return self._mean(queries, references, pairs)
 
-    def forward_batch(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-    ) -> Tensor:
-        pairs = self.pairs_of_labels(labels, labels if reference_labels is None else reference_labels)
+    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+        others, their_labels = references or (None, None)
+        pairs = self.pairs_of_labels(labels, labels if their_labels is None else their_labels)
         check_level_count(pairs.n_levels)
-        value = self._mean(embeddings, reference_embeddings, pairs)
-        if reference_embeddings is None and self.query_level is None:  # each query is a positive of its own
+        value = self._mean(embeddings, others, pairs)
+        if others is None and self.query_level is None:  # each query is a positive of its own
             n_levels = labels.shape[-1]
             warn_without_positives(labels[..., n_levels - self.lowest_positive_level(n_levels)])
         return value
