@@ -11,9 +11,9 @@ from typing import Any
 
 from hgld.errors import counted
 from hgld.review.label_lists import View
-from hgld.review.labels import ReviewLabel, example_link
+from hgld.review.labels import Candidate, ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import Candidate, ReviewSession
+from hgld.review.session import ReviewSession
 from hgld.review.state import Event
 from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import Group
