@@ -18,7 +18,7 @@ from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
-from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
+from hgld.tables.image_landmarks import images_of_landmarks, landmark_numbers, split_and_path
 
 #: Vectors whose lengths are measured at once.
 _BLOCK = 2**14
@@ -102,7 +102,8 @@ class Vectors:
     def unit(self, block: slice) -> torch.Tensor:
         """Return some vectors in float32, scaled to length 1, shape (n, d)."""
         vectors = self.embeddings[torch.from_numpy(self.row[block])].float()
-        return vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        vectors /= torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        return vectors
 
     def unusable(self) -> NDArray[np.int64]:
         """Return the numbers of the vectors with NaN or infinite values, or with nothing but zeros."""
@@ -230,20 +231,13 @@ def _read_images(
     images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
 ) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return the ids of images of the landmarks, and the numbers of these landmarks."""
-    ids, numbers = [], []
-    for item in images:
-        split, path = split_and_path(item, splits)
-        image_ids, landmark_ids = read_image_landmarks(path)
-        number = landmark_numbers(landmarks, split, landmark_ids)
-        ids.append(image_ids.filter(pa.array(number >= 0)))
-        numbers.append(number[number >= 0])
-    image_ids = pa.concat_arrays(ids)
+    image_ids, numbers = images_of_landmarks((split_and_path(item, splits) for item in images), landmarks)
     if repeated := _repeated(image_ids):
         raise InputError(
             f"{', '.join(str(item[1] if isinstance(item, tuple) else item) for item in images)}: {len(repeated):,} "
             f"images are listed more than once: {preview(repeated)}; leave one landmark for each"
         )
-    return image_ids, np.concatenate(numbers)
+    return image_ids, numbers
 
 
 def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: NDArray[np.int64]) -> NDArray[np.int64]:

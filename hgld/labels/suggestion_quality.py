@@ -27,7 +27,7 @@ from hgld.labels.suggest import (
     scores_with_drop,
 )
 from hgld.progress import Progress
-from hgld.taxonomy.decisions import Decision, DecisionIndex, read_surviving_decisions
+from hgld.taxonomy.decisions import Decision, read_surviving_decisions
 
 N_FOLDS = 10
 
@@ -131,8 +131,7 @@ def evaluate_suggestions(
     check_coverage(coverage)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     all_decisions = read_surviving_decisions(decisions, inputs.groups)
-    index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
-    truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    truth = inputs.decided(all_decisions)
     if not any(row is not None and row.group for row in truth):
         raise InputError(f"{decisions}: decides on none of the labels of {files.clusters} for a group")
     scored = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
+from hgld.taxonomy.groups import find_taxonomy
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
@@ -217,10 +217,6 @@ class ReviewInputs:
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
         return clusters, read_table(self.clean, CLEAN), [read_table(path, CLASSES) for path in self.classes]
-
-    def read_groups(self) -> list[Group]:
-        """Return the groups of the taxonomy."""
-        return read_taxonomy(self.taxonomy)
 
     @property
     def guideline(self) -> Path | None:
