@@ -194,8 +194,6 @@ def vote(
 
     Args:
         k: Number of references that count; all if there are fewer.
-        temperature: Difference of cosines that changes a weight by the factor e.
-        n_nearest: Number of references returned for each landmark.
     """
     similarity, item = _nearest_items(photographs, references, k, device, progress or NoProgress())
     landmark, row, counts = np.unique(photographs.item, return_inverse=True, return_counts=True)

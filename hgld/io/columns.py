@@ -249,7 +249,6 @@ def read_rows(
     Additional columns are ignored; blank lines and a byte order mark are skipped.
 
     Args:
-        path: CSV file.
         columns: Columns that the file must have, in any order.
         parse: Called for each row with its line number and its values by column. A ValueError that it raises is
             reported as the problem of the row.

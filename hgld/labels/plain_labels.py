@@ -111,11 +111,7 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
 
 
 def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tuple[pa.Table, PlainSummary]:
-    """Return the ``clean`` table of a list and what was found; see :func:`label_file`.
-
-    Args:
-        words: Words that are not typing mistakes.
-    """
+    """Return the ``clean`` table of a list and what was found; see :func:`label_file`."""
     id_column = config.id or ("id" if "id" in text_column_names(source) else None)
     used = {"label": config.label, "id": id_column, "split": config.split_column}
     used |= {"count": config.count, "item": config.item}
@@ -127,7 +123,7 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
         return None if name is None else columns[name].to_pylist()
 
     spellings = values("label") or []
-    counts, items = [1] * len(spellings), [None] * len(spellings)
+    counts, items = [1] * len(spellings), list[str | None]([None] * len(spellings))
     if (texts := values("count")) is not None:
         counts = parse_rows(source, enumerate(texts, 1), lambda _, text: parse_whole_number("count", text), "row")
     if (given := values("item")) is not None:

@@ -48,7 +48,6 @@ class ScoredLabels:
     """Scores of n labels.
 
     Args:
-        scores: float64, shape (n, n_groups).
         rungs: int64, shape (n,); the kind of evidence behind the first suggestion, as an index into
             ``EVIDENCE_KINDS``.
     """

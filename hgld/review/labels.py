@@ -80,7 +80,6 @@ class ReviewLabel:
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
         prediction_sets: Sets with a promise, for each level from the groups to the root; empty if there are none.
-        suggestions: Suggested groups, best first.
         opinions: Decisions of other annotators, one of each, if these are to be adjudicated.
     """
 

@@ -432,7 +432,6 @@ class ReviewSession:
         """Take over decisions, with their annotators and times, on labels that were never touched in this store.
 
         Args:
-            decisions: Decisions of others, or of an earlier review.
             groups: Their groups, of which the names and proposals are taken over: of groups that were never touched
                 in this store, and of proposals that were undone here, but that the decisions taken over refer to.
 

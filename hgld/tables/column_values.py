@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+Split = Literal["train", "index"]
 #: Splits of GLDv2.
-SPLIT_MEANINGS: Mapping[str, str] = {
+SPLIT_MEANINGS: Mapping[Split, str] = {
     "train": "The training set.",
     "index": "The images that queries are searched in.",
 }
@@ -47,8 +48,9 @@ ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     for status, meaning in SCRAPE_STATUS_MEANINGS.items()
 }
 
+ScrapeSource = Literal["api", "html", "dump"]
 #: Where "instance of" values are from.
-SCRAPE_SOURCE_MEANINGS: Mapping[str, str] = {
+SCRAPE_SOURCE_MEANINGS: Mapping[ScrapeSource, str] = {
     "api": "The APIs of Wikidata and Wikimedia Commons.",
     "html": "The category pages of Wikimedia Commons.",
     "dump": "A dump of Wikidata.",
@@ -74,8 +76,11 @@ REMOVAL_REASON_MEANINGS: Mapping[RemovalReason, str] = {
 }
 
 #: Why a landmark has no group.
-MISSING_GROUP_REASON_MEANINGS: Mapping[str, str] = {
-    **REMOVAL_REASON_MEANINGS,
+MissingGroupReason = Literal[RemovalReason, "excluded"]
+MISSING_GROUP_REASON_MEANINGS: Mapping[MissingGroupReason, str] = {
+    "multiple": REMOVAL_REASON_MEANINGS["multiple"],
+    "irrelevant": REMOVAL_REASON_MEANINGS["irrelevant"],
+    "unlabelled": REMOVAL_REASON_MEANINGS["unlabelled"],
     "excluded": "Its label is dropped or undecided.",
 }
 

@@ -80,9 +80,6 @@ class TableSpec:
     """Schema of a table.
 
     Args:
-        name: Name of the table.
-        version: Version of its layout.
-        row: What a row is.
         command: Command that writes the table.
         columns: Required columns, see :func:`column`.
         key: Columns whose values together identify a row.

@@ -30,7 +30,6 @@ class DecisionView:
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
-        score: Probability of a suggestion in percent.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
     """

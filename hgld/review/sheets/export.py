@@ -52,7 +52,6 @@ class ExportSummary:
     """Result of the stage ``export``.
 
     Args:
-        labels: Number of rows in every sheet.
         workbooks: Workbooks written; beside each is a CSV file of the same name.
         kept: Number of labels whose entries were kept, in all sheets together.
         set_aside: Number of entries for labels that no longer exist, kept on a sheet of their own.
