@@ -1,20 +1,19 @@
-"""The taxonomy: the groups that annotators choose from, and the levels above them. And the vocabulary: kinds of things
-with the group of each.
+"""The taxonomy: groups that annotators choose from, and the levels above them. And the vocabulary: terms of groups.
 
 A taxonomy is a CSV file with a row for each group and a column for each level, the groups first and the coarsest
-last. That of H-GLDv2 has two, ``group`` and ``root``::
+last. That of H-GLDv2 has two levels, ``group`` and ``root``::
 
     group,root,items,guideline
-    lake,natural,Q23397,"Standing water: lake, pond, tarn."
+    dam,human-made,Q12323,"What holds water back: dam, weir, barrage, dyke, levee."
 
-``items`` are classes of Wikidata, and ``guideline`` says what belongs to the group. In other taxonomies, all columns
-but these two, ``key`` and ``merged`` are levels.
+``items`` are classes of Wikidata, and ``guideline`` says what belongs to the group. In a taxonomy without these two
+levels, all columns are levels but these two, ``key`` and ``merged``.
 
 A group has a name for people, which may change, and a key, which never does: the first name that it had. Decisions,
-suggestions and events of a review name the key. So they stay valid when somebody renames the group, and two annotators
-mean the same group whatever each of them calls it. The column ``key`` has the keys that differ from the name, and
-``merged`` the keys of the groups that were merged into a group. Annotators who changed groups have a taxonomy of their
-own beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
+suggestions and events of a review name the key. So they stay valid when somebody renames the group, and two
+annotators mean the same group whatever each of them calls it. The column ``key`` has the keys that differ from the
+name, and ``merged`` the keys of the groups that were merged into a group. Annotators who changed groups have a
+taxonomy of their own beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
 """
 
 from __future__ import annotations
