@@ -28,8 +28,8 @@ from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs, suggest_groups
 from hgld.resources import annotation_file
 from hgld.review.label_lists import Order, settling_order
-from hgld.review.labels import ReviewLabel, Suggestion
-from hgld.review.session import LIKELY_SCORE, SURE_SCORE, suggestion_candidates
+from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
+from hgld.review.session import shown_suggestions
 from hgld.review.state import certainty
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 from hgld.taxonomy.groups import Group
@@ -121,7 +121,7 @@ class Review:
     def keys_for(self, label_id: str) -> int:
         """Return the number of keys that decide a label when the cursor is on it."""
         group = self.right_group(label_id)
-        candidates = suggestion_candidates(self.labels[label_id])
+        candidates = shown_suggestions(self.labels[label_id])
         is_shown = any(candidate.group == group for candidate in candidates)
         # Enter, a digit, or D; else G, the beginning of a word, and Enter.
         return 1 if group is None or is_shown else self.keys_to_choose(group)
@@ -290,7 +290,7 @@ def make_case(inputs: SuggestionInputs, decisions: Mapping[str, Decision], rows:
             subcluster=subcluster,
             examples=(),
             suggested_group="",
-            suggestions=tuple(Suggestion(*suggestion) for suggestion in suggestions),
+            suggestions=tuple(Candidate("group", group, reason, score) for group, score, reason in suggestions),
         )
         for label_id, text, landmarks, (cluster, subcluster), suggestions in zip(
             inputs.labels.ids, inputs.labels.texts, inputs.landmarks, rows, suggest_groups(inputs), strict=True

@@ -17,25 +17,26 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def fill_csv(path: Path, label_id: str, **cells: str) -> None:
-    """Fill in cells of a label in a CSV sheet; everything else stays as it is."""
-    rows = csv_rows(path)
-    (row,) = (row for row in rows if row["label_id"] == label_id)
-    row.update(cells)
-    with path.open("w", encoding="utf-8-sig", newline="") as stream:
-        writer = csv.DictWriter(stream, list(row), quoting=csv.QUOTE_ALL)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def fill_workbook(path: Path, label_id: str, **cells: str | None) -> None:
-    """Fill in cells of a label in a workbook."""
+def fill(path: Path, **labels: str | Mapping[str, str | None]) -> None:
+    """Fill in cells of labels, by their ids, in a workbook or a CSV sheet; a text alone is the group."""
+    entered = {key: {"group": cells} if isinstance(cells, str) else cells for key, cells in labels.items()}
+    if path.suffix == ".csv":
+        rows = csv_rows(path)
+        for label_id, cells in entered.items():
+            (row,) = (row for row in rows if row["label_id"] == label_id)
+            row.update({name: value or "" for name, value in cells.items()})
+        with path.open("w", encoding="utf-8-sig", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]), quoting=csv.QUOTE_ALL)
+            writer.writeheader()
+            writer.writerows(rows)
+        return
     book = load_workbook(path)
     sheet = book["Labels"]
     columns = {cell.value: column for column, cell in enumerate(sheet[1], 1)}
-    (row,) = (row for row in range(2, sheet.max_row + 1) if sheet.cell(row, columns["label_id"]).value == label_id)
-    for name, value in cells.items():
-        sheet.cell(row, columns[name]).value = value
+    for label_id, cells in entered.items():
+        (number,) = (cell.row for (cell,) in sheet.iter_rows(2, max_col=1) if cell.value == label_id)
+        for name, value in cells.items():
+            sheet.cell(number, columns[name]).value = value
     book.save(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hgld.labels.evidence import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.resources import annotation_file
-from hgld.review.labels import Suggestion
+from hgld.review.labels import Candidate
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.child_processes import run_child, run_script
@@ -143,7 +143,7 @@ def test_fewest_keys_for_rows_and_for_a_screen(keystrokes: Any) -> None:
         [],
         lambda texts: np.zeros((len(texts), 2)),
     )
-    lake = (Suggestion("lake", 0.99, ""),)
+    lake = (Candidate("group", "lake", "", 0.99),)
     labels = [replace(label(n), suggestions=lake if n > 3 else ()) for n in range(1, 9)]
     decisions = {
         f"Q{n}": Decision(f"Q{n}", f"label {n}", "group", "church" if n < 4 or n == 8 else "lake", "a", NOON)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.completion.config import CompleteConfig, Method
-from hgld.completion.inputs import CompletionInputs, Photographs, Vectors
+from hgld.completion.inputs import CompletionInputs, Vectors
 from hgld.compute.conformal import Items
 from hgld.compute.nearest_neighbours import merge_top_k
 from hgld.errors import InputError
@@ -31,14 +31,12 @@ class References:
     """Vectors of known group: photographs of labelled landmarks, or texts.
 
     Args:
-        item: int64, shape (M,); number of the landmark of a photograph, or of a text.
         groups: int64, shape (n_items,); group of each item.
         are_landmarks: Whether items are landmarks, with the numbers that photographs to be classified use, too; a
             photograph is then not compared with those of its own landmark.
     """
 
     vectors: Vectors
-    item: NDArray[np.int64]
     groups: NDArray[np.int64]
     names: Sequence[str]
     are_landmarks: bool
@@ -116,7 +114,7 @@ class LandmarkClassifier:
         chosen = np.zeros(len(self._inputs.landmarks), bool)
         chosen[landmarks] = True
         return vote(
-            self._inputs.photographs.of_landmarks(chosen),
+            self._inputs.photographs.of_items(chosen),
             self.references,
             len(self._inputs.group_names),
             k=self._config.k,
@@ -154,8 +152,8 @@ class LandmarkClassifier:
 
 def _photograph_references(inputs: CompletionInputs, visible: NDArray[np.bool_]) -> References:
     chosen = np.concatenate([visible, np.zeros(len(inputs.landmarks) - inputs.n_labelled, bool)])
-    photographs = inputs.photographs.of_landmarks(chosen)
-    return References(photographs.vectors, photographs.landmark, inputs.groups, inputs.names(), are_landmarks=True)
+    photographs = inputs.photographs.of_items(chosen)
+    return References(photographs, inputs.groups, inputs.names(), are_landmarks=True)
 
 
 def _text_references(
@@ -168,18 +166,18 @@ def _text_references(
     encoder = load(config.encoder, config.device)
     embedding = EmbedConfig()
     vectors = torch.from_numpy(embed_labels(texts, encoder, embedding.templates, embedding.batch_size))
-    if vectors.shape[1] != inputs.photographs.vectors.dim:
+    dim = inputs.photographs.embeddings.shape[1]
+    if vectors.shape[1] != dim:
         raise InputError(
-            f"the texts have {vectors.shape[1]} dimensions and the photographs {inputs.photographs.vectors.dim}; "
+            f"the texts have {vectors.shape[1]} dimensions and the photographs {dim}; "
             "embed the photographs with the image encoder that belongs to the text encoder in `encoder`"
         )
-    return References(
-        Vectors.of(vectors), np.arange(len(texts)), np.array(groups, np.int64), texts, are_landmarks=False
-    )
+    numbers = np.arange(len(texts))
+    return References(Vectors(vectors, numbers, numbers), np.array(groups, np.int64), texts, are_landmarks=False)
 
 
 def vote(
-    photographs: Photographs,
+    photographs: Vectors,
     references: References,
     n_groups: int,
     *,
@@ -196,11 +194,9 @@ def vote(
 
     Args:
         k: Number of references that count; all if there are fewer.
-        temperature: Difference of cosines that changes a weight by the factor e.
-        n_nearest: Number of references returned for each landmark.
     """
     similarity, item = _nearest_items(photographs, references, k, device, progress or NoProgress())
-    landmark, row, counts = np.unique(photographs.landmark, return_inverse=True, return_counts=True)
+    landmark, row, counts = np.unique(photographs.item, return_inverse=True, return_counts=True)
     votes = np.zeros((len(landmark), n_groups))
     # A photograph without any other landmark to compare with has no vote.
     filled = item >= 0
@@ -222,18 +218,18 @@ def vote(
 
 
 def _nearest_items(
-    photographs: Photographs, references: References, k: int, device: str, progress: Progress
+    photographs: Vectors, references: References, k: int, device: str, progress: Progress
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the cosines and items of the k nearest references, shape (N, k); NaN and -1 where there are none."""
-    k = min(k, len(references.item))
+    k = min(k, len(references.vectors))
     similarity = np.empty((len(photographs), k), np.float32)
     item = np.empty((len(photographs), k), np.int64)
-    items = torch.from_numpy(references.item).to(device)
+    items = torch.from_numpy(references.vectors.item).to(device)
     n_queries, n_references = _BLOCKS["cpu" if device == "cpu" else "cuda"]
     for start in range(0, len(photographs), n_queries):
         rows = slice(start, start + n_queries)
-        queries = photographs.vectors.unit(rows).to(device)
-        own = torch.from_numpy(photographs.landmark[rows]).to(device)
+        queries = photographs.unit(rows).to(device)
+        own = torch.from_numpy(photographs.item[rows]).to(device)
         best = torch.full((len(queries), k), -torch.inf, device=device)
         positions = torch.full((len(queries), k), -1, device=device)
         for first in range(0, len(items), n_references):
@@ -244,7 +240,7 @@ def _nearest_items(
             best, positions = merge_top_k(best, positions, scores, first)
         similarity[rows] = best.masked_fill(positions < 0, torch.nan).cpu().numpy()
         found = positions.cpu().numpy()
-        item[rows] = np.where(found >= 0, references.item[found], -1)
+        item[rows] = np.where(found >= 0, references.vectors.item[found], -1)
         progress.advance(len(queries))
     return similarity, item
 

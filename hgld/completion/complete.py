@@ -112,7 +112,7 @@ def propose(
     labelled = inputs.labelled_with_photographs()
     sample = config.sample(labelled)
     unknown = np.arange(inputs.n_labelled, len(inputs.landmarks))
-    classified = np.intersect1d(unknown, inputs.photographs.landmark)
+    classified = np.intersect1d(unknown, inputs.photographs.item)
     progress = progress or NoProgress()
     progress.start(inputs.count_photographs(sample) + inputs.count_photographs(classified))
     classifier = LandmarkClassifier(inputs, config, progress=progress, load=load)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.completion.config import MIN_LABELLED
+from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
-from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
+from hgld.tables.image_landmarks import images_of_landmarks, landmark_numbers, split_and_path
 
 #: Vectors whose lengths are measured at once.
 _BLOCK = 2**14
@@ -78,72 +79,36 @@ def find_completion_files(
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """N rows of one or several embedding files, which stay memory-mapped where the format allows it.
+    """N vectors of photographs or texts, which are read from their files when they are used.
 
     Args:
-        files: Embeddings of each file, float, shape (n, d) with the same d.
-        file: int64, shape (N,); file of each row.
-        row: int64, shape (N,); number of the row in its file.
+        embeddings: Float, shape (M, d); those of all files, one after another.
+        row: int64, shape (N,); row of each vector in ``embeddings``.
+        item: int64, shape (N,); number of the landmark of each photograph, or of each text.
     """
 
-    files: Sequence[torch.Tensor]
-    file: NDArray[np.int64]
+    embeddings: torch.Tensor
     row: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, vectors: torch.Tensor) -> Vectors:
-        """Return all rows of one matrix."""
-        return cls([vectors], np.zeros(len(vectors), np.int64), np.arange(len(vectors)))
+    item: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.row)
 
-    @property
-    def dim(self) -> int:
-        """Dimension d."""
-        return int(self.files[0].shape[1])
+    def of_items(self, chosen: NDArray[np.bool_]) -> Vectors:
+        """Return the vectors of the items with True in ``chosen``, bool, shape (n_items,)."""
+        kept = chosen[self.item]
+        return Vectors(self.embeddings, self.row[kept], self.item[kept])
 
-    def select(self, rows: NDArray[np.int64]) -> Vectors:
-        """Return some of the rows."""
-        return Vectors(self.files, self.file[rows], self.row[rows])
-
-    def unit(self, rows: slice) -> torch.Tensor:
-        """Return a block of rows in float32, scaled to length 1, shape (n, d)."""
-        file, row = self.file[rows], torch.from_numpy(self.row[rows])
-        block = torch.empty(len(row), self.dim)
-        for number in np.unique(file).tolist():
-            inside = torch.from_numpy(file == number)
-            block[inside] = self.files[number][row[inside]].float()
-        block /= torch.linalg.vector_norm(block, dim=1, keepdim=True)
-        return block
+    def unit(self, block: slice) -> torch.Tensor:
+        """Return some vectors in float32, scaled to length 1, shape (n, d)."""
+        vectors = self.embeddings[torch.from_numpy(self.row[block])].float()
+        vectors /= torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        return vectors
 
     def unusable(self) -> NDArray[np.int64]:
-        """Return the rows with NaN or infinite values, or with nothing but zeros."""
-        rows = []
-        for start in range(0, len(self), _BLOCK):
-            finite = self.unit(slice(start, start + _BLOCK)).isfinite().all(dim=1).numpy()
-            rows.append(start + np.flatnonzero(~finite))
-        return np.concatenate(rows) if rows else np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Photographs:
-    """N photographs of landmarks.
-
-    Args:
-        landmark: int64, shape (N,); number of the landmark of each.
-    """
-
-    vectors: Vectors
-    landmark: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.landmark)
-
-    def of_landmarks(self, chosen: NDArray[np.bool_]) -> Photographs:
-        """Return the photographs of the landmarks with True in ``chosen``, bool, shape (n_landmarks,)."""
-        rows = np.flatnonzero(chosen[self.landmark])
-        return Photographs(self.vectors.select(rows), self.landmark[rows])
+        """Return the numbers of the vectors with NaN or infinite values, or with nothing but zeros."""
+        blocks = (self.unit(slice(start, start + _BLOCK)) for start in range(0, len(self), _BLOCK))
+        return np.flatnonzero(np.concatenate([~block.isfinite().all(dim=1).numpy() for block in blocks]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +125,7 @@ class CompletionInputs:
     roots: Sequence[str]
     groups: NDArray[np.int64]
     labels: Sequence[str]
-    photographs: Photographs
+    photographs: Vectors
 
     @property
     def n_labelled(self) -> int:
@@ -180,11 +145,11 @@ class CompletionInputs:
 
     def count_photographs(self, landmarks: NDArray[np.int64]) -> int:
         """Return the number of photographs of landmarks by their numbers."""
-        return int(np.isin(self.photographs.landmark, landmarks).sum())
+        return int(np.isin(self.photographs.item, landmarks).sum())
 
     def labelled_with_photographs(self) -> NDArray[np.int64]:
         """Return the numbers of the labelled landmarks with photographs, ascending."""
-        numbers = np.unique(self.photographs.landmark[self.photographs.landmark < self.n_labelled])
+        numbers = np.unique(self.photographs.item[self.photographs.item < self.n_labelled])
         if len(numbers) < MIN_LABELLED:
             raise InputError(
                 f"{len(numbers)} labelled landmarks have photographs; expected {MIN_LABELLED} or more, by which "
@@ -228,7 +193,7 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
 
 def read_photographs(
     embeddings: Sequence[Path], images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table
-) -> Photographs:
+) -> Vectors:
     """Read the photographs of some landmarks; those of others are ignored.
 
     Args:
@@ -252,15 +217,13 @@ def read_photographs(
         for file in files
     ]
     rows = [np.flatnonzero(part >= 0) for part in numbers]
-    vectors = Vectors(
-        [file.vectors for file in files],
-        np.repeat(np.arange(len(files)), [len(part) for part in rows]),
-        np.concatenate(rows),
+    starts = np.cumsum([0, *map(len, files[:-1])])
+    photographs = Vectors(
+        PartedTensor([file.vectors for file in files]),
+        np.concatenate([start + chosen for start, chosen in zip(starts, rows, strict=True)]),
+        np.concatenate([part[chosen] for part, chosen in zip(numbers, rows, strict=True)]),
     )
-    photographs = Photographs(
-        vectors, np.concatenate([part[chosen] for part, chosen in zip(numbers, rows, strict=True)])
-    )
-    _check(files, photographs)
+    _check(files, rows, photographs)
     return photographs
 
 
@@ -268,20 +231,13 @@ def _read_images(
     images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
 ) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return the ids of images of the landmarks, and the numbers of these landmarks."""
-    ids, numbers = [], []
-    for item in images:
-        split, path = split_and_path(item, splits)
-        image_ids, landmark_ids = read_image_landmarks(path)
-        number = landmark_numbers(landmarks, split, landmark_ids)
-        ids.append(image_ids.filter(pa.array(number >= 0)))
-        numbers.append(number[number >= 0])
-    image_ids = pa.concat_arrays(ids)
+    image_ids, numbers = images_of_landmarks((split_and_path(item, splits) for item in images), landmarks)
     if repeated := _repeated(image_ids):
         raise InputError(
             f"{', '.join(str(item[1] if isinstance(item, tuple) else item) for item in images)}: {len(repeated):,} "
             f"images are listed more than once: {preview(repeated)}; leave one landmark for each"
         )
-    return image_ids, np.concatenate(numbers)
+    return image_ids, numbers
 
 
 def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -307,31 +263,30 @@ def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str])
     return landmark_numbers(landmarks, splits[0], file.landmark_ids)
 
 
-def _check(files: Sequence[Embeddings], photographs: Photographs) -> None:
+def _check(files: Sequence[Embeddings], rows: Sequence[NDArray[np.int64]], photographs: Vectors) -> None:
+    """Raise unless there are photographs, each once and with a direction; ``rows`` are theirs in each file."""
     paths = ", ".join(str(file.path) for file in files)
     if not len(photographs):
         raise InputError(
             f"{paths}: none of these images is of a landmark of the tables; check `images` and its split"
         )
-    vectors = photographs.vectors
-    if len(files) > 1 and all(file.ids is not None for file in files):
-        used = [
-            file.ids[vectors.row[vectors.file == number]].to_arrow().combine_chunks()
-            for number, file in enumerate(files)
-            if file.ids is not None
-        ]
-        if repeated := _repeated(pa.concat_arrays(used)):
-            raise InputError(
-                f"{paths}: {len(repeated):,} images are embedded more than once: {preview(repeated)}; give each once"
-            )
-    if len(unusable := vectors.unusable()):
-        names = []
-        for number, row in zip(vectors.file[unusable].tolist(), vectors.row[unusable].tolist(), strict=True):
-            ids = files[number].ids
-            names.append(f"row {row}" if ids is None else str(ids[row]))
+    ids = [None if file.ids is None else file.ids[part] for file, part in zip(files, rows, strict=True)]
+    known = [part for part in ids if part is not None]
+    if len(files) == len(known) > 1 and (
+        repeated := _repeated(pa.concat_arrays([part.to_arrow().combine_chunks() for part in known]))
+    ):
         raise InputError(
-            f"{paths}: {len(unusable):,} embeddings have NaN or infinite values or only zeros: {preview(names)}; "
-            "embed these images again or leave them out"
+            f"{paths}: {len(repeated):,} images are embedded more than once: {preview(repeated)}; give each once"
+        )
+    if len(unusable := photographs.unusable()):
+        names = [
+            name
+            for part, own in zip(rows, ids, strict=True)
+            for name in ([f"row {row}" for row in part] if own is None else own.tolist())
+        ]
+        raise InputError(
+            f"{paths}: {len(unusable):,} embeddings have NaN or infinite values or only zeros: "
+            f"{preview([names[number] for number in unusable])}; embed these images again or leave them out"
         )
 
 

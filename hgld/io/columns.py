@@ -138,7 +138,7 @@ def read_table_rows(path: Path, wanted: Sequence[str], parse: Callable[[int, Map
         return read_rows(path, wanted, parse)
     rows = read_text_columns(path, wanted, may_be_missing=wanted).to_pylist()
     texts = ({name: text or "" for name, text in row.items()} for row in rows)
-    return _parse_rows(path, enumerate(texts, 1), parse, "row")
+    return parse_rows(path, enumerate(texts, 1), parse, "row")
 
 
 def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -249,7 +249,6 @@ def read_rows(
     Additional columns are ignored; blank lines and a byte order mark are skipped.
 
     Args:
-        path: CSV file.
         columns: Columns that the file must have, in any order.
         parse: Called for each row with its line number and its values by column. A ValueError that it raises is
             reported as the problem of the row.
@@ -274,7 +273,7 @@ def read_rows(
             header = _check_header(path, names, columns)
             all_rows = chain(rows_in_first_line, rows)
             numbered = ((rows.line_num, row) for row in all_rows if row and "".join(row).strip())  # no blank lines
-            parsed = _parse_rows(path, numbered, lambda line, row: parse(line, _by_column(row, header)), "line")
+            parsed = parse_rows(path, numbered, lambda line, row: parse(line, _by_column(row, header)), "line")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {locate_invalid_byte(path)}; save the file as UTF-8") from error
     except csv.Error as error:
@@ -284,7 +283,7 @@ def read_rows(
     return parsed
 
 
-def _parse_rows(path: Path, rows: Iterable[tuple[int, R]], parse: Callable[[int, R], T], unit: str) -> list[T]:
+def parse_rows(path: Path, rows: Iterable[tuple[int, R]], parse: Callable[[int, R], T], unit: str) -> list[T]:
     """Parse numbered rows, or raise an InputError with what is wrong with them by ``unit``, such as line."""
     parsed, problems = [], []
     for number, row in rows:

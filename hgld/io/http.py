@@ -105,7 +105,6 @@ class RetryingSession:
         retries: Number of repetitions.
 
     Args:
-        headers: Headers of every request.
         max_retries: Number of times that a request is repeated.
         backoff_s: Seconds before the first repetition; the wait doubles with each further one, up to two minutes.
         rate_per_minute: Requests per minute over all threads; 0 for no limit.

@@ -62,7 +62,6 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
     them, and is merged over the row that its ``base`` names, or over the file's settings under ``shared``.
 
     Args:
-        kind: The model to validate against.
         path: The YAML file, or a row in one.
         overrides: Single values merged over the file, such as ``loss.lambda=0.3``; the values are YAML.
 

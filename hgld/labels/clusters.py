@@ -227,7 +227,6 @@ class Clusters:
         cluster: int32, shape (n,); numbers from 1, the cluster with the most landmarks first.
         subcluster: int32, shape (n,); numbers from 1 within each cluster, in the same order.
         distance: float64, shape (n,); distance of each label to the centroid of its cluster.
-        names: Name of each cluster, by its number.
     """
 
     cluster: NDArray[np.int32]

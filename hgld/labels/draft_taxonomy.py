@@ -24,7 +24,7 @@ from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import preview
 from hgld.labels.class_graph import ClassTree, ancestors, nearest_classes, read_class_tree
-from hgld.labels.embed import embedding_matrix
+from hgld.labels.embed import vectors_of_labels
 from hgld.taxonomy.decisions import read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from hgld.taxonomy.label_identity import normalise_label
@@ -122,7 +122,7 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
     table = tables.read_table(clusters, tables.CLUSTERS).sort_by([("label", "ascending"), ("label_id", "ascending")])
     if not len(table):
         raise InputError(f"{clusters}: no labels in it")
-    ids = table["label_id"].to_pylist()
+    ids, texts = (table[name].to_pylist() for name in ("label_id", "label"))
     pairs = list(zip(table["cluster"].to_pylist(), table["subcluster"].to_pylist(), strict=True))
     beside = clusters.with_name("label_embeddings.parquet")
     if embeddings is None and not beside.is_file():
@@ -132,18 +132,11 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
         same_subcluster = (clusters_of[:, None] == np.unique(clusters_of, axis=0)).all(axis=2)
         vectors = np.hstack([same_cluster, same_subcluster]) / np.sqrt(2)
     else:
-        embedded = tables.read_table(embeddings or beside, tables.LABEL_EMBEDDINGS)
-        row_of = {label_id: row for row, label_id in enumerate(embedded["label_id"].to_pylist())}
-        if missing := [label_id for label_id in ids if label_id not in row_of]:
-            raise InputError(
-                f"{embeddings or beside}: no embedding of {counted(len(missing), 'label')} of {clusters}, such as "
-                f"{missing[0]}"
-            )
-        vectors = embedding_matrix(embedded).astype(np.float64)[[row_of[label_id] for label_id in ids]]
+        vectors = vectors_of_labels(embeddings or beside, clusters, ids, texts)
     paths = tables.find_classes_tables(clusters) if classes is None else classes
     return Labels(
         ids=ids,
-        texts=table["label"].to_pylist(),
+        texts=texts,
         counts=table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy(),
         clusters=pairs,
         vectors=vectors,

@@ -355,7 +355,6 @@ def nearest_examples(
         vectors: float64, shape (n, dimension); unit vectors.
         examples: float64, shape (m, dimension); unit vectors.
         example_groups: int64, shape (m,); group of each example.
-        n_groups: Number of groups.
         excluded: For each vector, the indices of examples to ignore; empty if there are none.
 
     Returns:

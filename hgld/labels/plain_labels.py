@@ -12,16 +12,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, bad_rows
-from hgld.io.columns import escape_formula, parse_whole_number, read_text_columns, text_column_names
+from hgld.errors import ConfigurationError
+from hgld.io.columns import escape_formula, parse_rows, parse_whole_number, read_text_columns, text_column_names
 from hgld.io.files import write_csv
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import word_list
@@ -38,7 +38,6 @@ _ITEM_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?wikidata\.org/(?:wiki|entit
 _WRITTEN_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa", "æ": "ae", "œ": "oe"})
 #: Fewest letters of a word with a typing mistake.
 _LONG = 6
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -112,11 +111,7 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
 
 
 def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tuple[pa.Table, PlainSummary]:
-    """Return the ``clean`` table of a list and what was found; see :func:`label_file`.
-
-    Args:
-        words: Words that are not typing mistakes.
-    """
+    """Return the ``clean`` table of a list and what was found; see :func:`label_file`."""
     id_column = config.id or ("id" if "id" in text_column_names(source) else None)
     used = {"label": config.label, "id": id_column, "split": config.split_column}
     used |= {"count": config.count, "item": config.item}
@@ -128,9 +123,11 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
         return None if name is None else columns[name].to_pylist()
 
     spellings = values("label") or []
-    counts = [1] * len(spellings) if (texts := values("count")) is None else _parse(source, texts, _count)
-    given = values("item")
-    items = [None] * len(spellings) if given is None else _parse(source, given, _item)
+    counts, items = [1] * len(spellings), list[str | None]([None] * len(spellings))
+    if (texts := values("count")) is not None:
+        counts = parse_rows(source, enumerate(texts, 1), lambda _, text: parse_whole_number("count", text), "row")
+    if (given := values("item")) is not None:
+        items = parse_rows(source, enumerate(given, 1), lambda _, text: _item(text), "row")
     labels, whys = unify_spellings(spellings, counts, words, with_mistakes=not config.keep_mistakes)
     names, unified = unify_labels(labels, items)
     splits = values("split") or [config.split or "all"] * len(spellings)
@@ -277,23 +274,6 @@ def _why(text: str, label: str) -> str:
     if not {*_forms(text)} & {*_forms(label)}:
         return "typing mistake"
     return "plural" if len(text) != len(label) and text.isascii() == label.isascii() else "accents or hyphens"
-
-
-def _parse(source: Path, texts: Sequence[str | None], parse: Callable[[str | None], T]) -> list[T]:
-    parsed: list[T] = []
-    problems = []
-    for row, text in enumerate(texts, 1):
-        try:
-            parsed.append(parse(text))
-        except ValueError as problem:
-            problems.append(f"row {row}: {problem}")
-    if problems:
-        raise InputError(f"{source}: {bad_rows(problems, ', nothing was written')}")
-    return parsed
-
-
-def _count(text: str | None) -> int:
-    return parse_whole_number("count", text or "")
 
 
 def _item(text: str | None) -> str | None:

@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.compute.conformal import Items, check_coverage, sets_by_level
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import read_table_rows
-from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, embedding_matrix
+from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, vectors_of_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
 from hgld.progress import Progress
@@ -225,6 +225,11 @@ class SuggestionInputs:
             compare_names=not has_vocabulary(self.groups),
         )
 
+    def decided(self, decisions: Iterable[Decision]) -> list[Decision | None]:
+        """Return the decision on each label; None for undecided ones and those that are ``unsure``."""
+        index = DecisionIndex(row for row in decisions if row.decision != "unsure")
+        return [index.find(*label) for label in zip(self.labels.ids, self.labels.texts, strict=True)]
+
 
 @dataclass(frozen=True)
 class SuggestSummary:
@@ -365,19 +370,8 @@ def read_suggestion_inputs(
 ) -> SuggestionInputs:
     """Read the files."""
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
-    embeddings = tables.read_table(files.embeddings, tables.LABEL_EMBEDDINGS)
     ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
-    matrix = embedding_matrix(embeddings).astype(np.float64)
-    vectors_by_id = dict(zip(embeddings["label_id"].to_pylist(), matrix, strict=True))
-    missing = [
-        f'{label_id} ("{text}")' for label_id, text in zip(ids, texts, strict=True) if label_id not in vectors_by_id
-    ]
-    if missing:
-        raise InputError(
-            f"{files.embeddings}: no embedding of {len(missing):,} labels of {files.clusters}; make both from "
-            f"the same clean table:\n{indented_list(missing)}"
-        )
-    vectors = np.stack([vectors_by_id[label_id] for label_id in ids])
+    vectors = vectors_of_labels(files.embeddings, files.clusters, ids, texts)
     groups = read_taxonomy(files.taxonomy)
     settings = tables.read_provenance(files.embeddings).parameters
     if not {"encoder", "templates"} <= settings.keys():
@@ -472,8 +466,7 @@ def suggest_sets(
         coverage: Probability that a set holds the group or name that is decided.
     """
     scores = scores_with_drop(score_groups(inputs.evidence(decisions)))
-    index = DecisionIndex(row for row in decisions if row.decision != "unsure")
-    truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    truth = inputs.decided(decisions)
     return sets_by_level(scores, decided_items(inputs, scores, truth), coverage, level_names(inputs.groups))
 
 

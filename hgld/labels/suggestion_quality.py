@@ -27,7 +27,7 @@ from hgld.labels.suggest import (
     scores_with_drop,
 )
 from hgld.progress import Progress
-from hgld.taxonomy.decisions import Decision, DecisionIndex, read_surviving_decisions
+from hgld.taxonomy.decisions import Decision, read_surviving_decisions
 
 N_FOLDS = 10
 
@@ -48,7 +48,6 @@ class ScoredLabels:
     """Scores of n labels.
 
     Args:
-        scores: float64, shape (n, n_groups).
         rungs: int64, shape (n,); the kind of evidence behind the first suggestion, as an index into
             ``EVIDENCE_KINDS``.
     """
@@ -131,8 +130,7 @@ def evaluate_suggestions(
     check_coverage(coverage)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     all_decisions = read_surviving_decisions(decisions, inputs.groups)
-    index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
-    truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    truth = inputs.decided(all_decisions)
     if not any(row is not None and row.group for row in truth):
         raise InputError(f"{decisions}: decides on none of the labels of {files.clusters} for a group")
     scored = {

@@ -234,7 +234,9 @@ def adjudicate(
         decisions = {annotator: decision for annotator, decision in candidates if decision is not None}
         winner = _heavier_opinion(decisions, weights) if config.rule == MOST_LANDMARKS else preferred
         if winner in decisions and not _agree(label.first, label.second):
-            settled.append(_settled_decision(decisions, winner))
+            others = [opinion_text(name, row) for name, row in decisions.items() if name != winner]
+            row = decisions[winner]
+            settled.append(replace(row, comment=_join_comments(row.comment, *others)))
     return combine_decisions(first, second, settled)
 
 
@@ -380,11 +382,6 @@ def _heavier_opinion(decisions: Mapping[str, Decision], weights: Mapping[str, in
     return max(weight_by_annotator, key=weight_by_annotator.__getitem__)
 
 
-def _settled_decision(decisions: Mapping[str, Decision], winner: str) -> Decision:
-    others = [opinion_text(annotator, row) for annotator, row in decisions.items() if annotator != winner]
-    return replace(decisions[winner], comment=_join_comments(decisions[winner].comment, *others))
-
-
 def _joint_decision(first: Decision, second: Decision) -> Decision:
     annotators = dict.fromkeys(f"{first.annotator}+{second.annotator}".split("+"))
     return replace(
@@ -393,14 +390,8 @@ def _joint_decision(first: Decision, second: Decision) -> Decision:
         annotator="+".join(annotators),
         decided_at=max(first.decided_at, second.decided_at),
         comment=_join_comments(first.comment, second.comment),
-        blind=_both_blind(first.blind, second.blind),
+        blind=next((blind for blind in (False, None) if blind in (first.blind, second.blind)), True),
     )
-
-
-def _both_blind(first: bool | None, second: bool | None) -> bool | None:
-    if first is False or second is False:
-        return False
-    return None if first is None or second is None else True
 
 
 def _join_comments(*comments: str) -> str:

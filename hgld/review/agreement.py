@@ -227,7 +227,10 @@ def agreement_files(
     if out is not None:
         changed = [path for path in map(taxonomy_beside, decisions) if path.is_file()]
         inputs = input_digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy, changed_groups=changed)
-        _write_json(out, agreement, Provenance("agreement", {}, inputs))
+        made = vars(Provenance("agreement", {}, inputs))
+        text = json.dumps({**agreement.to_json(), "provenance": made}, ensure_ascii=False, indent=2)
+        with atomic_write(out) as draft:
+            draft.write_text(f"{text}\n", encoding="utf-8")
     if figure is not None:
         draw_confusion(
             figure,
@@ -295,12 +298,6 @@ def confusion(
     elsewhere = sum(count for (row, column), count in pairs.items() if row == column and row not in confused)
     unit = "labels" if landmarks is None else "landmarks"
     return Confusion(first.annotator, second.annotator, names, counts, elsewhere, unit)
-
-
-def _write_json(path: Path, agreement: Agreement, provenance: Provenance) -> None:
-    text = json.dumps({**agreement.to_json(), "provenance": vars(provenance)}, ensure_ascii=False, indent=2)
-    with atomic_write(path) as draft:
-        draft.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _require_common_labels(opinions: Sequence[Opinions]) -> None:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.io.columns import preview
 from hgld.io.files import require_other_file
-from hgld.review.labels import Opinion, ReviewLabel
+from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.state import (
     ReviewState,
     apply_group_values,
@@ -60,6 +60,13 @@ class Opinions:
     def is_machine(self) -> bool:
         """Whether the annotator is a model."""
         return self.annotator.startswith(MACHINE)
+
+    def on(self, label_id: str) -> Candidate:
+        """Return the decision on a label as a candidate."""
+        row = self.decisions.get(label_id)
+        if row is None:
+            return Candidate(None, None, annotator=self.annotator)
+        return Candidate(row.decision, row.group, row.comment, annotator=self.annotator)
 
     def with_groups(self, groups: Mapping[str, str]) -> Opinions:
         """Return the decisions with the values of ``groups`` in place of their groups."""
@@ -116,7 +123,7 @@ def is_store(path: Path) -> bool:
     return path.suffix == ".sqlite"
 
 
-def category(decision: Decision) -> str:
+def category(decision: Decision | Candidate) -> str:
     """Return the category of a decision: the key of its group, ``DROP`` or ``UNSURE``; a guess does not count."""
     if decision.decision == "group":
         assert decision.group is not None
@@ -163,12 +170,7 @@ def with_opinions(
 ) -> list[ReviewLabel]:
     """Return the labels among ``label_ids``, each with the decisions of all annotators in the order given."""
     return [
-        replace(
-            label,
-            opinions=tuple(
-                Opinion(annotator.annotator, annotator.decisions.get(label.label_id)) for annotator in opinions
-            ),
-        )
+        replace(label, opinions=tuple(each.on(label.label_id) for each in opinions))
         for label in labels
         if label.label_id in label_ids
     ]

@@ -40,7 +40,6 @@ class View:
         group: Key of the group that the labels are in, or of a guess; empty for any.
         below: Score in percent that the first suggestion must not reach; None for any.
         text: Words that must occur in a label, its id, its superclasses or its examples; empty for any.
-        order: Order of the labels.
         as_of: Id of the last event that counts for filters; None for all events.
     """
 

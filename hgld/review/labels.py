@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
-from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
+from hgld.taxonomy.groups import find_taxonomy
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
@@ -30,13 +29,35 @@ _ITEM_PAGE = re.compile(r"https://www\.wikidata\.org/wiki/Q[0-9]+")
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A suggested group by its key, its probability from 0 to 1 (None if unknown), and the evidence for it."""
+#: Suggestions that are less likely are not accepted with the rest, only by their number.
+LIKELY_SCORE = 0.5
+#: Suggestions that are this likely are accepted together, for all rows on the screen.
+SURE_SCORE = 0.9
 
-    group: str
-    score: float | None
-    reason: str
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A decision that a label can take over as it is: a suggestion, another annotator's opinion, or an earlier one.
+
+    Args:
+        decision: Kind of the decision; None if the annotator did not decide the label.
+        reason: Evidence for a suggestion, or the annotator's comment.
+        score: Probability of a suggestion, 0 to 1; None if unknown.
+        annotator: Annotator of the opinion or the earlier decision; empty for a suggestion.
+    """
+
+    decision: str | None
+    group: str | None
+    reason: str = ""
+    score: float | None = None
+    annotator: str = ""
+
+    @property
+    def certainty(self) -> str:
+        """``sure``: a suggestion with a high score; ``likely``: what the action "accept" takes; or ``unlikely``."""
+        if self.score is not None and self.score >= SURE_SCORE:
+            return "sure"
+        return "likely" if self.score is None or self.score >= LIKELY_SCORE else "unlikely"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +67,6 @@ class PredictionSet:
     level: str
     coverage: float
     members: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """Decision of another annotator on a label; None if that annotator did not decide it."""
-
-    annotator: str
-    decision: Decision | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class ReviewLabel:
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
         prediction_sets: Sets with a promise, for each level from the groups to the root; empty if there are none.
-        opinions: Decisions of other annotators, if these are to be adjudicated.
+        opinions: Decisions of other annotators, one of each, if these are to be adjudicated.
     """
 
     label_id: str
@@ -79,9 +92,9 @@ class ReviewLabel:
     subcluster: int
     examples: tuple[str, ...]
     suggested_group: str
-    suggestions: tuple[Suggestion, ...] = ()
+    suggestions: tuple[Candidate, ...] = ()
     prediction_sets: tuple[PredictionSet, ...] = ()
-    opinions: tuple[Opinion, ...] = ()
+    opinions: tuple[Candidate, ...] = ()
 
 
 def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> list[ReviewLabel]:
@@ -113,11 +126,11 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
     return sorted(labels, key=lambda row: (row.cluster, row.subcluster, -row.landmarks, row.label_id))
 
 
-def _suggestions(row: dict[str, Any]) -> tuple[Suggestion, ...]:
+def _suggestions(row: dict[str, Any]) -> tuple[Candidate, ...]:
     if not row["suggestions"] and row["suggested_group"]:
-        return (Suggestion(row["suggested_group"], row["suggestion_score"], ""),)
+        return (Candidate("group", row["suggested_group"], score=row["suggestion_score"]),)
     return tuple(
-        Suggestion(each["group"], None if isnan(each["score"]) else each["score"], each["reason"])
+        Candidate("group", each["group"], each["reason"], None if isnan(each["score"]) else each["score"])
         for each in row["suggestions"]
     )
 
@@ -203,10 +216,6 @@ class ReviewInputs:
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
         return clusters, read_table(self.clean, CLEAN), [read_table(path, CLASSES) for path in self.classes]
-
-    def read_groups(self) -> list[Group]:
-        """Return the groups of the taxonomy."""
-        return read_taxonomy(self.taxonomy)
 
     @property
     def guideline(self) -> Path | None:

@@ -20,7 +20,7 @@ from hgld.gldv2.tar_images import ImageReader
 from hgld.io.columns import preview
 from hgld.review.labels import label_ids, landmark_link
 from hgld.tables import CLEAN, in_order, input_digests, read_table
-from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
+from hgld.tables.image_landmarks import images_of_landmarks, split_and_path
 
 log = logging.getLogger(__name__)
 
@@ -181,13 +181,8 @@ def open_photographs(
     lists = _landmark_lists(images, landmarks, image_landmarks)
     reader = ImageReader(images, images.parent)
     _check_shards(reader, images)
-    ids, numbers = [], []
-    for split, path in lists:
-        image_ids, landmark_ids = read_image_landmarks(path)
-        number = landmark_numbers(landmarks, split, landmark_ids)
-        ids.append(image_ids.filter(pa.array(number >= 0)))
-        numbers.append(number[number >= 0])
-    rows, landmark = reader.find(pa.concat_arrays(ids)), np.concatenate(numbers)
+    ids, landmark = images_of_landmarks(lists, landmarks)
+    rows = reader.find(ids)
     if not (rows >= 0).any():
         paths = indented_list([str(path) for _, path in lists])
         raise InputError(

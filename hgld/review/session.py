@@ -19,7 +19,7 @@ from typing import Any
 from hgld.errors import ConflictError, InputError, counted
 from hgld.io.columns import without_control_characters
 from hgld.review.decision_files import UNSURE, category
-from hgld.review.labels import ReviewLabel
+from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
 from hgld.review.state import (
     Change,
     DecidedLabel,
@@ -39,10 +39,6 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Returned instead of a decision for a label that has no such candidate.
 NO_CANDIDATE = object()
 
-#: Candidates that are less likely are not accepted with the rest, only by their number.
-LIKELY_SCORE = 0.5
-#: Candidates that are this likely are accepted together, for all rows on the screen.
-SURE_SCORE = 0.9
 #: Candidates that an action takes, by its kind.
 _CERTAINTIES = {"take": ("sure", "likely", "unlikely"), "accept": ("sure", "likely"), "accept_sure": ("sure",)}
 #: At most this many suggestions are shown, and after the first only those of at least this score.
@@ -69,29 +65,6 @@ class StaleError(ConflictError):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A decision that a label can take over as it is: an opinion, an earlier decision, or a suggestion.
-
-    Args:
-        annotator: Annotator of the opinion or the earlier decision; empty for a suggestion.
-        score: Probability of a suggestion, 0 to 1; None if unknown.
-    """
-
-    decision: str
-    group: str | None
-    annotator: str
-    reason: str
-    score: float | None = None
-
-    @property
-    def certainty(self) -> str:
-        """``sure``: a suggestion with a high score; ``likely``: what the action "accept" takes; or ``unlikely``."""
-        if self.score is not None and self.score >= SURE_SCORE:
-            return "sure"
-        return "likely" if self.score is None or self.score >= LIKELY_SCORE else "unlikely"
-
-
-@dataclass(frozen=True, slots=True)
 class LabelAction:
     """Action that an annotator takes on labels.
 
@@ -110,19 +83,10 @@ class LabelAction:
     comment: str | None = None
 
 
-def opinion_candidates(label: ReviewLabel) -> list[Candidate]:
-    """Return the opinions of annotators who decided the label."""
-    return [
-        Candidate(decision.decision, decision.group, opinion.annotator, decision.comment)
-        for opinion in label.opinions
-        if (decision := opinion.decision) is not None
-    ]
-
-
-def suggestion_candidates(label: ReviewLabel) -> list[Candidate]:
+def shown_suggestions(label: ReviewLabel) -> list[Candidate]:
     """Return the suggestions worth showing, the most likely first."""
     return [
-        Candidate("group", suggestion.group, "", suggestion.reason, suggestion.score)
+        suggestion
         for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
         if rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE
     ]
@@ -212,7 +176,7 @@ class ReviewSession:
         """
         if value is not None and value["decision"] is not None:
             return not (label.opinions and value["decision"] == "unsure")
-        opinions = {opinion.decision and category(opinion.decision) for opinion in label.opinions}
+        opinions = {opinion.decision and category(opinion) for opinion in label.opinions}
         categories = {each and self.survivor(each) for each in opinions}
         return len(categories) == 1 and not categories & {None, UNSURE}
 
@@ -266,7 +230,9 @@ class ReviewSession:
         Candidates with a group that is not among ``groups`` are skipped. A blind session has no suggestions, and no
         decisions of others.
         """
-        candidates = opinion_candidates(label) if label.opinions or self.blind else suggestion_candidates(label)
+        candidates = [opinion for opinion in label.opinions if opinion.decision is not None]
+        if not label.opinions and not self.blind:
+            candidates = shown_suggestions(label)
         if not label.opinions and not self.is_decided(label.label_id):
             candidates = [*self._earlier_candidates(label), *candidates]
         present = (
@@ -287,11 +253,11 @@ class ReviewSession:
         if decision is None:
             return []
         source = f"{decision.annotator}, on {decision.label_id}"
-        return [Candidate(decision.decision, decision.group, source, decision.comment)]
+        return [Candidate(decision.decision, decision.group, decision.comment, annotator=source)]
 
     def _decided_label(self, label: ReviewLabel, value: Any) -> DecidedLabel:
         is_settled = self.is_settled(label, value)
-        suggested = self.survivor(label.suggestions[0].group) if label.suggestions else None
+        suggested = next((self.survivor(each.group) for each in label.suggestions if each.group), None)
         counts = {"labels": 1, "landmarks": label.landmarks}
         if is_settled:
             counts |= {"settled": 1, "landmarks_settled": label.landmarks}
@@ -466,7 +432,6 @@ class ReviewSession:
         """Take over decisions, with their annotators and times, on labels that were never touched in this store.
 
         Args:
-            decisions: Decisions of others, or of an earlier review.
             groups: Their groups, of which the names and proposals are taken over: of groups that were never touched
                 in this store, and of proposals that were undone here, but that the decisions taken over refer to.
 

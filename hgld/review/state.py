@@ -8,7 +8,8 @@ kind        key                          value; None stands for what the input t
 decision    label_id                     {"label", "decision"?, "group"?, "comment", "blind"?}; group by its key
 cluster     label_id                     {"cluster": number that the label was moved to, "table_name"}
 name        number of a cluster          {"name": new name of the cluster, "table_name"}
-group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group, or
+group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group, in deeper
+                                         trees with "between", the names in between; or
                                          {"merged_into": key of the group that takes its labels}
 ==========  ===========================  ============================================================
 

@@ -41,14 +41,13 @@ _TABLES = (
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
 _SYNCHRONOUS = "EXTRA"
-
-
+_GROUP = {"name": str, "root": str, "guideline": str}
 #: Types of the items of a field's value, by kind; a value has the items of one of the alternatives.
 _VALUE_TYPES: dict[FieldKind, tuple[dict[str, Any], ...]] = {
     "decision": ({"label": str, "decision": str | None, "group": str | None, "comment": str, "blind": bool | None},),
     "cluster": ({"cluster": int, "table_name": str | None},),
     "name": ({"name": str, "table_name": str | None},),
-    "group": ({"name": str, "root": str, "guideline": str}, {"merged_into": str}),
+    "group": (_GROUP, _GROUP | {"between": list}, {"merged_into": str}),
 }
 
 
@@ -105,6 +104,8 @@ def _is_value(kind: FieldKind, value: object) -> bool:
     if not isinstance(value, dict):
         return False
     if kind == "decision" and value.get("decision") not in (None, *DECISIONS):
+        return False
+    if kind == "group" and not all(isinstance(name, str) for name in value.get("between", ())):
         return False
     return any(
         value.keys() == types.keys() and all(isinstance(value[name], allowed) for name, allowed in types.items())

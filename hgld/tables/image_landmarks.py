@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,22 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:
         lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
         ids, landmark_ids = lists.flatten(), landmark_ids[pc.list_parent_indices(lists).to_numpy()]
     return ids, landmark_ids
+
+
+def images_of_landmarks(lists: Iterable[tuple[str, Path]], landmarks: pa.Table) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return the ids of the images of some landmarks, and the number of the landmark of each, int64, shape (n,).
+
+    Args:
+        lists: Files of :func:`read_image_landmarks`, at least one, each with its split.
+        landmarks: Columns split and landmark_id; the number of a landmark is its row.
+    """
+    ids, numbers = [], []
+    for split, path in lists:
+        image_ids, landmark_ids = read_image_landmarks(path)
+        number = landmark_numbers(landmarks, split, landmark_ids)
+        ids.append(image_ids.filter(pa.array(number >= 0)))
+        numbers.append(number[number >= 0])
+    return pa.concat_arrays(ids), np.concatenate(numbers)
 
 
 def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> NDArray[np.int64]:

@@ -32,7 +32,6 @@ class Provenance:
         command: Stage, such as ``clean``.
         parameters: Settings that can change the result; JSON values only.
         inputs: SHA-256 in hexadecimal of every input file, by its role.
-        version: Version of hgld.
         before: Provenance of the table to which this stage only added columns.
     """
 
@@ -210,8 +209,6 @@ def read_table(
     """Read a table and validate it against its schema.
 
     Args:
-        path: The table.
-        spec: Its schema.
         encoded: Returns whether a column of texts, given its name, has few distinct ones and becomes a dictionary.
         without: Columns that are not read; they are empty texts or nulls.
         row_groups: Row groups to read, all by default; only their rows are validated.

@@ -52,6 +52,10 @@ def _list_of(kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", kind, nullable=False))
 
 
+def _structs(**kinds: pa.DataType) -> pa.DataType:
+    return _list_of(pa.struct(pa.field(name, kind, nullable=False) for name, kind in kinds.items()))
+
+
 #: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
 #: not show it, ``language`` where it is unknown or where the label is the bare item id.
 INSTANCE_OF = _list_of(
@@ -60,28 +64,13 @@ INSTANCE_OF = _list_of(
 TEXTS = _list_of(_TEXT)
 #: Groups that a label may belong to, best first: the group, the calibrated probability that an annotator chooses it
 #: (0 to 1) and the reason in words.
-SUGGESTIONS = _list_of(
-    pa.struct(
-        pa.field(name, kind, nullable=False)
-        for name, kind in (("group", _TEXT), ("score", pa.float32()), ("reason", _TEXT))
-    )
-)
+SUGGESTIONS = _structs(group=_TEXT, score=pa.float32(), reason=_TEXT)
 #: Labelled landmarks, as in ``train/161``, or labels that are most similar to a landmark's photographs, best first:
 #: the name, its group and the highest cosine similarity of a photograph.
-NEAREST = _list_of(
-    pa.struct(
-        pa.field(name, kind, nullable=False)
-        for name, kind in (("name", _TEXT), ("group", _TEXT), ("similarity", pa.float32()))
-    )
-)
+NEAREST = _structs(name=_TEXT, group=_TEXT, similarity=pa.float32())
 #: Sets of names, best first, that hold the true one with the probability ``coverage`` (0 to 1); one for each level,
 #: finest first.
-PREDICTION_SETS = _list_of(
-    pa.struct(
-        pa.field(name, kind, nullable=False)
-        for name, kind in (("level", _TEXT), ("coverage", _REAL), ("members", TEXTS))
-    )
-)
+PREDICTION_SETS = _structs(level=_TEXT, coverage=_REAL, members=TEXTS)
 #: Fixed-size list of any length: the encoder decides it.
 _EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
 
@@ -91,9 +80,6 @@ class TableSpec:
     """Schema of a table.
 
     Args:
-        name: Name of the table.
-        version: Version of its layout.
-        row: What a row is.
         command: Command that writes the table.
         columns: Required columns, see :func:`column`.
         key: Columns whose values together identify a row.

@@ -132,7 +132,6 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     """Read and validate decisions.
 
     Args:
-        path: CSV file in UTF-8 with ``COLUMNS``.
         may_be_unseen: Accept answers of models, which are not decisions.
 
     Returns:

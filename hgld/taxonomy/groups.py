@@ -1,15 +1,19 @@
-"""Groups that annotators choose from, the root of each, and the vocabulary: kinds of landmarks with their group.
+"""The taxonomy: groups that annotators choose from, and the levels above them. And the vocabulary: terms of groups.
 
-A group has a key that never changes and a name that may. The key of a group is the first name that it had: decisions,
-suggestions and events refer to the key, so they stay valid when the group is renamed, and two annotators mean the
-same group whatever each of them calls it. Names are for people, and are what a built hierarchy holds.
+A taxonomy is a CSV file with a row for each group and a column for each level, the groups first and the coarsest
+last. That of H-GLDv2 has two levels, ``group`` and ``root``::
 
-A taxonomy has any number of levels. Its file has a column for each, the groups first and the coarsest last: those
-from ``group`` to ``root``, as in H-GLDv2's, or else all but ``items``, ``guideline``, ``key`` and ``merged``.
+    group,root,items,guideline
+    dam,human-made,Q12323,"What holds water back: dam, weir, barrage, dyke, levee."
 
-A taxonomy file needs the column ``key`` only for groups whose key differs from their name, and the column ``merged``
-only for groups that others were merged into. Changed groups travel with decisions in a taxonomy beside them:
-``ada.taxonomy.csv`` beside ``ada.csv``.
+``items`` are classes of Wikidata, and ``guideline`` says what belongs to the group. In a taxonomy without these two
+levels, all columns are levels but these two, ``key`` and ``merged``.
+
+A group has a name for people, which may change, and a key, which never does: the first name that it had. Decisions,
+suggestions and events of a review name the key. So they stay valid when somebody renames the group, and two
+annotators mean the same group whatever each of them calls it. The column ``key`` has the keys that differ from the
+name, and ``merged`` the keys of the groups that were merged into a group. Annotators who changed groups have a
+taxonomy of their own beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from pathlib import Path
@@ -90,6 +91,14 @@ def tree_groups(tree: Tree, levels: Sequence[str] = ()) -> list[Group]:
 
 
 def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, str]:
+    """Return a name for each node that no other node has at the same level.
+
+    A leaf stands at its own level and, as it is repeated there, at all finer ones. Nodes of the same name get the
+    name of their parent behind it; those that are still the same get that of the parent's parent, too, and so on.
+
+    Args:
+        chains: Each node, followed by those above it.
+    """
     names = {key: tidy_name(node.name) for key, node in tree.items()}
     inner = {node.parent for node in tree.values()}
     for n_above in range(1, n_levels + 1):
@@ -287,14 +296,13 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
 
 
 def read_skos(source: Path, languages: Sequence[str]) -> Tree:
-    """Read concepts, in the order of their notations or else of their addresses.
+    """Read the concepts of a SKOS file, in the order of their notations or else of their addresses.
 
     Args:
         languages: Languages of names, best first; texts without a language come after these.
     """
     try:
-        from rdflib import Graph, Literal
-        from rdflib.namespace import RDF, SKOS
+        from rdflib import RDF, SKOS, Graph
     except ImportError as error:
         raise ConfigurationError(
             "SKOS needs the package rdflib, which is not installed; type pip install '.[skos]' in a clone of hgld"
@@ -304,32 +312,49 @@ def read_skos(source: Path, languages: Sequence[str]) -> Tree:
         graph: Any = Graph().parse(source, format=kind)
     except Exception as error:  # each format has errors of its own
         raise InputError(f"{source}: cannot be read as {kind}: {' '.join(str(error).split())[:200]}") from error
-
-    def text(concept: Any, predicate: Any) -> str:
-        literals = [each for each in graph.objects(concept, predicate) if isinstance(each, Literal)]
-        for language in [*map(str.lower, languages), ""]:
-            for literal in sorted(literals):
-                tag = (literal.language or "").lower()
-                if tag == language or tag.startswith(f"{language}-"):
-                    return str(literal)
-        return ""
-
     pairs = {*graph.subject_objects(SKOS.broader)}
     pairs |= {(child, parent) for parent, child in graph.subject_objects(SKOS.narrower)}
-    broader = defaultdict(list)
-    for child, parent in sorted(pairs):
-        broader[child].append(parent)
     concepts = {concept for pair in pairs for concept in pair}
     concepts |= {*graph.subjects(RDF.type, SKOS.Concept), *graph.subjects(SKOS.topConceptOf)}
     concepts |= {*graph.objects(None, SKOS.hasTopConcept)}
     if not concepts:
         raise InputError(f"{source}: it has no skos:Concept")
+    text = partial(_text, graph, languages)
     names = {concept: text(concept, SKOS.prefLabel) for concept in concepts}
     if unnamed := sorted(concept for concept, name in names.items() if not name.strip()):
         raise InputError(
             f"{source}: {len(unnamed):,} of {len(concepts):,} concepts have no skos:prefLabel in the `language` "
             f"{', '.join(languages)}, such as {unnamed[0]}"
         )
+    parents = _only_parents(source, pairs, names)
+    order = {concept: _natural(str(graph.value(concept, SKOS.notation, default=concept))) for concept in concepts}
+    tree = {}
+    for concept in sorted(concepts, key=lambda concept: (order[concept], concept)):
+        matches = [graph.objects(concept, match) for match in (SKOS.exactMatch, SKOS.closeMatch, SKOS.narrowMatch)]
+        items = {match[1] for each in matches for value in each if (match := _WIKIDATA_ITEM.fullmatch(str(value)))}
+        guideline = text(concept, SKOS.scopeNote) or text(concept, SKOS.definition)
+        tree[concept] = Node(names[concept], parents.get(concept), tuple(sorted(items, key=_natural)), guideline)
+    return tree
+
+
+def _text(graph: Any, languages: Sequence[str], concept: Any, predicate: Any) -> str:
+    """Return what a concept has under a predicate in the best language; empty if there is nothing in any of them."""
+    from rdflib import Literal
+
+    literals = [each for each in graph.objects(concept, predicate) if isinstance(each, Literal)]
+    for language in [*map(str.lower, languages), ""]:
+        for literal in sorted(literals):
+            tag = (literal.language or "").lower()
+            if tag == language or tag.startswith(f"{language}-"):
+                return str(literal)
+    return ""
+
+
+def _only_parents(source: Path, pairs: Iterable[tuple[Any, Any]], names: Mapping[Any, str]) -> dict[Any, Any]:
+    """Return the concept above each that is below one, or raise if pairs of child and parent do not make a tree."""
+    broader = defaultdict(list)
+    for child, parent in sorted(pairs):
+        broader[child].append(parent)
     try:
         TopologicalSorter(broader).prepare()
     except CycleError as error:
@@ -341,17 +366,7 @@ def read_skos(source: Path, languages: Sequence[str]) -> Tree:
             raise InputError(
                 f'{source}: "{names[concept]}" ({concept}) is below {above}; a tree has one parent for each'
             )
-
-    def node(concept: Any) -> Node:
-        matches = [graph.objects(concept, match) for match in (SKOS.exactMatch, SKOS.closeMatch, SKOS.narrowMatch)]
-        items = {match[1] for each in matches for value in each if (match := _WIKIDATA_ITEM.fullmatch(str(value)))}
-        guideline = text(concept, SKOS.scopeNote) or text(concept, SKOS.definition)
-        return Node(
-            names[concept], next(iter(broader.get(concept, ())), None), tuple(sorted(items, key=_natural)), guideline
-        )
-
-    order = {concept: _natural(str(graph.value(concept, SKOS.notation, default=concept))) for concept in concepts}
-    return {concept: node(concept) for concept in sorted(concepts, key=lambda concept: (order[concept], concept))}
+    return {concept: parent for concept, (parent,) in broader.items()}
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

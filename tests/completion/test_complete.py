@@ -20,7 +20,6 @@ from hgld.completion.complete import CompleteSummary, complete_file, evaluate_co
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import (
     CompletionFiles,
-    Photographs,
     Vectors,
     find_completion_files,
     read_completion_inputs,
@@ -373,27 +372,27 @@ def test_zero_shot_with_the_two_towers_of_one_clip_model(tmp_path: Path) -> None
 N_GROUPS = 4
 
 
-def photographs(vectors: NDArray[np.float32], landmark: NDArray[np.int64]) -> Photographs:
-    return Photographs(Vectors.of(torch.from_numpy(vectors)), landmark)
+def photographs(vectors: NDArray[np.float32], landmark: NDArray[np.int64]) -> Vectors:
+    return Vectors(torch.from_numpy(vectors), np.arange(len(vectors)), landmark)
 
 
 def references(vectors: NDArray[np.float32], item: NDArray[np.int64], *, are_landmarks: bool = True) -> References:
     n = int(item.max()) + 1
     names = [f"train/{number}" for number in range(n)]
     groups = np.arange(n) % N_GROUPS
-    return References(Vectors.of(torch.from_numpy(vectors)), item, groups, names, are_landmarks)
+    return References(photographs(vectors, item), groups, names, are_landmarks)
 
 
 def votes_by_hand(
-    queries: Photographs, gallery: References, k: int, temperature: float
+    queries: Vectors, gallery: References, k: int, temperature: float
 ) -> tuple[dict[int, list[float]], dict[int, list[int]]]:
     """Votes by landmark and its nearest items, one photograph and one reference at a time."""
     votes: dict[int, list[float]] = {}
     best: dict[int, dict[int, float]] = {}
-    for row, landmark in enumerate(queries.landmark.tolist()):
-        query = queries.vectors.unit(slice(row, row + 1))[0]
+    for row, landmark in enumerate(queries.item.tolist()):
+        query = queries.unit(slice(row, row + 1))[0]
         scored = []
-        for position, item in enumerate(gallery.item.tolist()):
+        for position, item in enumerate(gallery.vectors.item.tolist()):
             if not (gallery.are_landmarks and item == landmark):
                 scored.append(
                     (-float(query @ gallery.vectors.unit(slice(position, position + 1))[0]), position, item)

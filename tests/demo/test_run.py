@@ -19,7 +19,7 @@ from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
-from tests.sheet_files import csv_rows, fill_csv
+from tests.sheet_files import csv_rows, fill
 
 
 def expected_labels(sample: Sample, title: str) -> list[str]:
@@ -100,7 +100,7 @@ def test_summary_lists_groups_and_existing_outputs(demo: tuple[Path, DemoSummary
 def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary, list[str]], tmp_path: Path) -> None:
     shutil.copytree(demo[0], tmp_path, dirs_exist_ok=True)
     sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
-    fill_csv(sheet, csv_rows(sheet)[3]["label_id"], decision="unsure")
+    fill(sheet, **{csv_rows(sheet)[3]["label_id"]: {"decision": "unsure"}})
     run_demo(tmp_path, encoder="ngrams")
     assert csv_rows(sheet)[3]["decision"] == "unsure"
     run_demo(tmp_path, encoder="ngrams", force=True)

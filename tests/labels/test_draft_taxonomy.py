@@ -97,7 +97,7 @@ def test_wrong_numbers_and_tables(clusters: Path, write_embeddings: Callable[...
         with pytest.raises(ConfigurationError, match=message):
             propose_taxonomy(clusters, draft, config)
     write_embeddings(np.eye(3), [1, 1, 1])
-    with pytest.raises(InputError, match=r"label_embeddings.parquet: no embedding of 4 labels of .*, such as Q"):
+    with pytest.raises(InputError, match=r"label_embeddings.parquet: no embedding of 4 labels of .*:\n  Q"):
         propose_taxonomy(clusters, draft)
     run = run_hgld("taxonomy", "propose", clusters, "-o", draft, "--groups", "0", code=1)
     assert run.stderr == "error: --groups is 0; expected 1 or more\n"

@@ -108,7 +108,7 @@ def test_products(shared: Path, tmp_path: Path) -> None:
     ("content", "settings", "message"),
     [
         ("label\na\n", {"count": "n"}, "no column n"),
-        ("label,count\na,x\nb,2\n", {"count": "count"}, "1 bad row, nothing was written:\n  row 1: "),
+        ("label,count\na,x\nb,2\n", {"count": "count"}, "1 bad row, nothing was done:\n  row 1: "),
         ("label,item\na,berlin\n", {"item": "item"}, 'row 1: the item is "berlin"'),
         ("label,id\na,1\nb,1\n", {}, "keys are repeated, first split all, id 1"),
         ("label\n\n", {}, "no rows below the header"),

@@ -417,7 +417,7 @@ def test_embeddings_that_do_not_fit_are_reported(
     made = tables.read_provenance(path)
     table = tables.read_table(path, tables.LABEL_EMBEDDINGS)
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table.slice(1), made)
-    with pytest.raises(InputError, match=r'no embedding of 1 labels .*\n  Q1 \("stone viaduct"\)'):
+    with pytest.raises(InputError, match=r'no embedding of 1 label of .*\n  Q1 \("stone viaduct"\)'):
         run()
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table, tables.Provenance("test"))
     with pytest.raises(InputError, match="does not say which encoder"):

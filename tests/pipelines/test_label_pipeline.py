@@ -22,7 +22,7 @@ from hgld.resources import annotation_file, sample_file
 from tests.child_processes import run_child
 from tests.preloaded import preloaded_hgld
 from tests.release.conftest import FACTS
-from tests.sheet_files import csv_rows, fill_csv
+from tests.sheet_files import csv_rows, fill
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("snakemake") is None, reason="snakemake is not installed (pip install '.[snakemake]')"
@@ -212,7 +212,7 @@ def test_only_changed_stages_rerun_and_filled_sheets_are_kept(exported_pipeline:
     pipeline = exported_pipeline
     sheet = pipeline.out / "review" / "a.csv"
     label_id = csv_rows(sheet)[0]["label_id"]
-    fill_csv(sheet, label_id, decision="drop")
+    fill(sheet, **{label_id: {"decision": "drop"}})
     filled = {path.name: path.read_bytes() for path in sheet.parent.iterdir()}
 
     assert started_rules(pipeline.run()) == []

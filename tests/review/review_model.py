@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from hgld.review.labels import ReviewLabel
-from hgld.review.session import LIKELY_SCORE, SURE_SCORE, LabelAction
+from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, ReviewLabel
+from hgld.review.session import LabelAction
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
@@ -171,7 +171,7 @@ class ReviewModel:
             if absent and len({(fact.decision, fact.group) for fact in absent}) == 1:
                 found.append((str(absent[0].decision), absent[0].group, absent[0].comment, None))
         for suggestion in () if self.blind else label.suggestions:
-            found.append(("group", self.survivor(suggestion.group), "", suggestion.score))
+            found.append(("group", self.survivor(suggestion.group or ""), "", suggestion.score))
         return [row for row in found if row[1] is None or row[1] in self.groups()]
 
     # What the annotator does.

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from hgld.review.labels import ReviewLabel, Suggestion
+from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.groups import Group
@@ -31,7 +31,7 @@ def label(number: int, text: str = "", cluster: int = 1, suggested: str | None =
         subcluster=1,
         examples=("Category:An example",),
         suggested_group=suggested or "",
-        suggestions=(Suggestion(suggested, 0.9, "because"),) if suggested else (),
+        suggestions=(Candidate("group", suggested, "because", 0.9),) if suggested else (),
     )
 
 

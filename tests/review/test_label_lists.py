@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.review.label_lists import ORDERS, LabelLists, Order, View, parse_view, relations_of, settling_order
-from hgld.review.labels import ReviewLabel, Suggestion
+from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.state import FILTERS
 from tests.review.sessions import decide, label, not_none, open_session
@@ -20,8 +20,8 @@ LABELS = [
     label(3, "chapel", suggested=None),
     label(4, "LAKE", cluster=2),
     label(5, "museum", cluster=2, suggested="museum"),
-    replace(label(6, "pond", cluster=2), suggestions=(Suggestion("lake", 0.3, ""),)),
-    replace(label(7, "tarn", cluster=2), suggestions=(Suggestion("lake", None, ""),)),
+    replace(label(6, "pond", cluster=2), suggestions=(Candidate("group", "lake", "", 0.3),)),
+    replace(label(7, "tarn", cluster=2), suggestions=(Candidate("group", "lake"),)),
 ]
 
 views = st.builds(
@@ -182,7 +182,7 @@ def made_label(
     number: int, text: str, landmarks: int, score: float | None, parents: str = "", group: str = "lake"
 ) -> ReviewLabel:
     """A label with a number of landmarks, whose suggestion has a score; none without a score."""
-    suggestions = () if score is None else (Suggestion(group, score, "because"),)
+    suggestions = () if score is None else (Candidate("group", group, "because", score),)
     return replace(label(number, text), landmarks=landmarks, parents=parents, suggestions=suggestions)
 
 

@@ -11,10 +11,10 @@ from hgld.errors import ConflictError, InputError
 from hgld.pages.server import ServerConfig
 from hgld.review.adjudication import open_labels
 from hgld.review.decision_files import Opinions, with_opinions
-from hgld.review.labels import ReviewLabel, Suggestion
+from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
 from hgld.review.page.serve import log_table_changes, serve_review
 from hgld.review.page.views import seconds_per_label
-from hgld.review.session import LIKELY_SCORE, SURE_SCORE, InvalidActionError, LabelAction, ReviewSession, StaleError
+from hgld.review.session import InvalidActionError, LabelAction, ReviewSession, StaleError
 from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
@@ -116,7 +116,7 @@ def test_control_characters_are_left_out(session: ReviewSession) -> None:
 
 def test_scores_that_actions_accept(tmp_path: Path) -> None:
     labels = [
-        replace(label(number), suggestions=(Suggestion("church", score, "because"),))
+        replace(label(number), suggestions=(Candidate("group", "church", "because", score),))
         for number, score in enumerate((SURE_SCORE, SURE_SCORE - 0.01, LIKELY_SCORE - 0.01), 1)
     ]
     with open_session(tmp_path / "a.sqlite", labels) as session:

@@ -20,9 +20,10 @@ from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError, StorageError
 from hgld.review.page.serve import log_table_changes
 from hgld.review.session import LabelAction
-from hgld.review.state import Change, current_decisions
+from hgld.review.state import Change, current_decisions, current_groups
 from hgld.review.store import copy_store, open_store, read_store
 from hgld.taxonomy.decisions import read_decisions
+from hgld.taxonomy.groups import Group
 from tests.commands import run_hgld
 from tests.review.sessions import decide, not_none, open_session
 from tests.test_storage import CHECKOUT, mounted
@@ -69,6 +70,22 @@ def test_store_has_one_writer_and_one_annotator(tmp_path: Path) -> None:
         open_store(tmp_path / "a.sqlite", "ben"),
     ):
         pass
+
+
+def test_groups_of_deeper_trees_are_read_back(tmp_path: Path) -> None:
+    path, taxonomy = (
+        tmp_path / "ada.sqlite",
+        [Group("Rye", "Food", "", between=("Bread",), levels=("leaf", "b", "a"))],
+    )
+    with open_session(path, groups=taxonomy) as session:
+        session.propose_group("Spelt", "Bread", "Made of spelt.")
+        session.rename_group("Rye", "Rye bread", 0)
+        expected = session.groups()
+    assert [group.path for group in expected.values()] == [("Rye bread", "Bread", "Food"), ("Spelt", "Bread", "Food")]
+    assert current_groups(read_store(path)[1], taxonomy) == expected
+    sql("""UPDATE event SET new = replace(new, '["Bread"]', '[7]') WHERE id = 1""")(path)
+    with pytest.raises(InputError, match="event 1 is damaged .its value is not that of a group"):
+        read_store(path)
 
 
 def test_events_cannot_be_changed_or_deleted(tmp_path: Path) -> None:

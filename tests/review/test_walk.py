@@ -21,7 +21,7 @@ from hgld.errors import ConflictError, InputError
 from hgld.io.columns import unify_line_breaks
 from hgld.review.decision_files import export_decisions
 from hgld.review.label_lists import LabelLists, View
-from hgld.review.labels import ReviewLabel, Suggestion
+from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.page.serve import log_table_changes
 from hgld.review.page.views import cluster_views, review_progress
 from hgld.review.session import InvalidActionError, LabelAction, ReviewSession
@@ -36,9 +36,9 @@ from tests.review.sessions import GROUPS
 KINDS: tuple[FieldKind, ...] = ("decision", "cluster", "name", "group")
 LONG_AGO = datetime(2020, 1, 1, tzinfo=timezone.utc)
 SUGGESTIONS = (
-    (Suggestion("lake", 0.97, "near"), Suggestion("museum", 0.05, "far")),
-    (Suggestion("church", 0.3, "perhaps"),),
-    (Suggestion("gone", 0.9, "no such group"), Suggestion("lake", None, "")),
+    (Candidate("group", "lake", "near", 0.97), Candidate("group", "museum", "far", 0.05)),
+    (Candidate("group", "church", "perhaps", 0.3),),
+    (Candidate("group", "gone", "no such group", 0.9), Candidate("group", "lake")),
     (),
 )
 
@@ -533,7 +533,7 @@ class Walk(RuleBasedStateMachine):
         assert counts["landmarks"] == sum(label.landmarks for label in session.labels.values())
         assert counts["landmarks_settled"] == sum(session.labels[key].landmarks for key in decided_ids)
         suggested = [
-            (fact.decision, fact.group) == ("group", model.survivor(suggestions[0].group))
+            (fact.decision, fact.group) == ("group", model.survivor(suggestions[0].group or ""))
             for key in (() if model.blind else decided_ids)
             if (suggestions := session.labels[key].suggestions)
             and (fact := model.decisions()[key]).decision != "unsure"

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hgld.errors import InputError, indented_list
 from hgld.io.files import require_other_file
@@ -28,7 +29,7 @@ from hgld.review.decision_files import (
     read_opinions,
     with_opinions,
 )
-from hgld.review.labels import FactBook, find_inputs, review_labels
+from hgld.review.labels import FactBook, ReviewInputs, find_inputs, review_labels
 from hgld.review.page.app import review_app
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs
@@ -37,7 +38,7 @@ from hgld.review.state import ReviewState, current_decisions
 from hgld.review.store import EventStore, open_store, read_store
 from hgld.tables import is_neutral, nouns
 from hgld.taxonomy.decisions import Decision, read_decisions
-from hgld.taxonomy.groups import survivors
+from hgld.taxonomy.groups import read_taxonomy, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,18 @@ def _obsolete_changes(session: ReviewSession) -> Iterator[str]:
         label = session.labels.get(label_id)
         if label is not None and field.value is not None and field.value["cluster"] != session.cluster(label_id):
             yield f"{label.label} ({label_id}), moved to cluster {field.value['cluster']}"
+
+
+def _references(
+    inputs: ReviewInputs,
+    tables: Sequence[Any],
+    images: Path | None,
+    image_landmarks: Sequence[Path | tuple[str, Path]],
+) -> References:
+    """Return what the page shows besides the labels; ``tables`` are those of :meth:`ReviewInputs.read_tables`."""
+    photographs = open_photographs(images, inputs.clean, image_landmarks)
+    words = nouns(neutral=is_neutral(inputs.clean))
+    return References(FactBook(*tables[1:]), inputs.guideline, photographs, words)
 
 
 def _serve(
@@ -137,11 +150,11 @@ def serve_review(
         ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
     """
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
-    groups = inputs.read_groups()
+    groups = read_taxonomy(inputs.taxonomy)
     tables = inputs.read_tables()
     added = changed_groups(decisions) if decisions else []
     initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
-    photographs = open_photographs(images, inputs.clean, image_landmarks)
+    references = _references(inputs, tables, images, image_landmarks)
 
     def open_session(event_store: EventStore) -> ReviewSession:
         session = ReviewSession(review_labels(*tables), groups, event_store, blind=blind)
@@ -149,9 +162,6 @@ def serve_review(
         log_table_changes(session)
         return session
 
-    references = References(
-        FactBook(*tables[1:]), inputs.guideline, photographs, nouns(neutral=is_neutral(inputs.clean))
-    )
     _serve(open_session, store, annotator, config, references, on_address)
 
 
@@ -192,7 +202,7 @@ def adjudicate_on_page(
     """
     require_other_file(out, [first, second, clusters, store, *filter(None, [taxonomy])])
     inputs = find_inputs(clusters, taxonomy=taxonomy)
-    original = inputs.read_groups()
+    original = read_taxonomy(inputs.taxonomy)
     tables = inputs.read_tables()
     labels = review_labels(*tables)
     opinions, merged = read_opinions([first, second], original)
@@ -207,14 +217,11 @@ def adjudicate_on_page(
         earlier = final_taxonomy.with_survivors(_earlier_decisions(out))
         require_replaceable(out, adjudication, earlier, annotator)
     problems = {conflict.key: conflict.problem for conflict in merged.conflicts}
-    photographs = open_photographs(images, inputs.clean, image_landmarks)
+    references = _references(inputs, tables, images, image_landmarks)
 
     def open_session(event_store: EventStore) -> ReviewSession:
         return ReviewSession(to_adjudicate, merged.groups, event_store, group_problems=problems)
 
-    references = References(
-        FactBook(*tables[1:]), inputs.guideline, photographs, nouns(neutral=is_neutral(inputs.clean))
-    )
     _serve(open_session, store, annotator, config, references, on_address)
 
     adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])

@@ -11,9 +11,9 @@ from typing import Any
 
 from hgld.errors import counted
 from hgld.review.label_lists import View
-from hgld.review.labels import ReviewLabel, example_link
+from hgld.review.labels import Candidate, ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import Candidate, ReviewSession
+from hgld.review.session import ReviewSession
 from hgld.review.state import Event
 from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import Group
@@ -30,7 +30,6 @@ class DecisionView:
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
-        score: Probability of a suggestion in percent.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
     """

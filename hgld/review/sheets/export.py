@@ -20,7 +20,7 @@ from hgld.review.sheets.entries import (
 )
 from hgld.tables import Provenance
 from hgld.taxonomy.decisions import check_annotator
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, read_taxonomy
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,6 @@ class ExportSummary:
     """Result of the stage ``export``.
 
     Args:
-        labels: Number of rows in every sheet.
         workbooks: Workbooks written; beside each is a CSV file of the same name.
         kept: Number of labels whose entries were kept, in all sheets together.
         set_aside: Number of entries for labels that no longer exist, kept on a sheet of their own.
@@ -119,7 +118,7 @@ def export_sheets(
     if config.merge and force:
         raise ConfigurationError("`merge` keeps entries and `force` discards them; give only one of them")
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
-    groups = inputs.read_groups()
+    groups = read_taxonomy(inputs.taxonomy)
     name_by_key = {group.key: group.name for group in groups}
     rows = [
         replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))

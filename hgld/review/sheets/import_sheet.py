@@ -38,8 +38,6 @@ class CheckedSheet:
     """Result of :func:`check_sheet`.
 
     Args:
-        decisions: Decisions in the valid rows, in the order of the sheet.
-        warnings: Suspicious values in valid rows.
         skipped: Labels, by label_id, that have an invalid row and are not decided in another.
     """
 

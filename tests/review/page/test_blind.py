@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.labels import Suggestion
+from hgld.review.labels import Candidate
 from hgld.review.session import ReviewSession
 from tests.review.page.page_server import FROM_SCRIPT
 from tests.review.sessions import label, open_session
 
 #: A reason that stands nowhere else, and a score that would be shown as 87 %.
-SUGGESTED = [replace(label(n), suggestions=(Suggestion("lake", 0.87, "because-of-wikidata"),)) for n in (1, 2)]
+SUGGESTED = [
+    replace(label(n), suggestions=(Candidate("group", "lake", "because-of-wikidata", 0.87),)) for n in (1, 2)
+]
 
 
 @pytest.fixture(params=[False, True], ids=["open", "blind"])

@@ -41,7 +41,7 @@ def project(tables: Callable[..., Path], tmp_path: Path) -> Path:
     """Decisions of ada and ben with their taxonomies."""
     clusters = tables(LABELS)
     inputs = find_inputs(clusters)
-    labels, groups = review_labels(*inputs.read_tables()), inputs.read_groups()
+    labels, groups = review_labels(*inputs.read_tables()), read_taxonomy(inputs.taxonomy)
     (tmp_path / "review").mkdir()
 
     with open_store(tmp_path / "review/ada.sqlite", "ada") as store:

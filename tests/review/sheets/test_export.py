@@ -19,7 +19,7 @@ from tests.child_processes import run_script
 from tests.commands import run_hgld
 from tests.review.conftest import LABELS
 from tests.review.sessions import not_none
-from tests.sheet_files import fill_csv, fill_workbook
+from tests.sheet_files import fill
 
 TABLES = Callable[..., Path]
 ONE = ExportConfig(("ada",))
@@ -92,8 +92,7 @@ def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, n
     out = tmp_path / "review"
     clusters = tables()
     export_sheets(clusters, out, ExportConfig(("ada", "ben")))
-    fill = fill_workbook if name.endswith("xlsx") else fill_csv
-    fill(out / name, "Q3", **{column: "drop"})
+    fill(out / name, Q3={column: "drop"})
     before = {path: path.read_bytes() for path in out.iterdir()}
     assert export_sheets(clusters, out, ExportConfig(("ada", "ben"))) is None, "the sheets are those of the clusters"
     tables(LABELS[1:])
@@ -113,29 +112,26 @@ def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, n
 
 
 def test_merge_uses_the_file_that_was_changed(clusters: Path, out: Path) -> None:
-    fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="sure")
-    fill_workbook(out / "ada.xlsx", "Q2", decision="drop")
+    fill(out / "ada.xlsx", Q1={"group": "lake", "comment": "sure"}, Q2={"decision": "drop"})
     export_sheets(clusters, out, MERGE)
     # The CSV file now has the first decision; a later change in the workbook does not contradict it.
-    fill_workbook(out / "ada.xlsx", "Q1", group="river", comment=None)
-    fill_workbook(out / "ada.xlsx", "Q2", decision=None)
+    fill(out / "ada.xlsx", Q1={"group": "river", "comment": None}, Q2={"decision": None})
     export_sheets(clusters, out, MERGE)
     assert both(out) == {"Q1": ("river", "", "")}
     # The same with a change in the CSV file.
-    fill_csv(out / "ada.csv", "Q1", group="dam")
+    fill(out / "ada.csv", Q1="dam")
     export_sheets(clusters, out, MERGE)
     assert both(out) == {"Q1": ("dam", "", "")}
 
 
 def test_merge_combines_both_files_unless_they_contradict(clusters: Path, out: Path) -> None:
-    fill_workbook(out / "ada.xlsx", "Q1", group="lake")
-    fill_csv(out / "ada.csv", "Q1", comment="sure")
-    fill_csv(out / "ada.csv", "Q2", decision="drop")
+    fill(out / "ada.xlsx", Q1="lake")
+    fill(out / "ada.csv", Q1={"comment": "sure"}, Q2={"decision": "drop"})
     export_sheets(clusters, out, MERGE)
     assert both(out) == {"Q1": ("lake", "", "sure"), "Q2": ("", "drop", "")}
 
-    fill_workbook(out / "ada.xlsx", "Q2", decision="unsure")
-    fill_csv(out / "ada.csv", "Q2", decision="group")
+    fill(out / "ada.xlsx", Q2={"decision": "unsure"})
+    fill(out / "ada.csv", Q2={"decision": "group"})
     before = (out / "ada.xlsx").read_bytes()
     with pytest.raises(InputError) as error:
         export_sheets(clusters, out, MERGE)
@@ -146,7 +142,7 @@ def test_merge_combines_both_files_unless_they_contradict(clusters: Path, out: P
 
 @pytest.mark.parametrize("missing", ["ada.xlsx", "ada.csv"])
 def test_merge_needs_only_one_file(clusters: Path, out: Path, missing: str) -> None:
-    fill_workbook(out / "ada.xlsx", "Q1", group="lake")
+    fill(out / "ada.xlsx", Q1="lake")
     export_sheets(clusters, out, MERGE)
     (out / missing).unlink()
     export_sheets(clusters, out, MERGE)
@@ -156,8 +152,7 @@ def test_merge_needs_only_one_file(clusters: Path, out: Path, missing: str) -> N
 def test_entries_of_removed_labels_are_set_aside_and_restored(
     tables: TABLES, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill_workbook(out / "ada.xlsx", "Q1", group="lake")
-    fill_workbook(out / "ada.xlsx", "Q4", group="church", comment="small")
+    fill(out / "ada.xlsx", Q1="lake", Q4={"group": "church", "comment": "small"})
 
     summary = not_none(export_sheets(tables(LABELS[:3]), out, MERGE))
     assert (summary.kept, summary.set_aside) == (1, 1)
@@ -177,7 +172,7 @@ def test_entries_of_removed_labels_are_set_aside_and_restored(
 
 
 def test_unknown_groups_are_reported(clusters: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fill_workbook(out / "ada.xlsx", "Q1", group="puddle")
+    fill(out / "ada.xlsx", Q1="puddle")
     export_sheets(clusters, out, MERGE)
     assert 'Q1 ("lake"): puddle' in caplog.text
     assert both(out) == {"Q1": ("puddle", "", "")}
@@ -185,7 +180,7 @@ def test_unknown_groups_are_reported(clusters: Path, out: Path, caplog: pytest.L
 
 @pytest.mark.slow
 def test_merge_of_a_workbook_saved_by_libreoffice(clusters: Path, out: Path, soffice: Callable[..., Path]) -> None:
-    fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="- see map")
+    fill(out / "ada.xlsx", Q1={"group": "lake", "comment": "- see map"})
     (out / "ada.xlsx").write_bytes(soffice(out / "ada.xlsx", "xlsx").read_bytes())
     export_sheets(clusters, out, MERGE)
     assert both(out)["Q1"] == ("lake", "", "- see map")
@@ -255,7 +250,7 @@ def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     command = ["export", str(tables()), "-o", str(out), "--annotators"]
     assert run_hgld(*command, "ada, ben").stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
     assert run_hgld(*command, "ada,ben").stdout == f"{out}: up to date\n"
-    fill_workbook(out / "ben.xlsx", "Q1", group="lake")
+    fill(out / "ben.xlsx", Q1="lake")
     assert run_hgld(*command, "ada,ben").stdout == f"{out}: up to date\n"
     tables(LABELS[:3])
     assert "--merge" in run_hgld(*command, "ada,ben", code=1).stderr
@@ -319,9 +314,8 @@ def test_killed_export_loses_nothing_and_is_finished_by_the_next(tables: TABLES,
     clusters, before, expected = tables(), tmp_path / "before", tmp_path / "expected"
     if state != "new":
         export_sheets(clusters, before, BOTH)
-        fill_workbook(before / "ada.xlsx", "Q1", group="lake")
-        fill_workbook(before / "ada.xlsx", "Q4", group="church")
-        fill_csv(before / "ben.csv", "Q4", decision="drop")
+        fill(before / "ada.xlsx", Q1="lake", Q4="church")
+        fill(before / "ben.csv", Q4={"decision": "drop"})
         if state == "merged":
             export_sheets(clusters, before, BOTH)
         tables(LABELS[:3])
@@ -346,7 +340,7 @@ def test_entries_saved_while_the_sheets_are_written_are_kept(
 
     def write_while_ada_saves(path: Path, *arguments: object, **options: object) -> None:
         write_workbook(path, *arguments, **options)  # type: ignore[arg-type]
-        fill_workbook(out / "ada.xlsx", "Q1", group="lake")
+        fill(out / "ada.xlsx", Q1="lake")
 
     tables(LABELS[:3])
     with monkeypatch.context() as patch:
