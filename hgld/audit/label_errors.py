@@ -166,64 +166,34 @@ def find_label_errors(
         if not judged and not level:
             raise InputError("no class has two images, of which one could confirm the label of the other")
         cosines, neighbours = nearest_neighbours(vectors, vectors, config.neighbours, excluded=excluded)
-        votes = _Votes.count(cosines, neighbours, labels[:, level], config.temperature)
-        found.append(_ranked(level, judged, votes, labels[:, level], neighbours, cosines))
+        found.append(_ranked(level, judged, labels[:, level], neighbours, cosines, config.temperature))
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Votes:
-    """Votes on N images: shares for their own label, and for the label of each neighbour, (N, k)."""
-
-    own: NDArray[np.float64]
-    shares: NDArray[np.float64]
-    labels: NDArray[np.int64]
-
-    @classmethod
-    def count(
-        cls,
-        cosines: NDArray[np.float32],
-        neighbours: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        temperature: float,
-    ) -> _Votes:
-        voted = np.where(neighbours < 0, -1, labels[neighbours])
-        weights = softmax_weights(cosines, neighbours >= 0, temperature)
-        own = (weights * (voted == labels[:, None])).sum(axis=1)
-        shares = np.stack([(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1)
-        return cls(own, shares, voted)
-
-    def of(self, rows: NDArray[np.int64], label: int) -> tuple[float, int, float]:
-        """Return the mean share of a label over images, and the other label with the largest mean share, with it."""
-        totals: dict[int, float] = {}
-        for row_labels, row_shares in zip(self.labels[rows].tolist(), self.shares[rows].tolist(), strict=True):
-            for voted, share in dict(zip(row_labels, row_shares, strict=True)).items():
-                totals[voted] = totals.get(voted, 0.0) + share
-        own = totals.pop(label, 0.0) / len(rows)
-        totals.pop(-1, None)
-        other = max(totals, key=lambda each: (totals[each], -each), default=-1)
-        return own, other, totals.get(other, 0.0) / len(rows)
 
 
 def _ranked(
     level: int,
     judged: list[NDArray[np.int64]],
-    votes: _Votes,
     labels: NDArray[np.int64],
     neighbours: NDArray[np.int64],
-    cosines: NDArray[Any],
+    cosines: NDArray[np.float32],
+    temperature: float,
 ) -> LevelErrors:
     """Rank groups of images that have one label each: single images, or all of a class."""
+    voted = np.where(neighbours < 0, -1, labels[neighbours])
+    weights = softmax_weights(cosines, neighbours >= 0, temperature)
+    of_own = (weights * (voted == labels[:, None])).sum(axis=1)
+    of_voted = np.stack([(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1)
     given = [int(labels[rows[0]]) for rows in judged]
-    counted = [votes.of(rows, label) for rows, label in zip(judged, given, strict=True)]
+    counted = [_mean_shares(voted[rows], of_voted[rows], label) for rows, label in zip(judged, given, strict=True)]
     own = np.array([each[0] for each in counted], np.float64)
     others = np.array([each[1] for each in counted], np.int64)
     shares = np.array([each[2] for each in counted], np.float64)
-    shown = np.array([rows[votes.own[rows].argmin()] for rows in judged], np.int64)
+    shown = np.array([rows[of_own[rows].argmin()] for rows in judged], np.int64)
     order = np.argsort(own - shares, kind="stable")
     shown = shown[order]
     drawn = np.random.default_rng(0).integers(len(judged), size=(_N_RANDOM, 2)) if judged else np.empty((0, 2), int)
-    random = [votes.of(judged[of], given[by]) for of, by in drawn.tolist() if given[of] != given[by]]
+    pairs = [(judged[of], given[by]) for of, by in drawn.tolist() if given[of] != given[by]]
+    random = [_mean_shares(voted[rows], of_voted[rows], label) for rows, label in pairs]
     return LevelErrors(
         level,
         shown,
@@ -235,6 +205,18 @@ def _ranked(
         cosines[shown],
         np.sort([own - share for own, _, share in random]),
     )
+
+
+def _mean_shares(voted: NDArray[np.int64], shares: NDArray[np.float64], label: int) -> tuple[float, int, float]:
+    """Return the mean share of a label over images, and the other label with the largest mean share, with it."""
+    totals: dict[int, float] = {}
+    for row_labels, row_shares in zip(voted.tolist(), shares.tolist(), strict=True):
+        for other, share in dict(zip(row_labels, row_shares, strict=True)).items():
+            totals[other] = totals.get(other, 0.0) + share
+    own = totals.pop(label, 0.0) / len(voted)
+    totals.pop(-1, None)
+    other = max(totals, key=lambda each: (totals[each], -each), default=-1)
+    return own, other, totals.get(other, 0.0) / len(voted)
 
 
 def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table:

@@ -1,9 +1,8 @@
 """The bundled sample (``data/sample/README.md``), and a local server that answers the scraper from it.
 
-Below the URL of :func:`serve_sample`, ``/commons`` and ``/wikidata`` represent Commons and Wikidata: ``w/api.php`` is
-the action API (``action=query`` and ``action=wbgetentities``, always JSON of format version 2), and
-``/commons/wiki/Category:...`` are pages with the Wikidata infobox. Responses have the structure of the real sites;
-rate limits, lag and everything that the scraper does not read are omitted.
+Below the URL of :func:`serve_sample`, ``/commons/w/api.php`` and ``/wikidata/w/api.php`` represent the action APIs of
+Commons and Wikidata (``action=query`` and ``action=wbgetentities``, always JSON of format version 2). Responses have
+the structure of the real sites; rate limits, lag and everything that the scraper does not read are omitted.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl
 
 from hgld.resources import sample_file
-from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_path
+from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +55,6 @@ class SampleItem:
     preferred: tuple[str, ...] = ()
     main_topic: str | None = None
     subclass_of: tuple[str, ...] = ()
-
-    @property
-    def best_instance_of(self) -> tuple[str, ...]:
-        """Values of P31 with the best rank: the preferred ones, or all if none is preferred."""
-        return self.preferred or self.instance_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,6 @@ def _title(name: str) -> str | None:
 
 _ILLEGAL = re.compile(r"[<>\[\]{}|]")
 _CATEGORY_NAMESPACE = 14
-_WIKIMEDIA_CATEGORY = "Q4167836"
 
 
 @contextmanager
@@ -226,51 +218,6 @@ def _wikitext(page: SamplePage) -> str:
     return "{{Wikidata Infobox}}\n"
 
 
-def category_page(sample: Sample, title: str) -> tuple[int, str]:
-    """Return the status and the HTML of a category page; a hard redirect is followed once."""
-    if _ILLEGAL.search(title):
-        return 400, _html("Bad title", "The requested page title contains invalid characters.")
-    origin, page = "", sample.pages.get(title)
-    if page and page.redirect:
-        link = f'<a href="/w/index.php?title={title_path(title)}&amp;redirect=no">{escape(title)}</a>'
-        origin = f'<span class="mw-redirectedfrom">(Redirected from {link})</span>'
-        title = page.redirect
-        page = sample.pages.get(title)
-    if page is None:
-        return 404, _html(title, '<div class="noarticletext">There is currently no text in this page.</div>')
-    if page.soft_redirect:
-        link = f'<a href="/wiki/{title_path(page.soft_redirect)}">{escape(page.soft_redirect)}</a>'
-        content = f'<div id="category-redirect">This category is located at <b>{link}</b>.</div>'
-    elif page.item:
-        content = _infobox(sample, page.item)
-    else:
-        content = ""
-    return 200, _html(title, f'<div class="mw-parser-output">{content}</div>', origin)
-
-
-def _html(title: str, content: str, origin: str = "") -> str:
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="UTF-8"><title>{escape(title)}</title></head>\n'
-        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{origin}'
-        f'<div id="mw-content-text">{content}</div>\n</body>\n</html>\n'
-    )
-
-
-def _infobox(sample: Sample, item_id: str) -> str:
-    """Return the infobox of an item, or that of its main topic if the item is a Wikimedia category."""
-    item = sample.items[item_id]
-    if item.main_topic and _WIKIMEDIA_CATEGORY in item.best_instance_of:
-        return _infobox(sample, item.main_topic)
-    values = ""
-    for value in item.best_instance_of:
-        label = escape(sample.items[value].label or value)
-        values += f'<li><a href="https://www.wikidata.org/wiki/{value}">{label}</a></li>'
-    row = f'<tr><th class="wikidatainfobox-lcell">Instance of</th><td><ul>{values}</ul></td></tr>'
-    link = f'<a href="https://www.wikidata.org/wiki/{item_id}">Edit this on Wikidata</a>'
-    edit = f'<tr><td colspan="2"><span class="wikidatainfobox-edit">{link}</span></td></tr>'
-    return f'<table class="infobox" id="wdinfobox"><tbody>{row if values else ""}{edit}</tbody></table>'
-
-
 def _values(params: Mapping[str, str], name: str) -> list[str]:
     """Return the values of a parameter, which are separated by ``|``."""
     return [value for value in params.get(name, "").split("|") if value]
@@ -287,34 +234,23 @@ class _Server(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads requests and writes responses; connections are kept alive."""
+    """Answers calls of the APIs; connections are kept alive."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # sends header and body together; otherwise the client waits 40 ms for the body
     server: _Server
 
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self._respond(url.path, url.query)
-
     def do_POST(self) -> None:
-        self._respond(self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+        query = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
+        if self.path in responses:
+            document = responses[self.path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
+            self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
+        else:
+            self._send(404, "text/plain", "No such path.")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing, as the scraper reports its progress."""
-
-    def _respond(self, path: str, query: str) -> None:
-        responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
-        wiki_path = path.removeprefix("/commons")
-        if path in responses:
-            document = responses[path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
-            self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
-        elif wiki_path.startswith("/wiki/"):  # links within pages begin with /wiki/
-            title = normalise_title(unquote(wiki_path.removeprefix("/wiki/")))
-            status, html = category_page(self.server.sample, title)
-            self._send(status, "text/html", html)
-        else:
-            self._send(404, "text/plain", "No such path.")
 
     def _send(self, status: int, kind: str, text: str) -> None:
         body = text.encode()

@@ -312,10 +312,6 @@ class ImageReader:
         """Return the id of the photograph in a row of the index."""
         return bytes(self._ids[position]).decode()
 
-    def tar_file(self, position: int) -> Path:
-        """Return the path of the tar file of the photograph in a row of the index."""
-        return self._folder / self._shards[int(self._shard[position])]
-
     def read(self, image_id: str) -> bytes:
         """Return the bytes of a photograph; see :meth:`read_at`."""
         return self.read_at(int(self.positions([image_id])[0]))

@@ -23,10 +23,12 @@ from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
 from pydantic import (
+    AliasPath,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    RootModel,
     StringConstraints,
     ValidationError,
     model_validator,
@@ -43,7 +45,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 #: PHP writes an empty map as an empty list where its type is not declared.
 _EmptyListAsMap = BeforeValidator(lambda value: {} if value == [] else value)
 
-D = TypeVar("D", bound="Document")
+D = TypeVar("D", bound=BaseModel)
 S = TypeVar("S")
 
 WIKIMEDIA_CATEGORY = "Q4167836"
@@ -64,7 +66,8 @@ THUMBNAIL_WIDTHS = (20, 40, 60, 120, 250, 330, 500, 960, 1280, 1920, 3840)
 #: Number of files in one request.
 FILES_PER_REQUEST = 50
 _UPLOAD_PATH = re.compile("/wikipedia/commons/(?:thumb/)?[0-9a-f]/[0-9a-f]{2}/([^/]+)(?:/[^/]+)?")
-_METADATA = "Artist|LicenseShortName|LicenseUrl"
+#: Metadata of files: their author, their licence and its address.
+_METADATA = ("Artist", "LicenseShortName", "LicenseUrl")
 
 
 class PropertyError(ConfigurationError):
@@ -120,20 +123,12 @@ class Statement(Document):
     mainsnak: _Snak
 
 
-class _Statements(Document):
-    statements: list[Statement]
-
-
 class _TypedSnak(Document):
     datatype: Text
 
 
 class _TypedStatement(Document):
     mainsnak: _TypedSnak
-
-
-class _TypedStatements(Document):
-    statements: list[_TypedStatement]
 
 
 class Term(Document):
@@ -181,12 +176,12 @@ class ItemEntity(Entity):
             PropertyError: The values of the property are not items.
             ValueError: The statements have another shape.
         """
-        statements = {"statements": self.claims.get(property_id, [])}
+        statements = self.claims.get(property_id, [])
         try:
-            return read_document(_Statements, statements).statements
+            return read_document(RootModel[list[Statement]], statements).root
         except ValueError:
             with suppress(ValueError):  # a datatype of damaged statements says nothing about the property
-                for statement in read_document(_TypedStatements, statements).statements:
+                for statement in read_document(RootModel[list[_TypedStatement]], statements).root:
                     require_items(property_id, statement.mainsnak.datatype)
             raise
 
@@ -258,28 +253,8 @@ class _PageProperties(Document):
     wikibase_item: ItemId | None = None
 
 
-class _Slot(Document):
-    content: str
-
-
-class _Slots(Document):
-    main: _Slot
-
-
 class _Revision(Document):
-    slots: _Slots
-
-
-class _MetadataValue(Document):
-    value: Any = None
-
-
-class _FileMetadata(Document):
-    """Values are HTML; those that are not text say nothing."""
-
-    artist: _MetadataValue = Field(default=_MetadataValue(), alias="Artist")
-    licence: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseShortName")
-    licence_url: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseUrl")
+    content: str = Field(validation_alias=AliasPath("slots", "main", "content"))
 
 
 class FileVersion(Document):
@@ -290,7 +265,7 @@ class FileVersion(Document):
     timestamp: Text | None = None
     filemissing: bool = False
     filehidden: bool = False
-    extmetadata: Annotated[_FileMetadata, _EmptyListAsMap] = _FileMetadata()
+    extmetadata: Annotated[dict[str, dict[str, Any]], _EmptyListAsMap] = {}
 
 
 class Page(Document):
@@ -595,7 +570,7 @@ def soft_redirect_target(page: Page) -> str | None:
     It is the parameter of the template. If the page uses a template that is not known here, it is the only category
     that the page links to.
     """
-    wikitext = _COMMENT.sub("", page.revisions[0].slots.main.content if page.revisions else "")
+    wikitext = _COMMENT.sub("", page.revisions[0].content if page.revisions else "")
     for name, parameters in _TEMPLATE.findall(wikitext):
         if re.sub("[ _-]", "", name).lower() in _REDIRECT_TEMPLATES:
             for parameter in parameters.split("|"):
@@ -661,7 +636,7 @@ def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: in
             "redirects": "1",
             "iiprop": "url|timestamp|extmetadata",
             "iiurlwidth": str(width),
-            "iiextmetadatafilter": _METADATA,
+            "iiextmetadatafilter": "|".join(_METADATA),
             "iiextmetadatalanguage": "en",
         }
         query = query_titles(client, sendable, parameters)
@@ -684,20 +659,20 @@ def _file_fact(requested: str, query: QueryResult) -> FileFact | None:
     version = page.imageinfo[0] if page.imageinfo else FileVersion(filemissing=True)
     if version.filemissing or version.filehidden:
         return FileFact("missing", version.descriptionurl)
-    metadata = version.extmetadata
+    author, licence, licence_url = (_plain_text(version.extmetadata.get(key, {}).get("value")) for key in _METADATA)
     return FileFact(
         "ok" if version.thumburl else "no_thumbnail",
         version.descriptionurl,
-        _plain_text(metadata.artist.value),
-        _plain_text(metadata.licence.value),
-        _plain_text(metadata.licence_url.value),
+        author,
+        licence,
+        licence_url,
         version.timestamp,
         version.thumburl,
     )
 
 
 def _plain_text(html: Any) -> str | None:
-    """Return the text of an HTML fragment without what browsers hide; None if nothing is left."""
+    """Return the text of an HTML fragment without what browsers hide; None if nothing is left, or it is no text."""
     if not isinstance(html, str):
         return None
     # A tag around the text, without which Beautiful Soup takes an address for a mistake.

@@ -146,8 +146,6 @@ class ApiSource:
         return outcome if isinstance(outcome, Resolution) else resolve_item(*outcome, facts, self._query.no_value)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
-        parameters = {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"}
-
         def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
             facts, odd = read_each(entities, lambda _, entity: sitelink_fact(entity, self._query))
             found = dict(facts.values())
@@ -157,7 +155,7 @@ class ApiSource:
                 answered = {title: found.get(title) for title in titles}
             return answered, odd
 
-        return self._get_entities(parameters, "info|claims|sitelinks", read)
+        return self._get_entities(_of_titles(titles), "info|claims|sitelinks", read)
 
     def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
         return self._get_entities_by_id(ids, {}, "info|claims", lambda _, entity: item_fact(entity, self._query))
@@ -222,6 +220,10 @@ class ApiSource:
         return {
             title: soft_redirect_target(page) for title, page in pages if page and (page.revisions or page.missing)
         }
+
+
+def _of_titles(titles: Sequence[str]) -> dict[str, str]:
+    return {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"}
 
 
 def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, PropertyEntity]:
@@ -384,9 +386,7 @@ class UpdateSource(ApiSource):
         linked: dict[str, tuple[str, int] | None] = {}
         for start in range(0, max(len(by_title), len(by_id)), limit):
             some = by_title[start : start + limit]
-            parameters = (
-                {"sites": "commonswiki", "titles": "|".join(some), "sitefilter": "commonswiki"} if some else {}
-            )
+            parameters = _of_titles(some) if some else {}
             if ids := [item_of[title] for title in by_id[start : start + limit]]:
                 parameters["ids"] = "|".join(dict.fromkeys(filter(None, ids)))
             for fact in self._get_revisions(parameters).values():

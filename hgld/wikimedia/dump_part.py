@@ -25,7 +25,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -61,8 +61,8 @@ _LONGEST_BLOCK = 2**20
 #: with a letter and no quotation mark, of which lines are full, is searched as fast as a single name.
 _PROPERTIES = re.compile(rb'P(?:279|301|373|910)"')
 _SITELINK_MARK = b'"commonswiki"'
-_HEAD = re.compile(rb'\{"type":"item","id":"Q([1-9][0-9]{0,9})","labels":')
-_TAIL = re.compile(rb'"lastrevid":([0-9]+),"modified":"([0-9TZ:-]+)"\}\Z')
+#: What is read of an item without any of these names, besides its id and the claims of P31.
+_UNLINKED_KEYS = frozenset({"labels", "descriptions", "lastrevid", "modified"})
 _ITEM = re.compile(r"Q([1-9][0-9]{0,9})")
 _FIRST_STATEMENT = b':[{"mainsnak"'
 #: Length up to which a line may be a redirect.
@@ -328,10 +328,16 @@ def read_line(line: bytes, languages: Sequence[str]) -> ReadLine:
     Languages of labels and descriptions are in order of preference.
     """
     if len(line) > _LONGEST_REDIRECT and not _may_be_linked(line):
-        unlinked = _read_unlinked(line, languages)
-        if unlinked is not None:
-            return unlinked
-    return _read_whole(line, languages)
+        # Not found as Wikidata writes them, the places to cut at raise ValueError, or leave no JSON or not all keys.
+        with suppress(ValueError):
+            entity = orjson.loads(_without_other_claims(line))
+            if entity.keys() >= _UNLINKED_KEYS:
+                return _read_entity(entity, languages)
+    try:
+        entity = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    return _read_entity(entity, languages)
 
 
 def _may_be_linked(line: bytes) -> bool:
@@ -348,61 +354,20 @@ def _may_be_linked(line: bytes) -> bool:
     return _PROPERTIES.search(line, claims, end) is not None
 
 
-def _read_unlinked(line: bytes, languages: Sequence[str]) -> ReadLine | None:
-    """Read an item without any of the names above from parts of its line; None if it is not written as usual."""
-    head, tail = _HEAD.match(line), _TAIL.search(line, len(line) - 200)
-    if head is None or tail is None:
-        return None
-    labels_end = line.find(b',"descriptions":', head.end())
-    descriptions_end = line.find(b',"aliases":', labels_end)
-    if min(labels_end, descriptions_end) < 0:
-        return None
-    instance_of: tuple[int, ...] = ()
+def _without_other_claims(line: bytes) -> bytes:
+    """Return a line with its claims of P31 alone, and nothing between these and the last revision."""
+    claims = line.index(b',"claims":')
+    kept = b""
+    if line.find(b'"P31"', claims) >= 0:
+        begin = line.index(b'"P31"' + _FIRST_STATEMENT, claims)
+        following = line.find(b'"' + _FIRST_STATEMENT, begin + len(b'"P31"'))
+        end = line.rindex(b',"', begin, following) if following >= 0 else line.index(b'},"sitelinks":', begin)
+        kept = line[begin:end]
+    return b'%b,"claims":{%b},%b' % (line[:claims], kept, line[line.rindex(b'"lastrevid":') :])
+
+
+def _read_entity(entity: Any, languages: Sequence[str]) -> ReadLine:
     try:
-        label, language = _find_term(line, head.end(), labels_end, languages)
-        description, _ = _find_term(line, labels_end, descriptions_end, languages)
-        if line.find(b'"P31"', head.end()) >= 0:
-            instance_of = tuple(_items(_statements(line, b'"P31"', head.end())))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    item = DumpItem(
-        int(head[1]),
-        revision=int(tail[1]),
-        instance_of=instance_of,
-        label=label,
-        language=language,
-        description=description,
-    )
-    return ReadLine(item, False, tail[2].decode())
-
-
-def _find_term(line: bytes, start: int, end: int, languages: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the text in the first of the languages that has one, and that language, from a range of bytes."""
-    for language in languages:
-        code = language.encode()
-        key = b'"%b":{"language":"%b","value":"' % (code, code)
-        at = line.find(key, start, end)
-        if at >= 0:
-            begin = at + len(key)
-            close = line.index(b'"}', begin, end)
-            text = line[begin - 1 : close + 1]
-            return orjson.loads(text), language  # which refuses a text that goes on after an escaped quotation mark
-        if line.find(b'"%b"' % code, start, end) >= 0:
-            raise ValueError("a label that is not written as usual")
-    return None, None
-
-
-def _statements(line: bytes, key: bytes, start: int) -> Any:
-    """Return the statements of a property in a range of bytes: up to the next property, or the end of all."""
-    begin = line.index(key + _FIRST_STATEMENT, start) + len(key) + 1
-    following = line.find(b'"' + _FIRST_STATEMENT, begin)
-    end = line.rindex(b',"', begin, following) if following >= 0 else line.index(b'},"sitelinks":', begin)
-    return orjson.loads(line[begin:end])
-
-
-def _read_whole(line: bytes, languages: Sequence[str]) -> ReadLine:
-    try:
-        entity = orjson.loads(line)
         if not isinstance(entity, dict):
             raise ValueError("not a JSON object")
         target = _item_number(entity.get("redirect"))
@@ -417,8 +382,6 @@ def _read_whole(line: bytes, languages: Sequence[str]) -> ReadLine:
         if number is None:
             return ReadLine(None, False, modified)
         return _read_item(number, entity, languages, modified)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an entity of Wikidata: {type(error).__name__} {error}") from None
 

@@ -18,7 +18,7 @@ from hgld.demo.sample import Sample, read_sample, serve_sample
 from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, read_table
 from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
 from tests.sheet_files import csv_rows, fill
 
 
@@ -32,11 +32,10 @@ def expected_labels(sample: Sample, title: str) -> list[str]:
     item = sample.items[page.item]
     if item.main_topic:
         item = sample.items[item.main_topic]
-    return [sample.items[value].label or value for value in item.best_instance_of]
+    return [sample.items[value].label or value for value in item.preferred or item.instance_of]
 
 
-@pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
-def test_scraper_reads_the_sample_from_the_server(source: SourceName, tmp_path: Path) -> None:
+def test_scraper_reads_the_sample_from_the_server(tmp_path: Path) -> None:
     sample = read_sample()
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()
@@ -45,19 +44,17 @@ def test_scraper_reads_the_sample_from_the_server(source: SourceName, tmp_path: 
         for split in SPLITS:
             out = tmp_path / f"{split}.parquet"
             categories = sample_file(f"{split}_label_to_category.csv")
-            scrape_file(categories, out, ScrapeConfig(split, source, client=client))
+            scrape_file(categories, out, ScrapeConfig(split, client=client))
             for row in read_table(out, SCRAPED).to_pylist():
                 labels = [value["label"] for value in row["instance_of"]]
                 assert labels == expected_labels(sample, row["title"]), row["title"]
                 statuses[row["status"]] += 1
                 routes[row["route"]] += 1
-    without_item = "no_item" if source == "api" else "no_infobox"
-    assert statuses == {"ok": 319, "no_instance_of": 2, without_item: 2, "missing": 1, "invalid_title": 1}
+    assert statuses == {"ok": 319, "no_instance_of": 2, "no_item": 2, "missing": 1, "invalid_title": 1}
     assert routes["hard_redirect"] == 2
     assert routes["soft_redirect"] == 5
     assert routes["soft_redirect+hard_redirect"] == 1
-    if source == "api":  # HTML pages do not show whether an infobox is the topic's
-        assert routes["topic"] == 3
+    assert routes["topic"] == 3
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +127,9 @@ def test_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         assert server.stdout is not None
         try:
             url = server.stdout.readline().strip().partition("HGLD_COMMONS_URL=")[2]
-            assert requests.get(f"{url}/wiki/Category:Matterhorn", timeout=10).status_code == 200
+            call = {"action": "query", "titles": "Category:Matterhorn", "prop": "pageprops"}
+            answer = requests.post(f"{url}/w/api.php", call, timeout=10).json()
+            assert answer["query"]["pages"][0]["pageprops"]["wikibase_item"]
         finally:
             server.send_signal(signal.SIGINT)
         _, errors = server.communicate(timeout=10)

@@ -22,6 +22,7 @@ from hgld.resources import annotation_file, sample_file
 from tests.child_processes import run_child
 from tests.preloaded import preloaded_hgld
 from tests.release.conftest import FACTS
+from tests.scrapes import first_landmarks
 from tests.sheet_files import csv_rows, fill
 
 pytestmark = pytest.mark.skipif(
@@ -301,9 +302,15 @@ CONFIGURED: dict[tuple[str, str], Sequence[str]] = {
 
 
 @pytest.mark.slow
-def test_category_pages_have_no_tables_of_classes(pipeline: Pipeline) -> None:
-    pipeline.settings["options"]["scrape"] += " --source html"
-    run = pipeline.run("out/clean.parquet")
+def test_category_pages_have_no_tables_of_classes(
+    pipeline: Pipeline, replica: Callable[..., Any], washington: Path, tmp_path: Path
+) -> None:
+    few = first_landmarks(washington, tmp_path / "few.csv", 20)
+    pipeline.settings["categories"] = {"train": str(few), "index": str(few)}
+    with replica("washington.json.gz") as server:
+        urls = f"--commons-url {server.base_url}/commons --wikidata-url {server.base_url}/wikidata"
+        pipeline.settings["options"]["scrape"] = f"{urls} --rate 0 --source html"
+        run = pipeline.run("out/clean.parquet")
     assert run.returncode == 0, run.stderr
     assert started_rules(run) == ["scrape", "scrape", "clean"]
     assert not list(pipeline.out.glob("*.classes.parquet"))
