@@ -28,7 +28,15 @@ from hgld.benchmark.evaluations import (
     SplitEvaluation,
 )
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.settings import Settings, comparison_file, read_origins, read_settings, to_dict, training_presets
+from hgld.io.settings import (
+    Settings,
+    comparison_file,
+    containing_file,
+    read_origins,
+    read_settings,
+    to_dict,
+    training_presets,
+)
 from hgld.training.run import read_training_settings
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_settings import TrainingSettings
@@ -230,11 +238,11 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
     """
     path = comparison_file(config)
     settings = read_settings(BenchmarkSettings, path)
-    presets, origins = training_presets(), read_origins(path)
+    presets, origins, folder = training_presets(), read_origins(path), containing_file(path).parent
     methods = {}
     for name, method in settings.methods.items():
-        own_row = origins[f"methods.{name}.title"][1] / name
-        given = method.training and presets.get(str(method.training), path.parent / method.training)
+        own_row = containing_file(origins[f"methods.{name}.title"][1]) / name
+        given = method.training and presets.get(str(method.training), folder / method.training)
         methods[name] = method.model_copy(update={"training": given or own_row})
     return settings.model_copy(update={"methods": methods})
 

@@ -4,6 +4,7 @@ The settings files that come with hgld, its presets, are found by name. ``h-gldv
 ``pipelines/benchmarks/h-gldv2.yaml``, and ``h-gldv2/happier`` the training in the row ``happier`` of its
 ``trainings``, which is referred to as ``h-gldv2.yaml/happier``: what the row says is merged over the settings under
 ``shared``. A training's name without a file is one for images of your own: ``happier`` is ``own_images/happier``.
+Several comparisons of the same trainings are rows of ``comparisons``, which are called by the name of the row alone.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ BASE = "base"
 _MAX_QUOTED = 100
 #: The file of trainings that are named without it.
 OWN_IMAGES = "own_images"
-#: Keys of a file's trainings, one row each, and of the settings that they share.
-TRAININGS, SHARED = "trainings", "shared"
+#: Keys of a file's trainings, one row each, of the settings that they share, and of comparisons, one row each.
+TRAININGS, SHARED, COMPARISONS = "trainings", "shared", "comparisons"
 #: Keys of a row that describe it, and are not settings: the method or the images, and the tables of papers.
 DESCRIPTION = ("about", "tables")
 _SUFFIXES = (".yaml", ".yml")
@@ -59,7 +60,8 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
     A file whose key ``base`` names another file (relative to its own folder) or a preset of a training is merged over
     that file, mapping by mapping. A mapping whose ``name`` differs from that of the mapping below it, such as another
     loss, replaces it. A file of several trainings has them as rows of ``trainings``; ``FILE.yaml/ROW`` is one of
-    them, and is merged over the row that its ``base`` names, or over the file's settings under ``shared``.
+    them, and is merged over the row that its ``base`` names, or over the file's settings under ``shared``. A row of
+    ``comparisons`` likewise, but without ``base`` over nothing.
 
     Args:
         path: The YAML file, or a row in one.
@@ -87,6 +89,11 @@ def read_origins(path: Path) -> dict[str, tuple[Any, Path]]:
     layer = _read_file(path, ())
     origins = {".".join(keys): Path(origin) for keys, origin in layer.origins.items()}
     return {key: (value, origins[key]) for key, value in flatten(layer.values).items()}
+
+
+def containing_file(path: Path) -> Path:
+    """Return the YAML file that has a row, or the path of a file itself."""
+    return path.parent if path.parent.is_file() else path
 
 
 def override(key: str, value: str | Path | None) -> str:
@@ -190,15 +197,17 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     """Read a file, or a row in one, merged over its base; ``extending`` led to it, outermost first."""
     if path.resolve() in extending:
         raise InputError(f"{path}: extends itself; correct the key {BASE} of {extending[-1]}")
-    is_row = path.parent.is_file()
-    file = path.parent if is_row else path
+    file = containing_file(path)
+    is_row = file != path
     values = _read_yaml(file, extending)
-    rows = {SHARED: values.pop(SHARED, {}), **_require_mapping(values.pop(TRAININGS, {}), file / TRAININGS)}
+    shared = values.pop(SHARED, {})
+    trainings, comparisons = (_require_mapping(values.pop(key, {}), file / key) for key in (TRAININGS, COMPARISONS))
+    rows = {SHARED: shared, **trainings, **comparisons}
     if is_row:
         if path.name not in rows:
-            raise InputError(f"{file}: there is no training {path.name}{_suggestion(path.name, list(rows)[1:])}")
+            raise InputError(f"{file}: there is no row {path.name}{_suggestion(path.name, list(rows)[1:])}")
         row = _require_mapping(rows[path.name], path)
-        values = {BASE: None if path.name == SHARED else SHARED, **row}
+        values = {BASE: SHARED if path.name in trainings else None, **row}
         values = {key: value for key, value in values.items() if key not in DESCRIPTION}
     base = values.pop(BASE, None)
     layer = _Layer.from_mapping(values, str(path))
@@ -384,8 +393,12 @@ def training_presets() -> Mapping[str, Path]:
 
 @cache
 def comparison_presets() -> Mapping[str, Path]:
-    """Return the settings files of comparisons by name."""
-    return {path.stem: path for path, values in _preset_files().items() if values.keys() - {TRAININGS, SHARED}}
+    """Return the settings files of comparisons, and rows in files of several, by name."""
+    paths = {row: path / row for path, values in _preset_files().items() for row in values.get(COMPARISONS, ())}
+    for path, values in _preset_files().items():
+        if values.keys() - {TRAININGS, SHARED, COMPARISONS}:
+            paths[path.stem] = path
+    return dict(sorted(paths.items()))
 
 
 def preset_description(path: Path) -> Mapping[str, str]:

@@ -31,7 +31,15 @@ from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness
 from hgld.io.files import atomic_write
-from hgld.io.settings import comparison_presets, override, parse_overrides, read_origins, to_yaml, training_file
+from hgld.io.settings import (
+    comparison_presets,
+    containing_file,
+    override,
+    parse_overrides,
+    read_origins,
+    to_yaml,
+    training_file,
+)
 from hgld.progress import Progress
 from hgld.tables import COMPARISON, Provenance, is_up_to_date, read_table
 from hgld.training import is_finished, read_training_settings
@@ -184,7 +192,8 @@ def is_comparison(config: str | Path) -> bool:
     """
     if str(config) in comparison_presets():
         return True
-    return Path(config).is_file() and any(key.startswith("methods.") for key in read_origins(Path(config)))
+    path = Path(config)
+    return containing_file(path).is_file() and any(key.startswith("methods.") for key in read_origins(path))
 
 
 def tune_methods(

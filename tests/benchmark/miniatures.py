@@ -14,7 +14,7 @@ import yaml
 
 from hgld.benchmark.runs import SweepSettings, read_benchmark
 from hgld.benchmark.worker import WorkerTask, work
-from hgld.io.settings import training_presets
+from hgld.io.settings import comparison_presets, training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
 from tests.benchmark.miniature_datasets import DATASETS
@@ -70,7 +70,7 @@ def small_comparison(name: str, out: Path) -> Path:
     """Write a comparison with one split and one seed, and metrics and sweeps that small data sets allow."""
     settings = read_benchmark(name)
     small: dict[str, Any] = {
-        "base": str(preset_folder() / f"{name}.yaml"),
+        "base": str(comparison_presets()[name]),
         "methods": {method: {"training": str(value.training)} for method, value in settings.methods.items()},
         "seeds": [0],
         "splits": [0] if settings.splits else [],
@@ -143,7 +143,8 @@ def documented_commands(name: str) -> list[list[str]]:
 
     Those that are indented further are for other data, which its comparison does not need.
     """
-    text = (preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    file = preset_folder() / f"{name}.yaml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""  # those of a row are its methods'
     comments = [line[1:] for line in text.splitlines() if line.startswith("#")]
     text = re.sub(r"\\\n\s*", "", "\n".join(comments))
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^   hgld (.*)$", text, re.MULTILINE)]

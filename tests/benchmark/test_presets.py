@@ -6,7 +6,9 @@ import pytest
 
 from hgld.benchmark.presets import list_presets, resolve_preset
 from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import comparison_presets, training_presets
+from hgld.tuning.search import is_comparison
 from tests.commands import run_hgld
 
 
@@ -70,3 +72,37 @@ def test_comparison_of_own_files_names_presets(tmp_path: Path) -> None:
         "paper": presets["sop/happier"],
         "mine": path / "mine",
     }
+
+
+def test_a_file_has_several_comparisons_of_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "comparisons:\n"
+        "  first:\n    title: First\n    columns: [R@1]\n"
+        "    methods: {mine: {title: Mine}, own: {title: Own, training: own.yaml}}\n"
+        "  second: {base: first, title: Second}\n"
+        "  broken: {base: first, metric: [R@1]}\n"
+        "shared: {base: sop/happier}\ntrainings: {mine: {seed: 3}}\n"
+    )
+    first, second = read_benchmark(path / "first"), read_benchmark("mine.yaml/second")
+    assert {name: method.training for name, method in first.methods.items()} == {
+        "mine": path / "mine",
+        "own": tmp_path / "own.yaml",
+    }
+    assert (second.title, second.columns) == ("Second", ("R@1",))
+    assert second.methods["mine"].training == Path("mine.yaml/mine")
+    assert is_comparison("mine.yaml/second")
+    assert not is_comparison("mine.yaml/mine")
+    with pytest.raises(
+        ConfigurationError, match="mine.yaml/broken: metric: there is no such setting; did you mean metrics"
+    ):
+        read_benchmark(path / "broken")
+    with pytest.raises(InputError, match=r"mine\.yaml: there is no row secnd; did you mean second\?"):
+        read_benchmark("mine.yaml/secnd")
+
+
+def test_rows_of_comparisons_are_presets_under_their_own_names() -> None:
+    assert comparison_presets()["sop_memory"] == training_presets()["sop/xbm"].with_name("sop_memory")
+    assert list(comparison_presets()) == sorted(comparison_presets())
+    assert "sop" not in comparison_presets()  # it has trainings and comparisons, but is none itself

@@ -185,7 +185,7 @@ def test_rows_of_a_file_are_merged_over_what_they_share_or_over_another_row(tmp_
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("seded", "mine.yaml: there is no training seded; did you mean seeded?"),
+        ("seded", "mine.yaml: there is no row seded; did you mean seeded?"),
         ("wrong", "mine.yaml/wrong: loss.lamda: there is no such setting; did you mean lambda?"),
         ("text", """mine.yaml/text: expected settings such as 'batch_size: 256', found "weighted\""""),
     ],
