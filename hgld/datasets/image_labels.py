@@ -130,6 +130,7 @@ def read_labels_of(
     _require_no_hierarchy(path, hierarchy)
     ids, codes, level_names, texts = _read_levels(path, present, separator, split)
     rows_of_each = _rows_of_embeddings(path, images, ids, codes)
+    del ids
     return_memory()
     integers = [_integer_labels(each) for each in texts]
     names = tuple(dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True))

@@ -111,7 +111,7 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
             )
     codes[: len(queries)][unlabelled[: len(queries)]] = -1
     codes[len(queries) :][unlabelled[len(queries) :]] = -2
-    return codes[: len(queries)], codes[len(queries) :]
+    return codes[: len(queries)].copy(), codes[len(queries) :]  # so that queries do not keep the gallery in memory
 
 
 def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> npt.NDArray[np.int64]:
