@@ -27,8 +27,8 @@ import numpy.typing as npt
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.ragged import Integers, RaggedIndices
 
-#: One row per item and one column per level, the finest first: int64, shape (N, L).
-LabelMatrix = npt.NDArray[np.int64]
+#: One row per item and one column per level, the finest first, shape (N, L): int64, or int32 from manifests.
+LabelMatrix = npt.NDArray[np.signedinteger[Any]]
 Codes = npt.NDArray[np.int32]
 #: End of messages about labels that are not nested, where the first column has the fewest classes.
 REVERSED = "; levels go from the finest to the coarsest, but column 0 has the fewest classes: reverse the columns"
