@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
+#: int32 or int64.
+AnyIntegers = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
 #: float32 or float64.
 AnyFloats = NDArray[np.floating[Any]]

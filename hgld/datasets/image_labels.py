@@ -130,6 +130,7 @@ def read_labels_of(
     _require_no_hierarchy(path, hierarchy)
     ids, codes, level_names, texts = _read_levels(path, present, separator, split)
     rows_of_each = _rows_of_embeddings(path, images, ids, codes)
+    del ids
     return_memory()
     integers = [_integer_labels(each) for each in texts]
     names = tuple(dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True))
@@ -246,11 +247,12 @@ def _require_split(path: Path, split: str | None, splits: Sequence[str]) -> None
 
 
 def _with_integers(codes: Labelling, integers: Sequence[npt.NDArray[np.int64]]) -> Labelling:
-    """Return labels that are the same integers in every file; a label matrix is changed in place."""
-    matrix = codes.labels.copy() if isinstance(codes, LabelSets) else codes
+    """Return labels that are the same integers in every file."""
+    matrix = codes.labels if isinstance(codes, LabelSets) else codes
+    labels = np.empty(matrix.shape, np.int64)
     for column, values in enumerate(integers):
-        matrix[:, column] = np.append(values, -1)[matrix[:, column]]
-    return LabelSets(matrix, codes.members) if isinstance(codes, LabelSets) else matrix
+        labels[:, column] = np.append(values, -1)[matrix[:, column]]
+    return LabelSets(labels, codes.members) if isinstance(codes, LabelSets) else labels
 
 
 def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:

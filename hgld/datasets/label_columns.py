@@ -32,7 +32,7 @@ def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
             with several labels.
 
     Returns:
-        A label matrix if all columns are texts, else label sets; and the class names of each level.
+        A label matrix, int32, if all columns are texts, else label sets; and the class names of each level.
 
     Raises:
         InputError: A label is empty; a class has several parents, or with several labels other parents in one image
@@ -40,7 +40,7 @@ def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
     """
     if any(is_list(column.type) for column in levels.values()):
         return _encode_lists(levels, describe_row)
-    labels, class_names = np.empty((len(next(iter(levels.values()))), len(levels)), np.int64), []
+    labels, class_names = np.empty((len(next(iter(levels.values()))), len(levels)), np.int32), []
     for number, (name, column) in enumerate(levels.items()):
         labels[:, number], names = encode_names(column, name, describe_row)
         class_names.append(names)
@@ -73,7 +73,7 @@ def _encode_lists(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
         starts = np.cumsum(lengths[name]) - lengths[name]
         within = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)
         encoded.append((codes[starts[images] + np.where(lengths[name][images] == 1, 0, within)], names))
-    sets = LabelSets.from_rows(np.stack([codes for codes, _ in encoded], axis=1), counts)
+    sets = LabelSets.from_rows(np.stack([codes for codes, _ in encoded], axis=1, dtype=np.int64), counts)
     class_names = tuple(names for _, names in encoded)
     _check_parents(sets, list(levels), class_names, describe_row)
     return sets, class_names

@@ -54,8 +54,8 @@ class Manifest:
         offsets: int64, shape (N,): position of the image's bytes in the tar file; -1 for image files.
         sizes: int64, shape (N,): number of these bytes; -1 for image files.
         splits: N texts, such as ``train``, ``test``, ``query`` or ``gallery``.
-        labelling: Labels as indices into the class names of each column, all of which occur: int64, shape (N, L),
-            finest first and nested; or label sets, where images may have several labels. See :attr:`labels`.
+        labelling: Labels as indices into the class names of each column, all of which occur: int32 or int64,
+            shape (N, L), finest first and nested; or label sets, where images may have several labels. See :attr:`labels`.
         level_names: Names of the L levels, finest first.
         class_names: Names of the classes at each level, finest level first, sorted.
         boxes: float64, shape (N, 4): the part of each image that counts, such as a query's, in pixels: left, top,
@@ -175,7 +175,7 @@ class Manifest:
 
     @property
     def labels(self) -> LabelMatrix:
-        """Labels of images with one label each: int64, shape (N, L), finest first and nested.
+        """Labels of images with one label each: int32 or int64, shape (N, L), finest first and nested.
 
         Raises:
             InputError: Images have several labels, which :attr:`label_sets` holds.
@@ -265,7 +265,7 @@ class Manifest:
         for column, names in enumerate(self.class_names):
             kept = np.zeros(len(names), np.bool_)
             kept[matrix[:, column]] = True
-            matrix[:, column] = (np.cumsum(kept) - 1)[matrix[:, column]]
+            matrix[:, column] = (np.cumsum(kept, dtype=np.int32) - 1)[matrix[:, column]]
             class_names.append(tuple(compress(names, kept)))
         matrix.flags.writeable = False
         return replace(

@@ -467,7 +467,9 @@ def _blocks_by_sorting(
         part=config.processes.part,
         progress=config.progress,
     ):
-        tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
+        n_ranks = max(ranked.levels.shape[1], 0 if ranked.positives is None else int(ranked.positives.max()))
+        if tables is None or len(tables.rank) < n_ranks:
+            tables = RankTables(n_ranks, ranked.levels.device)
         statistics = ranking_statistics(
             ranked.levels,
             n_levels,

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hgld.compute.executors import Part, format_numbers
+from hgld.compute.machine import return_memory
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels_of
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.distractors import CountsByTask, DistractorCounts
@@ -230,7 +231,9 @@ def evaluate_files(
     if chosen.score_predictions is not None and files.predictions is not None:
         return Evaluation(tuple(chosen.score_predictions(files, config)), ())
     inputs = EvaluationInputs.read(files)
-    return evaluate_inputs(chosen, inputs, chosen.build_tasks(inputs), config)
+    tasks = chosen.build_tasks(inputs)
+    return_memory()  # reading takes more than what it leaves, and rankings take as much again
+    return evaluate_inputs(chosen, inputs, tasks, config)
 
 
 def evaluate_inputs(

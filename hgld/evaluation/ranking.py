@@ -156,22 +156,24 @@ class KeyRows:
         With ``n_first`` they are those of the first items, shape (n_rows, n_first).
         """
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
-        if n_first is not None:
-            return self._format.read_levels(keys.topk(n_first, largest=False).values, levels[:, :n_first])
         if keys.device.type != "cpu":
             return self._format.read_levels(keys.sort(dim=1).values, levels)
         shares = np.array_split(np.arange(n_rows), thread_count(keys.device))
         blocks = [slice(share[0], share[-1] + 1) for share in shares if len(share)]
 
         def order(rows: slice) -> None:
-            if keys.dtype == torch.int32 and keys.shape[1] >= _RADIX_SORT_FROM and is_compiled(keys.device):
+            if n_first is not None:
+                keys[rows].numpy().partition(n_first - 1, axis=1)
+                keys[rows, :n_first].numpy().sort(axis=1)
+                self._format.read_levels(keys[rows, :n_first], levels[rows, :n_first])
+            elif keys.dtype == torch.int32 and keys.shape[1] >= _RADIX_SORT_FROM and is_compiled(keys.device):
                 _sort_levels(keys[rows].numpy(), self._format.bits, self._format.flip, levels[rows].numpy())
             else:
                 keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
                 self._format.read_levels(keys[rows], levels[rows])
 
         parallel_map(order, blocks, keys.device)
-        return levels
+        return levels[:, :n_first]
 
 
 class ScoreRows:

@@ -109,7 +109,8 @@ class RankTables:
 
     def __init__(self, n_ranks: int, device: torch.device | str = "cpu") -> None:
         self._set(torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device))
-        self.ideal = torch.nn.functional.pad(self.discount.cumsum(0), (1, 0))
+        self.ideal = torch.zeros(n_ranks + 1, dtype=torch.float64, device=device)
+        torch.cumsum(self.discount, 0, out=self.ideal[1:])
 
     def _set(self, rank: Tensor) -> None:
         self.rank = rank

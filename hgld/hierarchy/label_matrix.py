@@ -24,12 +24,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hgld.arrays import AnyFloats, Booleans, Floats, Integers
+from hgld.arrays import AnyFloats, AnyIntegers, Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.ragged import RaggedIndices
 
-#: One row per item and one column per level, the finest first: int64, shape (N, L).
-LabelMatrix = Integers
+#: One row per item and one column per level, the finest first, shape (N, L): int64, or int32 from manifests.
+LabelMatrix = AnyIntegers
 Codes = npt.NDArray[np.int32]
 #: End of messages about labels that are not nested, where the first column has the fewest classes.
 REVERSED = "; levels go from the finest to the coarsest, but column 0 has the fewest classes: reverse the columns"
@@ -111,7 +111,7 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
             )
     codes[: len(queries)][unlabelled[: len(queries)]] = -1
     codes[len(queries) :][unlabelled[len(queries) :]] = -2
-    return codes[: len(queries)], codes[len(queries) :]
+    return codes[: len(queries)].copy(), codes[len(queries) :]  # so that queries do not keep the gallery in memory
 
 
 def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> Integers:

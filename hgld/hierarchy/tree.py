@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.arrays import Booleans, Floats, Integers
+from hgld.arrays import AnyIntegers, Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, column_of, relevance
 from hgld.io.text_array import TextArray
@@ -77,7 +77,7 @@ def _check_unique_landmarks(
 
 def encode_names(
     column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
-) -> tuple[Integers, tuple[str, ...]]:
+) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
     """Return a column as indices into its sorted names, and these names, without whitespace around them."""
     encoded = TextArray.repeated(column).without_unused()
     texts = pc.utf8_trim_whitespace(encoded.texts)
@@ -87,22 +87,24 @@ def encode_names(
             f"{name} is empty in {len(empty):,} rows:\n{indented_list([describe_row(row) for row in empty])}"
         )
     names = pc.unique(texts).sort()
-    codes = pc.index_in(texts, value_set=names).to_numpy().astype(np.int64)
+    codes: npt.NDArray[np.int32] = pc.index_in(texts, value_set=names).to_numpy()
     return codes[encoded.positions], tuple(names.to_pylist())
 
 
 def check_tree(
-    level_names: Sequence[str], encoded: Sequence[tuple[Integers, Sequence[str]]], describe_row: DescribeRow
+    level_names: Sequence[str],
+    encoded: Sequence[tuple[AnyIntegers, Sequence[str]]],
+    describe_row: DescribeRow,
 ) -> None:
     """Check that every name has one parent."""
     problems = []
     levels = list(zip(level_names, encoded, strict=True))
     for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(levels):
-        parent_of = np.zeros(len(names), np.int64)
+        parent_of = np.zeros(len(names), parent_codes.dtype)
         parent_of[codes] = parent_codes
         if np.array_equal(parent_of[codes], parent_codes):  # most often so, and without sorting millions of rows
             continue
-        pairs, first_rows = np.unique(codes * len(parent_names) + parent_codes, return_index=True)
+        pairs, first_rows = np.unique(codes * np.int64(len(parent_names)) + parent_codes, return_index=True)
         children = pairs // len(parent_names)
         for code in np.flatnonzero(np.bincount(children) > 1).tolist():
             rows = first_rows[slice(*np.searchsorted(children, (code, code + 1)))]

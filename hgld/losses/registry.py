@@ -108,7 +108,7 @@ class LabelSpace:
 
         Args:
             dim: Dimension d of the embeddings.
-            labels: int64 array of shape (N, L), finest level first, numbered from 0 in each column; or label sets.
+            labels: Integer array of shape (N, L), finest level first, numbered from 0 in each column; or label sets.
 
         >>> LabelSpace.from_labels(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes
         tensor([[0, 0],
@@ -120,7 +120,7 @@ class LabelSpace:
             return LabelSpace(dim, n_of_sets, labels_per_image=labels.most_labels)
         _, first = np.unique(labels[:, 0], return_index=True)
         n_classes = tuple(int(n) for n in labels.max(axis=0) + 1)
-        return LabelSpace(dim, n_classes, torch.from_numpy(labels[first]))
+        return LabelSpace(dim, n_classes, torch.from_numpy(labels[first].astype(np.int64)))
 
     def known_classes(self) -> Tensor:
         """Return ``classes``.

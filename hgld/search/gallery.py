@@ -57,8 +57,8 @@ class Gallery:
         vectors: float16, float32, float64 or bfloat16, shape (N, d), in memory or memory-mapped; they are compared by
             their cosine, whatever their lengths.
         ids: N texts.
-        labels: int64, shape (N, L), finest first and nested: indices into ``class_names``; -1 in the rows of
-            unlabelled images; or label sets of such indices, where images may have several labels. L is 0 without
+        labels: int32 or int64, shape (N, L), finest first and nested: indices into ``class_names``; -1 in the rows
+            of unlabelled images; or label sets of such indices, where images may have several labels. L is 0 without
             labels.
         level_names: Names of the L levels, finest first.
         class_names: Names of the labels of each level.
@@ -124,7 +124,7 @@ class Gallery:
         exists = (positions >= 0)[:, None, None]
         if isinstance(self.labels, LabelSets):
             return np.where(exists, self.labels.padded(positions.clip(min=0)), -1)
-        return np.where(exists, self.labels[positions][:, None, :], -1)
+        return np.where(exists, self.labels[positions][:, None, :], np.int64(-1))
 
     def names_of(self, position: int) -> tuple[str, ...]:
         """Return the names of an image's labels, finest first, several between semicolons; empty if unlabelled."""
@@ -165,11 +165,11 @@ def read_gallery(
     labelling = image_labels.labelling
     matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
     rows = np.ones(len(matrix), np.bool_) if isinstance(labelling, LabelSets) else image_labels.labelled
-    codes = np.full_like(matrix, -1)
+    codes = np.full(matrix.shape, -1, np.int32)
     names = []
     for column in range(len(image_labels.level_names)):
-        values, known = np.unique(matrix[rows, column], return_inverse=True)
-        codes[rows, column] = known
+        values = np.unique(matrix[rows, column])
+        codes[rows, column] = np.searchsorted(values, matrix[rows, column])
         names.append(
             tuple(
                 label_name(image_labels.names, image_labels.level_names, column, value, levels)

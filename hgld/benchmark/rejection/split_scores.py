@@ -139,7 +139,7 @@ class ComparedImages:
                 own[:, 0] = self.manifests[INDEX].n_classes[0] + manifest.labels[rows, 0]
             sets.append(_image_set(name, images.kind, name, manifest, rows))
             labels.append(own)
-        return SplitImages(pd.concat(sets, ignore_index=True), np.concatenate(labels))
+        return SplitImages(pd.concat(sets, ignore_index=True), np.concatenate(labels, dtype=np.int64))
 
 
 def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Rows) -> pd.DataFrame:
