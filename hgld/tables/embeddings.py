@@ -102,9 +102,8 @@ def read_embeddings(path: Path) -> Embeddings:
             another number.
     """
     path = local_copy(path)
-    if path.is_dir():
-        return _read_parts(path, part_files(path))
-    return _embeddings(path, *_read_file(path))
+    files = part_files(path)
+    return _read_parts(path, files) if path.is_dir() else _embeddings(path, *_read_file(path))
 
 
 def _embeddings(path: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]) -> Embeddings:
@@ -131,10 +130,13 @@ def part_files(path: Path) -> list[Path]:
     """Return the files of a folder of embeddings in the order of their names, or a file itself.
 
     Raises:
-        InputError: The folder has no embeddings in it, or not all parts of those that ``embed-images`` wrote.
+        InputError: There is no such file or folder, or the folder has no embeddings in it, or not all parts of those
+            that ``embed-images`` or ILIAS's code wrote.
     """
     path = local_copy(path)
     if not path.is_dir():
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; expected the embeddings of images")
         return [path]
     others = (".ids", ".deviations")
     files = [file for file in sorted(path.iterdir()) if file.suffix in _READERS and not file.stem.endswith(others)]
@@ -275,8 +277,6 @@ def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 def _read_vectors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     """Read the vectors of a file, and what it holds itself of ids and landmark ids."""
     check_suffix(path, _READERS)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected the embeddings of images")
     vectors, names = _READERS[path.suffix](path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     _check_names(path, names, len(vectors))

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.tables.embeddings import Embeddings, read_embeddings, read_vectors, write_embeddings
+from hgld.tables.embeddings import Embeddings, part_files, read_embeddings, read_vectors, write_embeddings
 from tests.child_processes import run_script
 from tests.hdf5_features import write_features
 
@@ -366,13 +366,15 @@ def test_invalid_ids_are_refused(bare: Path, content: bytes, message: str) -> No
 
 
 def test_unknown_formats_and_missing_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.pt").touch()
     with pytest.raises(InputError, match=r'the suffix is "\.pt"; embeddings are in \.npy, \.safetensors, \.parquet'):
         read_embeddings(tmp_path / "q.pt")
     with pytest.raises(InputError, match=r'the suffix is "\.pt"'):
         write_embeddings(tmp_path / "q.pt", VECTORS, IDS)
-    for suffix in SUFFIXES:
-        with pytest.raises(InputError, match="no such file; expected the embeddings"):
-            read_embeddings(tmp_path / f"q{suffix}")
+    for suffix in (*SUFFIXES, ".hdf5", ""):
+        for read_file in (read_embeddings, read_vectors, part_files):
+            with pytest.raises(InputError, match="no such file; expected the embeddings"):
+                read_file(tmp_path / f"q{suffix}")
 
 
 KILLED = """
