@@ -55,7 +55,8 @@ class Manifest:
         sizes: int64, shape (N,): number of these bytes; -1 for image files.
         splits: N texts, such as ``train``, ``test``, ``query`` or ``gallery``.
         labelling: Labels as indices into the class names of each column, all of which occur: int32 or int64,
-            shape (N, L), finest first and nested; or label sets, where images may have several labels. See :attr:`labels`.
+            shape (N, L), finest first and nested; or label sets, where images may have several labels. See
+            :attr:`labels`.
         level_names: Names of the L levels, finest first.
         class_names: Names of the classes at each level, finest level first, sorted.
         boxes: float64, shape (N, 4): the part of each image that counts, such as a query's, in pixels: left, top,

@@ -47,7 +47,7 @@ class EvaluationFiles:
     """Input files of an evaluation.
 
     Args:
-        embeddings: Embeddings of all images: .npy, .safetensors or .parquet, or a folder of such parts.
+        embeddings: Embeddings of all images: .npy, .safetensors, .parquet or .hdf5, or a folder of such parts.
         query_embeddings: Embeddings of the queries; requires those of the gallery.
         gallery_embeddings: Embeddings of the gallery, in separate files from the queries.
         predictions: Predictions to score instead of embeddings, in the form of the public landmark challenges;

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.tables.embeddings import write_embeddings
+from tests.hdf5_features import write_features
 
 OBJECTS = ("bold_bimp_000", "bold_flep_001", "zippy_zootlenibble_999")
 IMAGE_QUERIES = [f"{name}/query/Q{name[-3:]}_{n:02}.jpg" for name in OBJECTS for n in range(1 + (name == OBJECTS[1]))]
@@ -94,6 +95,49 @@ def test_protocol_agrees_with_the_published_steps(tmp_path: Path, vectors: dict[
                 dict(zip(("mAP@1000", "TR@1000"), np.mean(values, 0), strict=True))
             )
             assert not distractors or 0 < result["means"]["TR@1000"] < 1
+
+
+def test_published_features_have_the_values_of_other_formats(
+    tmp_path: Path, vectors: dict[str, NDArray[np.float32]]
+) -> None:
+    """The files of a model lie in one folder, of which the numbered ones alone are distractors."""
+    root, folder = write_ilias(tmp_path / "ilias"), tmp_path / "features"
+    folder.mkdir()
+    half = {name: own.astype(np.float16) for name, own in vectors.items()}
+    others = np.random.default_rng(1).normal(size=(12_000, 6)).astype(np.float16)
+    write_features(folder / "features_image_queries.hdf5", half["images"], IMAGE_QUERIES)
+    write_features(folder / "features_text_queries.hdf5", vectors["texts"], TEXT_QUERIES)
+    write_features(folder / "features_positives.hdf5", half["positives"], POSITIVES)
+    for number, part in enumerate(np.split(others, [7000])):
+        ids = [f"yfcc100m_{number:04}.tar/{row:032x}" for row in range(len(part))]
+        write_features(folder / f"features_distractors_{number:05}.hdf5", part, ids)
+    write_embeddings(tmp_path / "images.npy", torch.from_numpy(half["images"]), IMAGE_QUERIES)
+    write_embeddings(tmp_path / "positives.npy", torch.from_numpy(half["positives"].copy()), POSITIVES)
+    np.save(tmp_path / "others.npy", others)
+
+    def evaluate(queries: Path, positives: Path, distractors: Path, *more: object) -> str:
+        files = [
+            "--query-embeddings",
+            queries,
+            "--gallery-embeddings",
+            positives,
+            "--distractor-embeddings",
+            distractors,
+        ]
+        return run(
+            "evaluate", "--protocol", "ilias", "--ground-truth", root, *files, "--no-intervals", "--json", *more
+        )
+
+    for kind, file in (("images", "features_image_queries.hdf5"), ("texts", "features_text_queries.hdf5")):
+        published = [folder / file, folder / "features_positives.hdf5", folder]
+        expected = evaluate(tmp_path / f"{kind}.npy", tmp_path / "positives.npy", tmp_path / "others.npy")
+        (result,) = json.loads(expected)["results"]
+        assert 0 < result["means"]["mAP@1000"] < 1
+        counts = ["--counts", tmp_path / kind]
+        for share in ("1/2", "2/2"):
+            evaluate(*published, *counts, "--part", share)
+        for more in ([], counts):
+            assert json.loads(evaluate(*published, *more))["results"] == [result]
 
 
 def test_manifest_and_hierarchical_metrics(tmp_path: Path, vectors: dict[str, NDArray[np.float32]]) -> None:
