@@ -85,7 +85,7 @@ class AuditParts:
 
     def path(self, part: Part, suffix: str = ".parquet") -> Path:
         """Return the file of a part, which is there as a whole or not at all."""
-        return self.folder / f"{part.number}-of-{part.count}{suffix}"
+        return self.folder / f"{part.file_name}{suffix}"
 
     def has(self, suffix: str = ".parquet") -> Callable[[Part], bool]:
         """Return a function that says whether the file of a part is there."""

@@ -152,6 +152,7 @@ def test_parts_find_what_a_search_among_all_images_does(
     folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch, searched: str
 ) -> None:
     """To the last bit, and with pairs of which each image is in another of the three blocks."""
+    monkeypatch.setattr("hgld.audit.parts.BLOCK", 8)
     (folder / "broken.png").write_bytes(b"no picture")
     with (folder / "manifest.csv").open("a") as file:
         file.write(f"\nbroken.png,train,{LABELS[0]}")
