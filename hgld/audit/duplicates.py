@@ -10,6 +10,7 @@ altered copies of a sample.
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +20,24 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
+from safetensors import safe_open
+from safetensors.torch import save_file
 from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch.nn import functional
 
+from hgld.audit.parts import AuditParts, blocks_of, itself, nearest_images, rows_of_part
+from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.files import atomic_write
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
-from hgld.ragged import RaggedIndices
 from hgld.search.searcher import NeighbourIndex
 
 #: Side of thumbnails in pixels.
@@ -45,7 +51,13 @@ _FLAT = 1e-3
 #: Pairs that are correlated at once.
 _PAIRS = 256
 
-Thumbnails = NDArray[np.uint8]
+#: Suffix of the files of thumbnails of parts.
+THUMBNAILS = ".safetensors"
+
+#: uint8, shape (n, SIZE, SIZE), in memory or in files.
+Thumbnails = NDArray[np.uint8] | torch.Tensor
+#: Thumbnails, and why others could not be read, by their ids.
+_Pictures = tuple[Thumbnails, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ class Duplicates:
         same_pixels: bool, shape (n,): whether they have the same pixels.
         groups: int64, shape (N,), number of the group of copies that each image belongs to, from 0; -1 for none.
         left_out: bool, shape (N,): all images but one of each group, which is the first one outside of the training.
-        thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images.
+        thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images; a tensor where parts were joined.
         unreadable: Why images could not be read, by their ids.
     """
 
@@ -161,17 +173,83 @@ def find_duplicates(
     """
     config = config or DuplicatesConfig()
     encoded = EncodedImages(manifest, root)
-    thumbnails, unreadable = read_thumbnails(encoded, progress)
-    readable = ~np.isin(manifest.ids, [*unreadable])
+    pictures = read_thumbnails(encoded, progress)
+    copies = _copies_of(range(len(manifest)), encoded, pictures, embeddings, config, index)
+    return _grouped(copies, manifest, pictures, config)
+
+
+def write_part_of_duplicates(
+    parts: AuditParts,
+    part: Part,
+    manifest: Manifest,
+    root: Path,
+    embeddings: torch.Tensor | None = None,
+    config: DuplicatesConfig | None = None,
+    *,
+    index: NeighbourIndex | None = None,
+    progress: Progress | None = None,
+) -> Path | None:
+    """Write the thumbnails of a part; when those of all parts are there, the copies of its images.
+
+    Thumbnails, and copies among all images, do not depend on the parts. Other arguments are those of
+    :func:`find_duplicates`.
+
+    Returns:
+        The file that was written; None if the thumbnails of other parts have to be written first.
+    """
+    rows, path = rows_of_part(part, len(manifest)), parts.path(part, THUMBNAILS)
+    encoded = EncodedImages(manifest, root)
+    if not path.exists():
+        thumbnails, unreadable = read_thumbnails(encoded, progress, rows)
+        with atomic_write(path) as draft:
+            tensors = {"thumbnails": torch.as_tensor(thumbnails)}
+            save_file(tensors, draft, {"unreadable": json.dumps(unreadable)})
+        return path
+    if not all(each.exists() for each in parts.paths(part.count, THUMBNAILS)):
+        return None
+    pictures = _read_thumbnails_of_parts(parts, part.count, root)
+    copies = _copies_of(rows, encoded, pictures, embeddings, config or DuplicatesConfig(), index)
+    return parts.write(part, copies)
+
+
+def join_duplicates(
+    parts: AuditParts, count: int, manifest: Manifest, root: Path, config: DuplicatesConfig | None = None
+) -> Duplicates:
+    """Return what :func:`find_duplicates` does from the files of all parts."""
+    pictures = _read_thumbnails_of_parts(parts, count, root)
+    return _grouped(parts.read(count), manifest, pictures, config or DuplicatesConfig())
+
+
+def _read_thumbnails_of_parts(parts: AuditParts, count: int, root: Path) -> _Pictures:
+    """Return thumbnails, which stay in their files, and why others could not be read; see :func:`read_thumbnails`."""
+    tensors, unreadable = [], dict[str, str]()
+    for path in parts.paths(count, THUMBNAILS):
+        with safe_open(path, framework="pt") as file:
+            tensors.append(file.get_tensor("thumbnails"))
+            unreadable |= json.loads(file.metadata()["unreadable"])
+    thumbnails = PartedTensor(tensors)
+    _require_readable(len(thumbnails), unreadable, root)
+    return thumbnails, unreadable
+
+
+def _copies_of(
+    rows: range,
+    encoded: EncodedImages,
+    pictures: _Pictures,
+    embeddings: torch.Tensor | None,
+    config: DuplicatesConfig,
+    index: NeighbourIndex | None,
+) -> pa.Table:
+    """Return the copies among some images and the nearest ones of all: a pair a row, with what is known of it."""
+    thumbnails, unreadable = pictures
+    readable = ~np.isin(encoded.manifest.ids, [*unreadable])
     if index is not None:
         assert embeddings is not None
-        neighbours = _search(index, embeddings, config.neighbours)
+        neighbours = _search(index, embeddings, rows, config.neighbours)
     else:
         vectors, usable = searched_vectors(thumbnails, readable, embeddings)
-        rows = np.arange(len(vectors))
-        itself = RaggedIndices.from_pairs(rows, rows, len(rows))
-        _, neighbours = nearest_neighbours(vectors, vectors, config.neighbours, excluded=itself, gallery_mask=usable)
-    pairs = _candidates(neighbours, readable)
+        _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
+    pairs = _candidates(np.arange(rows.start, rows.stop), neighbours, readable)
     correlations = thumbnail_correlations(thumbnails, pairs)
     cosines = np.full(len(pairs), np.nan, np.float32)
     if embeddings is not None:
@@ -180,53 +258,73 @@ def find_duplicates(
             first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
             cosines[block] = (first * second).sum(1).numpy()
     found = config.are_copies(correlations, cosines)
-    pairs, correlations, cosines = pairs[found], correlations[found], cosines[found]
+    pairs = pairs[found]
+    same_pixels = np.array([_same_pixels(encoded, pair) for pair in pairs.tolist()], np.bool_)
+    columns = (*pairs.T, correlations[found], cosines[found], same_pixels)
+    return pa.table(dict(zip(("first", "second", "correlation", "cosine", "same_pixels"), columns, strict=True)))
+
+
+def _grouped(copies: pa.Table, manifest: Manifest, pictures: _Pictures, config: DuplicatesConfig) -> Duplicates:
+    """Return the groups of pairs of copies, which two parts may both have found."""
+    first, second, *values = (copies[name].to_numpy() for name in copies.column_names)
+    pairs, kept = np.unique(np.stack([first, second], axis=1), axis=0, return_index=True)
+    correlations, cosines, same_pixels = (each[kept] for each in values)
     groups = _groups(pairs, len(manifest))
     return Duplicates(
         manifest=manifest,
         pairs=pairs,
         correlations=correlations,
         cosines=cosines,
-        same_pixels=np.array([_same_pixels(encoded, pair) for pair in pairs.tolist()], np.bool_),
+        same_pixels=same_pixels,
         groups=groups,
         left_out=_left_out(groups, manifest.splits == config.train_split),
-        thumbnails=thumbnails,
-        unreadable=unreadable,
+        thumbnails=pictures[0],
+        unreadable=pictures[1],
     )
 
 
-def thumbnail(image: Image.Image) -> Thumbnails:
+def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
     """Return a grey copy that is squashed to SIZE x SIZE pixels."""
     return np.asarray(image.convert("L").resize((SIZE, SIZE), Image.Resampling.BOX))
 
 
-def read_thumbnails(encoded: EncodedImages, progress: Progress | None = None) -> tuple[Thumbnails, dict[str, str]]:
+def read_thumbnails(
+    encoded: EncodedImages, progress: Progress | None = None, rows: range | None = None
+) -> tuple[NDArray[np.uint8], dict[str, str]]:
     """Read the thumbnails of N images, and why others could not be read, by their ids.
+
+    Args:
+        rows: The images, of a part; all by default.
 
     Returns:
         uint8, shape (N, SIZE, SIZE), black for unreadable images, and the reasons.
 
     Raises:
-        InputError: No image can be read.
+        InputError: No image can be read, unless ``rows`` are those of a part.
     """
-    progress = progress or NoProgress()
-    manifest = encoded.manifest
-    thumbnails, unreadable = np.zeros((len(manifest), SIZE, SIZE), np.uint8), {}
-    progress.start(len(manifest))
-    for row, image_id in enumerate(manifest.ids.tolist()):
+    progress, chosen = progress or NoProgress(), range(len(encoded.manifest)) if rows is None else rows
+    thumbnails, unreadable = np.zeros((len(chosen), SIZE, SIZE), np.uint8), dict[str, str]()
+    progress.start(len(chosen))
+    for place, row in enumerate(chosen):
         try:
-            thumbnails[row] = thumbnail(upright_rgb(open_image(encoded.read(row)), SIZE))
+            thumbnails[place] = thumbnail(upright_rgb(open_image(encoded.read(row)), SIZE))
         except UnreadableImageError as error:
-            unreadable[image_id] = error.description
+            unreadable[encoded.manifest.ids[row]] = error.description
         progress.advance()
-    if len(unreadable) == len(manifest):
-        raise InputError(f"{encoded.root}: no image can be read; {manifest.ids[0]}: {unreadable[manifest.ids[0]]}")
+    if rows is None:
+        _require_readable(len(chosen), unreadable, encoded.root)
     return thumbnails, unreadable
+
+
+def _require_readable(n_images: int, unreadable: Mapping[str, str], root: Path) -> None:
+    if len(unreadable) == n_images:
+        image, reason = next(iter(unreadable.items()))
+        raise InputError(f"{root}: no image can be read; {image}: {reason}")
 
 
 def details(thumbnails: Thumbnails) -> NDArray[np.float32]:
     """Return thumbnails minus a blurred version of each, float32, shape (n, SIZE, SIZE)."""
-    values = thumbnails.astype(np.float32)
+    values = np.asarray(thumbnails[:], np.float32)
     return np.asarray(values - gaussian_filter(values, (0, _BLUR, _BLUR)), np.float32)
 
 
@@ -238,11 +336,13 @@ def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> 
     """
     best = np.full(len(pairs), -1, np.float32)
     for rows in _blocks(len(pairs)):
-        first, second = (torch.from_numpy(details(thumbnails[pairs[rows, side]]))[:, None] for side in range(2))
+        # A single pair is taken twice, as it would differ in the last bits from what it is among others.
+        batch = np.resize(pairs[rows], (max(len(pairs[rows]), 2), 2))
+        first, second = (torch.from_numpy(details(thumbnails[batch[:, side]]))[:, None] for side in range(2))
         correlations = [
             _correlations(whole, part, side) for whole, part in ((first, second), (second, first)) for side in _SIDES
         ]
-        best[rows] = torch.stack(correlations).amax(0).numpy()
+        best[rows] = torch.stack(correlations).amax(0).numpy()[: len(pairs[rows])]
     return best
 
 
@@ -293,16 +393,17 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
 
 
-def _search(index: NeighbourIndex, embeddings: torch.Tensor, k: int) -> NDArray[np.int64]:
-    """Return the positions of each image itself and of the k nearest ones; -1 where there are fewer."""
-    found = [index.search(embeddings[block].float().numpy(), k + 1) for block in _blocks(len(embeddings), 4096)]
-    return np.concatenate([positions for _, positions in found])
+def _search(index: NeighbourIndex, embeddings: torch.Tensor, rows: range, k: int) -> NDArray[np.int64]:
+    """Return the positions of some images themselves and of the k nearest ones; -1 where there are fewer."""
+    found = [index.search(embeddings[block].float().numpy(), k + 1)[1] for block in blocks_of(rows)]
+    return np.concatenate([np.empty((0, k + 1), np.int64), *found])
 
 
-def _candidates(neighbours: NDArray[np.int64], readable: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _candidates(
+    rows: NDArray[np.int64], neighbours: NDArray[np.int64], readable: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     """Return the pairs of readable images of which one is near the other, lower row first, each once."""
-    rows = np.broadcast_to(np.arange(len(neighbours))[:, None], neighbours.shape)
-    pairs = np.stack([rows, neighbours], axis=2).reshape(-1, 2)
+    pairs = np.stack([np.broadcast_to(rows[:, None], neighbours.shape), neighbours], axis=2).reshape(-1, 2)
     pairs = pairs[(pairs[:, 1] >= 0) & (pairs[:, 0] != pairs[:, 1])]
     return np.unique(np.sort(pairs[readable[pairs].all(axis=1)], axis=1), axis=0)
 
@@ -400,7 +501,7 @@ def measure_recall(
     for name, alter in ALTERATIONS.items():
         copies = [alter(image) for image in originals]
         thumbnails = np.stack([thumbnail(image) for image in copies])
-        both = np.concatenate([found.thumbnails[rows], thumbnails])
+        both = np.concatenate([np.asarray(found.thumbnails[rows]), thumbnails])
         pairs = np.stack([np.arange(len(rows)), len(rows) + np.arange(len(rows))], axis=1)
         cosines = np.full(len(rows), np.nan, np.float32)
         queries = torch.from_numpy(details(thumbnails)).flatten(1)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.audit.duplicates import centred, mean_direction
-from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.audit.parts import itself, nearest_images
 from hgld.compute.resampling import Interval, percentile_interval
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError, InputError
@@ -136,7 +136,10 @@ class LevelErrors:
 
 
 def find_label_errors(
-    manifest: Manifest, embeddings: torch.Tensor, config: LabelErrorsConfig | None = None
+    manifest: Manifest,
+    embeddings: torch.Tensor,
+    config: LabelErrorsConfig | None = None,
+    voters: pa.Table | None = None,
 ) -> list[LevelErrors]:
     """Rank the labels of each level by how much the nearest images contradict them.
 
@@ -144,6 +147,7 @@ def find_label_errors(
         manifest: N images with one label each at every level.
         embeddings: float, shape (N, d), of any model that was not trained on these labels; their mean is subtracted.
         config: Settings.
+        voters: Result of :func:`find_voters` for all images, if it is known already.
 
     Returns:
         Images by their finest label, then classes of the finest level by their label at each coarser one.
@@ -152,22 +156,52 @@ def find_label_errors(
         InputError: Images have several labels, or there are no two images of a class.
     """
     config, labels = config or LabelErrorsConfig(), manifest.labels
-    vectors = centred(embeddings, mean_direction(embeddings))
-    rows, classes = np.arange(len(labels)), labels[:, 0]
-    itself = RaggedIndices.from_pairs(rows, rows, len(rows))
-    members = [np.flatnonzero(classes == number) for number in range(manifest.n_classes[0])]
-    of_class = RaggedIndices.from_lists([members[number] for number in classes])
+    rows, members = np.arange(len(labels)), _members(manifest)
+    if max(map(len, members)) < 2:
+        raise InputError("no class has two images, of which one could confirm the label of the other")
+    voters = find_voters(manifest, embeddings, config) if voters is None else voters
     found = []
     for level in range(labels.shape[1]):
-        excluded, judged = (of_class, members) if level else (itself, [*rows[:, None]])
+        kind, judged = ("other_class", members) if level else ("other_image", [*rows[:, None]])
         # Nothing could confirm the label of an image, or of a class, that is the only one with it.
         n_with_label = np.bincount([labels[group[0], level] for group in judged])
         judged = [group for group in judged if n_with_label[labels[group[0], level]] > 1]
-        if not judged and not level:
-            raise InputError("no class has two images, of which one could confirm the label of the other")
-        cosines, neighbours = nearest_neighbours(vectors, vectors, config.neighbours, excluded=excluded)
+        cosines, neighbours = (
+            voters[f"{kind}_{what}"].to_numpy().reshape(len(rows), -1) for what in ("cosine", "row")
+        )
         found.append(_ranked(level, judged, labels[:, level], neighbours, cosines, config.temperature))
     return found
+
+
+def find_voters(
+    manifest: Manifest, embeddings: torch.Tensor, config: LabelErrorsConfig, rows: range | None = None
+) -> pa.Table:
+    """Return the nearest images of some images, and the nearest ones of other classes.
+
+    Args:
+        rows: The images, of a part; all by default.
+
+    Returns:
+        Cosines and rows of the k nearest of the first image, best first, then of the second one, and so on.
+    """
+    vectors, members = centred(embeddings, mean_direction(embeddings)), _members(manifest)
+    rows = range(len(vectors)) if rows is None else rows
+
+    def of_class(images: Integers) -> RaggedIndices:
+        return RaggedIndices.from_lists([members[number] for number in manifest.labels[images, 0]])
+
+    columns = dict[str, NDArray[Any]]()
+    for kind, excluded in [("other_image", itself), ("other_class", of_class)][: manifest.labels.shape[1]]:
+        cosines, neighbours = nearest_images(vectors, rows, config.neighbours, excluded)
+        columns |= {f"{kind}_cosine": cosines.ravel(), f"{kind}_row": neighbours.ravel()}
+    return pa.table(columns)
+
+
+def _members(manifest: Manifest) -> list[Integers]:
+    """Return the rows of the images of each class of the finest level, ascending."""
+    classes = manifest.labels[:, 0]
+    ends = np.bincount(classes, minlength=manifest.n_classes[0]).cumsum()
+    return np.split(np.argsort(classes, kind="stable"), ends[:-1])
 
 
 def _ranked(

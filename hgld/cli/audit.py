@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hgld.cli.base import OUT_FOLDER, App, Taxonomy, app, out_file, writable_file, writable_folder
+from hgld.cli.base import (
+    OUT_FOLDER,
+    PART,
+    App,
+    ExecutionConfig,
+    Taxonomy,
+    app,
+    out_file,
+    writable_file,
+    writable_folder,
+)
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
@@ -26,6 +37,7 @@ if TYPE_CHECKING:
         LevelErrors,
         TreeAudit,
     )
+    from hgld.audit.parts import AuditParts
     from hgld.datasets.manifest import Manifest
     from hgld.review.agreement import AgreementConfig, Estimate
 
@@ -49,6 +61,7 @@ app.add_typer(audit, name="audit", rich_help_panel="Retrieval")
 
 @audit.command()
 @options_of("hgld.audit.duplicates:DuplicatesConfig")
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def duplicates(
     *,
     manifest: Path,
@@ -59,11 +72,16 @@ def duplicates(
     config: DuplicatesConfig,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     recall: bool = False,
+    execution: ExecutionConfig,
+    part: Annotated[Part | None, PART] = None,
 ) -> None:
     """Find images that are copies of one another: the same, re-encoded, resized, cropped, mirrored or recoloured.
 
     All images but one of each group of copies are marked to be left out. Those of the training go first, so that
     nothing of the test remains in it. Edit the table where you decide otherwise.
+
+    An --executor runs --parts, each twice, for thumbnails and for copies, and joins them. Jobs of your own write
+    --part 1/16, --part 2/16 and so on twice, which --executor local --parts 16 joins.
 
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
 
@@ -75,15 +93,18 @@ def duplicates(
         index: Index of these from hgld export-embeddings, for millions of images. Default: exact search.
         page: HTML page to write, with the copies side by side.
         recall: Measure how many altered copies of 100 images would be found, by the recorded model.
+        part: Work on one of several parts of the images, such as 3/16: read its thumbnails, then, when those of all
+            parts are there, find its copies. Default: all images.
     """
     from hgld.audit import find_duplicates, measure_recall
+    from hgld.audit.duplicates import THUMBNAILS, join_duplicates, write_part_of_duplicates
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import read_gallery
     from hgld.search.query_model import load_query_model
 
     if embeddings is None and index is not None:
         raise ConfigurationError("`index` is that of `embeddings`, which are not given")
-    images = _AuditedImages.read(manifest, root, embeddings)
+    images = _AuditedImages.read(manifest, root, embeddings, part)
     neighbours, embed = None, None
     if embeddings is not None and index is not None:
         if images.reordered:
@@ -93,18 +114,29 @@ def duplicates(
         neighbours = open_index(index, read_gallery(embeddings))
     if embeddings is not None and recall:
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
+    parts = _parts("audit duplicates", out, config, manifest, root, embeddings, index)
     with TerminalProgress("audit", "images") as progress:
-        found = find_duplicates(
-            images.manifest, images.root, images.vectors, config, index=neighbours, progress=progress
-        )
+        if part:
+            path = write_part_of_duplicates(parts, part, *images[:3], config, index=neighbours, progress=progress)
+            typer.echo(path or f"{parts.folder}: thumbnails of other parts are missing; run these first")
+            return
+        if execution.parts:
+            for suffix in (THUMBNAILS, ".parquet"):
+                execution.run_parts(out, parts.has(suffix))
+            found = join_duplicates(parts, execution.parts, *images[:2], config)
+        else:
+            found = find_duplicates(*images[:3], config, index=neighbours, progress=progress)
     typer.echo(_format_duplicates(found))
     if recall:
         typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
     _write_duplicates(images, found, config, out, page)
+    if execution.executor:
+        parts.remove()
 
 
 @audit.command()
 @options_of("hgld.audit.label_errors:LabelErrorsConfig")
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def labels(
     *,
     manifest: Path,
@@ -115,10 +147,15 @@ def labels(
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     queue: Annotated[Path | None, typer.Option(callback=writable_folder)] = None,
     hierarchy: Path | None = None,
+    execution: ExecutionConfig,
+    part: Annotated[Part | None, PART] = None,
 ) -> None:
     """Find labels that the nearest images contradict: of single images, and of all images of a class.
 
     They are ranked, the most contradicted first. What looks wrong need not be wrong; a person decides.
+
+    An --executor runs --parts of the search for the nearest images, and joins them. Jobs of your own write --part
+    1/16, --part 2/16 and so on, which --executor local --parts 16 joins.
 
     Example: hgld audit labels manifest.parquet --embeddings embeddings.npy -o labels.csv --page labels.html
 
@@ -130,15 +167,28 @@ def labels(
         page: HTML page to write, with photographs.
         queue: Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.
         hierarchy: Hierarchy of the manifest, with the tables it was built from beside it.
+        part: Search for the nearest images of one of several parts, such as 3/16. Default: all images.
     """
     from hgld.audit import find_label_errors
+    from hgld.audit.label_errors import find_voters
+    from hgld.audit.parts import rows_of_part
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images = _AuditedImages.read(manifest, root, embeddings)
-    found = find_label_errors(images.manifest, images.vectors, config)
+    images = _AuditedImages.read(manifest, root, embeddings, part)
+    parts, voters = _parts("audit labels", out, config, manifest, root, embeddings), None
+    if part:
+        rows = rows_of_part(part, len(images.manifest))
+        typer.echo(parts.write(part, find_voters(images.manifest, images.vectors, config, rows)))
+        return
+    if execution.parts:
+        execution.run_parts(out, parts.has())
+        voters = parts.read(execution.parts)
+    found = find_label_errors(images.manifest, images.vectors, config, voters)
     typer.echo(_format_label_errors(found, images.manifest.level_names))
     _write_label_errors(images, found, config, out, page)
+    if execution.executor:
+        parts.remove()
     if queue is not None and hierarchy is not None:
         typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
@@ -282,21 +332,36 @@ class _AuditedImages(NamedTuple):
     digests: dict[str, str]
 
     @classmethod
-    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _AuditedImages:
-        """Read a manifest and the embeddings of its images."""
+    def read(
+        cls, manifest: Path, root: Path | None, embeddings: Path | None, part: Part | None = None
+    ) -> _AuditedImages:
+        """Read a manifest and the embeddings of its images; for a part, which records no digests, without these."""
         from hgld.datasets.manifest import read_manifest
         from hgld.io.remote import folder_of
         from hgld.tables import input_digests
         from hgld.tables.embeddings import read_embeddings, rows_of
 
         images, folder = read_manifest(manifest, root), root or folder_of(manifest)
-        digests = input_digests(manifest=manifest, embeddings=embeddings)
+        digests = {} if part else input_digests(manifest=manifest, embeddings=embeddings)
         if embeddings is None:
             return cls(images, folder, None, False, digests)
         embedded = read_embeddings(embeddings)
         rows = rows_of(embedded, images.ids, "images of the manifest")
         reordered = rows.tolist() != list(range(len(embedded)))
         return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
+
+
+def _parts(
+    command: str, out: Path, config: object, manifest: Path, root: Path | None, *large: Path | None
+) -> AuditParts:
+    """Return the files of the parts of an audit; of the large inputs, names, sizes and modification times count."""
+    from hgld.audit.parts import AuditParts
+    from hgld.io.files import sha256_of, stat_digest
+    from hgld.tables import Provenance
+
+    files = [each for path in large if path for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    inputs = {"manifest": sha256_of(manifest), "large": stat_digest(files)}
+    return AuditParts(out, Provenance(command, {**vars(config), "root": str(root)}, inputs))
 
 
 def _write_duplicates(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.base import (
+    PART,
     ComparedBy,
+    ExecutionConfig,
     GalleryLabels,
     Json,
     LandmarkSplit,
@@ -16,12 +18,15 @@ from hgld.cli.base import (
     Pretrained,
     app,
     out_file,
+    writable,
     writable_file,
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
+from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
+from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
@@ -160,10 +165,20 @@ def format_answers(answers: Answers) -> str:
     return "\n\n".join(blocks)
 
 
+def _check_export(path: Path) -> None:
+    """Check that a file, or a folder of indexes of parts, can be written."""
+    if path.is_dir() or not path.suffix:
+        return check_writable_folder(path)
+    require_suffix(path, ".faiss", ".parquet")
+    return check_writable_file(path)
+
+
 @app.command(rich_help_panel="Retrieval")
+@options_of(ExecutionConfig, "execution", panel="Parts")
 def export_embeddings(
+    *,
     embeddings: Path,
-    out: Annotated[Path, out_file(".faiss", ".parquet")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable(_check_export))],
     labels: GalleryLabels = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
@@ -171,31 +186,50 @@ def export_embeddings(
     recall: float = 0.95,
     queries: Annotated[int, typer.Option(min=1)] = 1000,
     seed: int = 0,
+    execution: ExecutionConfig,
+    part: Annotated[Part | None, PART] = None,
 ) -> None:
     """Write embeddings as a faiss index, or as a Parquet file for Hugging Face datasets.
 
     Of an index, the recall is measured against exact search: the share of the ten nearest images of some images of
     the gallery, without themselves, that it finds. Ids are written beside it. Indexes need the extra faiss.
 
+    An --executor builds an index of each of --parts, in a folder that is searched as one index. Jobs of your own
+    write --part 1/16, --part 2/16 and so on.
+
     Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
 
     Args:
         embeddings: Embeddings: .npy, .safetensors or .parquet.
-        out: File to write: .faiss for an index, .parquet for a table with ids and labels.
+        out: File to write: .faiss for an index, .parquet for a table with ids and labels; or, in parts, a folder of
+            indexes.
         kind: Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.
         recall: Wanted recall of an index, for which a search visits more of it, as long as it gains by that.
         queries: Number of images that are searched to measure the recall of an index.
         seed: Seed that chooses these images, and those that train an index.
+        part: Build the index of one of several parts of the embeddings, such as 3/16. Default: of all.
     """
-    from hgld.search.faiss_index import build_index
+    from hgld.search.faiss_index import build_index, build_part, open_index, part_file, parts_are_written
     from hgld.search.gallery import export_gallery, read_gallery
     from hgld.tables import Provenance, input_digests
 
     if out.exists() and out.samefile(embeddings):
         raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
+    in_parts = part is not None or execution.executor is not None
+    if in_parts != (out.is_dir() or not out.suffix):
+        raise ConfigurationError(
+            f"{out}: parts are indexes in a folder; name one as `out`, or a file without `parts`"
+        )
     gallery = read_gallery(embeddings, labels, hierarchy, split)
-    if out.suffix == ".faiss":
-        typer.echo(format_index(build_index(gallery, out, kind, recall=recall, queries=queries, seed=seed)))
+    options: dict[str, Any] = {"recall": recall, "queries": queries, "seed": seed}
+    if part is not None:
+        typer.echo(format_index(build_part(gallery, out, part, kind, **options)))
+        out = part_file(out, part)
+    elif in_parts:
+        execution.run_parts(out, parts_are_written(gallery, out, kind, **options))
+        typer.echo(format_index(open_index(out, gallery).record))
+    elif out.suffix == ".faiss":
+        typer.echo(format_index(build_index(gallery, out, kind, **options)))
     else:
         inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
         export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))

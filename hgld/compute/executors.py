@@ -79,6 +79,15 @@ class Part:
         n_items = len(items)
         return items[n_items * (self.number - 1) // self.count : n_items * self.number // self.count]
 
+    @property
+    def file_name(self) -> str:
+        """Name of the file of the part without its suffix; the order of the names is that of the parts.
+
+        >>> Part(3, 16).file_name
+        '03-of-16'
+        """
+        return f"{self.number:0{len(str(self.count))}}-of-{self.count}"
+
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 

@@ -6,7 +6,6 @@ in parts, with a file of counts for each, which an evaluation then adds up.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
 from hgld.gldv2.ground_truth import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, stat_digest
 from hgld.io.markdown import in_words
 from hgld.tables import Provenance, input_digests, is_up_to_date, with_provenance
 from hgld.tables.embeddings import Embeddings, part_files, read_embeddings, read_vectors
@@ -402,9 +401,7 @@ def _provenances(
     """Return the provenance of each part; of the distractors it has the names, sizes and modification times."""
     if files.distractor_embeddings is None:
         raise ConfigurationError("`counts` needs `distractor_embeddings`, whose images it counts")
-    stats = [(file.name, file.stat()) for file in part_files(files.distractor_embeddings)]
-    texts = (f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
-    distractors = hashlib.sha256("".join(texts).encode()).hexdigest()
+    distractors = stat_digest(part_files(files.distractor_embeddings))
     rest, config = replace(files, distractor_embeddings=None), _as_counted(config)
     common = evaluation_provenance(rest, protocol, config, distractors=distractors)  # reads all files
     return lambda part: replace(common, parameters={**common.parameters, "part": str(part)})

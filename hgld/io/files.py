@@ -209,6 +209,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def stat_digest(paths: Iterable[Path]) -> str:
+    """Return the SHA-256 of the names, sizes and modification times of files that are too large to read for it."""
+    stats = [(path.name, path.stat()) for path in paths]
+    texts = (f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex."""
     return digest_of(path, "sha256")

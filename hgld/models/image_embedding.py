@@ -185,7 +185,7 @@ def merge_parts(
 
 def part_file(folder: Path, part: Part) -> Path:
     """Return the file of a part in a folder of embeddings, which are read in the order of their names."""
-    return folder / f"{part.number:0{len(str(part.count))}}-of-{part.count}.safetensors"
+    return folder / f"{part.file_name}.safetensors"
 
 
 def parts_are_written(

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -27,6 +27,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import cosine_similarity
 
+from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write
@@ -64,6 +65,7 @@ class IndexRecord:
         queries: Number of images of the gallery that were searched to measure the recall, without themselves.
         recall: Share of their ten nearest images that the index finds; NaN if there is only one image.
         speedup: Time of the exact search divided by that of the index, for these queries.
+        settings: Kind, wanted recall, number of queries and seed that it was built with.
     """
 
     description: str
@@ -74,6 +76,7 @@ class IndexRecord:
     queries: int = 0
     recall: float = float("nan")
     speedup: float = float("nan")
+    settings: str = ""
 
     @classmethod
     def of_parts(cls, records: Sequence[IndexRecord]) -> IndexRecord:
@@ -174,7 +177,8 @@ def build_index(
         raise ConfigurationError(
             f'faiss cannot make an index "{kind}" of {len(gallery):,} images: {error}'
         ) from error
-    record = IndexRecord(description, len(gallery), gallery.dim, _digest(gallery.vectors))
+    settings = _settings(kind, recall, queries, seed)
+    record = IndexRecord(description, len(gallery), gallery.dim, _digest(gallery.vectors), settings=settings)
     record = _measured(index, record, gallery.vectors, _sample(generator, len(gallery), queries), recall)
     record_path, ids_path = _record_path(out), out.with_name(f"{out.name}.ids.txt")
     with atomic_write(record_path) as record_draft, atomic_write(out) as draft, atomic_write(ids_path) as ids_draft:
@@ -189,6 +193,45 @@ def build_index(
         out.unlink(missing_ok=True)
         record_path.unlink(missing_ok=True)
     return record
+
+
+def build_part(gallery: Gallery, folder: Path, part: Part, kind: str = "ivf", **options: Any) -> IndexRecord:
+    """Build the index of a part of a gallery in a folder; other arguments are those of :func:`build_index`.
+
+    Raises:
+        ConfigurationError: There are more parts than images, or see there.
+    """
+    rows = part.of(range(len(gallery)))
+    if part.count > len(gallery):
+        raise ConfigurationError(f"{part.count:,} parts of {len(gallery):,} images; choose fewer `parts`")
+    chosen = slice(rows[0], rows[-1] + 1)
+    own = Gallery(gallery.vectors[chosen], gallery.ids[chosen], np.empty((len(rows), 0), np.int64))
+    return build_index(own, part_file(folder, part), kind, **options)
+
+
+def part_file(folder: Path, part: Part) -> Path:
+    """Return the file of the index of a part."""
+    return folder / f"{part.file_name}.faiss"
+
+
+def parts_are_written(
+    gallery: Gallery, folder: Path, kind: str, *, recall: float, queries: int, seed: int
+) -> Callable[[Part], bool]:
+    """Return a function that says whether the index of a part is there; arguments are those of :func:`build_part`."""
+
+    def is_written(part: Part) -> bool:
+        rows, file = part.of(range(len(gallery))), part_file(folder, part)
+        if not rows or not file.is_file() or not _record_path(file).is_file():
+            return False
+        record = json.loads(_record_path(file).read_text())
+        expected = _settings(kind, recall, queries, seed), _digest(gallery.vectors, rows[0], rows[-1] + 1)
+        return expected == (record.get("settings"), record["vectors_sha256"])
+
+    return is_written
+
+
+def _settings(kind: str, recall: float, queries: int, seed: int) -> str:
+    return f"{kind}, recall {recall} for {queries} queries, seed {seed}"
 
 
 def open_index(path: Path, gallery: Gallery) -> FaissIndex:

@@ -139,6 +139,24 @@ def test_command_writes_table_and_page(folder: Path) -> None:
     assert html.index("0-03.png") < html.index("All of c5: b")
 
 
+def test_parts_find_what_a_search_among_all_images_does(
+    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.audit.parts.BLOCK", 8)
+    (folder / "whole").mkdir()
+    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "--root", folder)
+    for out, engine in (("whole", []), ("parts", ["--executor", "local", "--parts", 20])):  # eleven blocks
+        written = ("-o", folder / out / "labels.parquet", "--page", folder / out / "page.html")
+        if engine:
+            assert "03-of-20.parquet" in run_hgld(*arguments, *written, "--part", "3/20").stdout
+        run_hgld(*arguments, *written, *engine)
+    assert [name for name in parts_run_here if name == "part 3/20"] == []
+    assert len(parts_run_here) == 19
+    for path in (folder / "parts").iterdir():
+        assert path.read_bytes() == (folder / "whole" / path.name).read_bytes(), path
+    assert len([*(folder / "parts").iterdir()]) == 2
+
+
 def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
     with pytest.raises(ConfigurationError, match="`neighbours` is 0 and `temperature` 0.07; expected at least 1"):
         LabelErrorsConfig(neighbours=0)

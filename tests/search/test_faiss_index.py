@@ -14,6 +14,7 @@ from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.search.faiss_index import _description, build_index, open_index
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
+from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld
 from tests.search.conftest import PATHS
 from tests.search.galleries import obvious_neighbours, toy_gallery
@@ -96,6 +97,37 @@ def test_lossy_indexes_of_parts_have_the_scores_of_the_exact_search(tmp_path: Pa
     (tmp_path / "index" / "2.faiss").unlink()
     with pytest.raises(ConfigurationError, match="the index of other embeddings, 310 of 1,200; write one from each"):
         open_index(tmp_path / "index", gallery)
+
+
+def test_indexes_of_parts_are_those_of_files_of_the_parts(tmp_path: Path, parts_run_here: list[str]) -> None:
+    gallery = toy_gallery(900, 8)
+    write_embeddings(tmp_path / "all.npy", gallery.vectors, gallery.ids)
+    command = ("export-embeddings", tmp_path / "all.npy", "-o", tmp_path / "parts", "--queries", 50)
+    assert "parts/03-of-11.faiss" in run_hgld(*command, "--part", "3/11").stdout
+    engine = ("--executor", "local", "--parts", 11)
+    built = run_hgld(*command, *engine).stdout
+    assert built.startswith("IVF2,Flat: 900 images of 8 dimensions")
+    assert parts_run_here == [f"part {number}/11" for number in (1, 2, *range(4, 12))]
+    for number, rows in enumerate(np.split(np.arange(900), [900 * n // 11 for n in range(1, 11)]), start=1):
+        own = Gallery.from_arrays(gallery.vectors[rows], gallery.ids[rows].tolist())
+        build_index(own, tmp_path / "own.faiss", queries=50)
+        for suffix in ("", ".ids.txt"):
+            part = tmp_path / "parts" / f"{number:02}-of-11.faiss{suffix}"
+            assert part.read_bytes() == (tmp_path / f"own.faiss{suffix}").read_bytes()
+    for further, n_run in (((), 0), (("--seed", 1), 11), (("--index", "flat"), 11)):
+        parts_run_here.clear()
+        run_hgld(*command, *further, *engine)
+        assert len(parts_run_here) == n_run
+    queries = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
+    scores, positions = open_index(tmp_path / "parts", gallery).search(queries, 20)
+    build_index(gallery, tmp_path / "whole.faiss", "flat")
+    whole_scores, whole_positions = open_index(tmp_path / "whole.faiss", gallery).search(queries, 20)
+    assert positions.tolist() == whole_positions.tolist()
+    np.testing.assert_array_equal(scores, whole_scores)
+    refused = run_hgld(*command[:3], tmp_path / "x.faiss", *engine, code=1).stderr
+    assert "parts are indexes in a folder; name one as --out" in refused
+    assert "name one as --out, or a file without --parts" in run_hgld(*command, code=1).stderr
+    assert "901 parts of 900 images; choose fewer --parts" in run_hgld(*command, "--part", "1/901", code=1).stderr
 
 
 def test_more_is_searched_for_a_higher_recall(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Parts of an audit: blocks of consecutive images, with files beside the output until all parts are joined."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from hgld.compute.executors import Part
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.io.files import atomic_write
+from hgld.ragged import RaggedIndices
+from hgld.tables import Provenance
+
+#: Images that are searched with at once. Parts have whole blocks, as the last bits of cosines depend on the size.
+BLOCK = 4096
+
+
+def rows_of_part(part: Part, n_images: int) -> range:
+    """Return the rows of a part of the images: whole blocks, maybe none."""
+    starts = part.of(range(0, n_images, BLOCK))
+    return range(n_images)[starts[0] : starts[-1] + BLOCK] if starts else range(0)
+
+
+def blocks_of(rows: range) -> list[slice]:
+    """Return the blocks of some rows."""
+    return [slice(start, min(start + BLOCK, rows.stop)) for start in rows[::BLOCK]]
+
+
+def nearest_images(
+    vectors: torch.Tensor,
+    rows: range,
+    k: int,
+    excluded: Callable[[NDArray[np.int64]], RaggedIndices],
+    usable: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the cosines and rows of the k nearest of all images to some of them, best first, both (n, k).
+
+    Args:
+        vectors: float, shape (N, d), of all images.
+        rows: Images that are searched with.
+        k: Number of nearest images; where there are fewer, cosines are NaN and rows -1.
+        excluded: Returns which images not to find, given those that are searched with.
+        usable: bool, shape (N,): images to find at all.
+    """
+    found: list[tuple[NDArray[Any], ...]] = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64))]
+    for block in blocks_of(rows):
+        others = excluded(np.arange(block.start, block.stop))
+        found.append(nearest_neighbours(vectors[block], vectors, k, excluded=others, gallery_mask=usable))
+    cosines, neighbours = map(np.concatenate, zip(*found, strict=True))
+    return cosines, neighbours
+
+
+def itself(rows: NDArray[np.int64]) -> RaggedIndices:
+    """Return that an image does not find itself."""
+    return RaggedIndices(np.arange(len(rows) + 1), rows)
+
+
+@dataclass(frozen=True)
+class AuditParts:
+    """Files of the parts of an audit, in a hidden folder beside its output.
+
+    Args:
+        out: Output of the audit.
+        made_of: Settings and inputs; parts of others are in another folder.
+    """
+
+    out: Path
+    made_of: Provenance
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the files."""
+        digest = hashlib.sha256(self.made_of.to_json().encode()).hexdigest()
+        return self.out.with_name(f".{self.out.name}.{digest[:16]}.parts")
+
+    def path(self, part: Part, suffix: str = ".parquet") -> Path:
+        """Return the file of a part, which is there as a whole or not at all."""
+        return self.folder / f"{part.file_name}{suffix}"
+
+    def has(self, suffix: str = ".parquet") -> Callable[[Part], bool]:
+        """Return a function that says whether the file of a part is there."""
+        return lambda part: self.path(part, suffix).exists()
+
+    def paths(self, count: int, suffix: str = ".parquet") -> list[Path]:
+        """Return the files of all parts."""
+        return [self.path(Part(number, count), suffix) for number in range(1, count + 1)]
+
+    def write(self, part: Part, table: pa.Table) -> Path:
+        """Write the table of a part, and return its file."""
+        with atomic_write(self.path(part)) as draft:
+            pq.write_table(table, draft, compression="zstd")
+        return self.path(part)
+
+    def read(self, count: int) -> pa.Table:
+        """Return the rows of the tables of all parts."""
+        return pa.concat_tables([pq.read_table(path) for path in self.paths(count)])
+
+    def remove(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
