@@ -87,7 +87,7 @@ def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:
         typer.echo(f"{config() if callable(config) else config} {share}")
 
     run.__annotations__["config"] = kind
-    group.command()(options_of(Settings, **changes)(run))
+    group.command()(options_of(f"{__name__}:Settings", **changes)(run))
     return CliRunner().invoke(group, ["run", *line.split()], env={"COLUMNS": "200", "TERM": "dumb"}).output
 
 

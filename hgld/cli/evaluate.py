@@ -71,7 +71,7 @@ _EXCLUDED_QUERIES = (
     level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def evaluate(
     *,
     files: EvaluationFiles,

@@ -261,7 +261,7 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 @app.command(rich_help_panel="Photographs")
 @options_of("hgld.datasets.repack_config:RepackConfig", shard_size=None)
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def repack(
     *,
     manifest: Path,

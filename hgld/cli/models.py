@@ -288,7 +288,7 @@ def _check_embeddings(path: Path) -> None:
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def embed_images(
     *,
     images: Annotated[Path, typer.Option()],
