@@ -32,10 +32,9 @@ from hgld.gldv2.download import N_IMAGES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +11,7 @@ import typer
 
 from hgld.cli.base import (
     ComparedBy,
-    GalleryLabels,
     Json,
-    LandmarkSplit,
-    Levels,
     Pretrained,
     app,
     out_file,
@@ -27,10 +26,12 @@ from hgld.progress import TerminalProgress
 if TYPE_CHECKING:
     from hgld.evaluation.settings import RerankSettings
     from hgld.search.faiss_index import IndexRecord
+    from hgld.search.gallery import Gallery
     from hgld.search.searcher import Answers
 
 
 @app.command(rich_help_panel="Retrieval")
+@options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def search(
     *,
@@ -39,9 +40,7 @@ def search(
     text: list[str] | None = None,
     model: str | None = None,
     pretrained: Pretrained = None,
-    labels: GalleryLabels = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
+    read_gallery: partial[Gallery],
     k: Annotated[int, typer.Option("--top", min=1)] = 10,
     out: Annotated[Path | None, out_file(".csv", ".parquet", ".json")] = None,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
@@ -89,7 +88,7 @@ def search(
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.faiss_index import open_index
-    from hgld.search.gallery import gallery_photographs, read_gallery
+    from hgld.search.gallery import gallery_photographs
     from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
     from hgld.search.searcher import Searcher, answers_to_json, open_rejector, write_answer_page, write_answers
@@ -100,7 +99,7 @@ def search(
         given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
         found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
         raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
-    gallery = read_gallery(embeddings, labels, hierarchy, split)
+    gallery = read_gallery(embeddings)
     rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
     if rejector is not None:
         rejector.check_votes(k)
@@ -132,9 +131,10 @@ def search(
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
-        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        parameters: dict[str, Any] = {"top": k, "split": split, "distance": compared_by}
+        files = dict(read_gallery.keywords)
+        parameters: dict[str, Any] = {"top": k, "split": files.pop("split", None), "distance": compared_by}
         parameters |= {"rerank": method} if (method := reranking.describe()) else {}
+        inputs = input_digests(embeddings=embeddings, **files, reject=detector)
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
@@ -161,16 +161,14 @@ def format_answers(answers: Answers) -> str:
 
 
 @app.command(rich_help_panel="Retrieval")
+@options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
+@options_of("hgld.search.faiss_index:build_index", "build_index", gallery=None, kind="--index", queries={"min": 1})
 def export_embeddings(
+    *,
     embeddings: Path,
     out: Annotated[Path, out_file(".faiss", ".parquet")],
-    labels: GalleryLabels = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
-    kind: Annotated[str, typer.Option("--index")] = "ivf",
-    recall: float = 0.95,
-    queries: Annotated[int, typer.Option(min=1)] = 1000,
-    seed: int = 0,
+    read_gallery: partial[Gallery],
+    build_index: Callable[[Gallery], IndexRecord],
 ) -> None:
     """Write embeddings as a faiss index, or as a Parquet file for Hugging Face datasets.
 
@@ -182,23 +180,20 @@ def export_embeddings(
     Args:
         embeddings: Embeddings: .npy, .safetensors or .parquet.
         out: File to write: .faiss for an index, .parquet for a table with ids and labels.
-        kind: Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.
-        recall: Wanted recall of an index, for which a search visits more of it, as long as it gains by that.
-        queries: Number of images that are searched to measure the recall of an index.
-        seed: Seed that chooses these images, and those that train an index.
     """
-    from hgld.search.faiss_index import build_index
-    from hgld.search.gallery import export_gallery, read_gallery
+    from hgld.search.gallery import export_gallery
     from hgld.tables import Provenance, input_digests
 
     if out.exists() and out.samefile(embeddings):
         raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
-    gallery = read_gallery(embeddings, labels, hierarchy, split)
+    gallery = read_gallery(embeddings)
     if out.suffix == ".faiss":
-        typer.echo(format_index(build_index(gallery, out, kind, recall=recall, queries=queries, seed=seed)))
+        typer.echo(format_index(build_index(gallery)))
     else:
-        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
-        export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))
+        files = dict(read_gallery.keywords)
+        parameters = {"split": files.pop("split", None)}
+        inputs = input_digests(embeddings=embeddings, **files)
+        export_gallery(gallery, out, Provenance("export-embeddings", parameters, inputs))
         levels = ", ".join(gallery.level_names) or "no labels"
         typer.echo(f"{len(gallery):,} embeddings of {gallery.dim:,} dimensions with {levels}")
     typer.echo(out)
