@@ -433,9 +433,14 @@ for _name, _entry in READERS.items():
 
 
 @manifest.command()
+@options_of(
+    "hgld.datasets.manifest_files:leave_out_images",
+    "leave_out_images",
+    path={"kind": typer.Argument, "metavar": "MANIFEST"},
+)
 def leave_out(
-    images: Annotated[Path, typer.Argument(metavar="MANIFEST")],
-    table: Path,
+    *,
+    leave_out_images: Callable[[], ManifestSummary | None],
     out: Annotated[Path, out_file(".parquet")],
     force: Force = False,
 ) -> None:
@@ -444,13 +449,9 @@ def leave_out(
     Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
 
     Args:
-        images: Manifest to read.
-        table: CSV or Parquet file of ids, or from hgld audit duplicates: of those marked there.
         out: Manifest to write.
     """
-    from hgld.datasets.manifest_files import leave_out_images
-
-    print_summary(out, leave_out_images(images, table, out, force=force), format_manifest)
+    print_summary(out, leave_out_images(), format_manifest)
 
 
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

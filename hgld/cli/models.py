@@ -438,7 +438,6 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 @options_of("hgld.training.publish_model:PushConfig", evaluations="--evaluation", datasets="--dataset")
 def push_model(
     *,
-    model: str,
     push: Callable[..., PushSummary],
     out: Annotated[Path | None, OUT_FOLDER] = None,
     pretrained: Pretrained = None,
@@ -452,8 +451,6 @@ def push_model(
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
 
     Args:
-        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
-            open_clip:NAME.
         out: Folder to write the files to.
     """
     with friendly_errors(again="run the same command again"):

@@ -228,6 +228,8 @@ def _field_parameter(field: inspect.Parameter, hint: Any, text: str, changes: Ma
             info.show_default, default = str(default) if info.show_default is True else info.show_default, None
     elif get_origin(_without_none(hint)) in (tuple, Sequence):
         hint = list[get_args(_without_none(hint))[0]]  # type: ignore[misc]
+    elif str in get_args(_without_none(hint)):  # of str | Path
+        hint = str
     return inspect.Parameter(field.name, _KEYWORD, annotation=Annotated[hint, info], default=default)
 
 

@@ -253,8 +253,8 @@ def push_model(
     The folder is written completely or not at all, and the upload is one commit.
 
     Args:
-        model: The folder of a run, a checkpoint, or the name of a preset or a timm model, as in
-            :func:`hgld.load_model`; not what is published already, whose files can be copied as they are.
+        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
+            open_clip:NAME; not what is published already, whose files can be copied as they are.
         repository: Repository of the Hugging Face hub to upload to; it is created if there is none. Default: none.
         pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
 
