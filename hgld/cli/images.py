@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
     from hgld.datasets.readers.base import Reader
-    from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
+    from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary
     from hgld.gldv2.fetch import FetchConfig, FetchSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
     from hgld.gldv2.tar_images import IndexSummary
@@ -261,7 +261,7 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of("hgld.datasets.repack_config:RepackConfig", shard_size=None)
+@options_of("hgld.datasets.repack:RepackConfig", shard_size=None)
 @options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def repack(
     *,

@@ -25,6 +25,7 @@ from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.evaluation.settings import RerankSettings
+    from hgld.inspection.photos import FindImage
     from hgld.search.faiss_index import IndexRecord
     from hgld.search.gallery import Gallery
     from hgld.search.searcher import Answers
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel="Retrieval")
 @options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
+@options_of("hgld.search.gallery:gallery_photographs", "find_photographs")
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def search(
     *,
@@ -45,8 +47,7 @@ def search(
     out: Annotated[Path | None, out_file(".csv", ".parquet", ".json")] = None,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     json: Json = False,
-    images: Path | None = None,
-    root: Path | None = None,
+    find_photographs: Callable[[], FindImage],
     device: str = "cpu",
     distance: ComparedBy = None,
     index: Path | None = None,
@@ -73,9 +74,6 @@ def search(
         k: Number of nearest images, all of which vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
-        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
-            images that were embedded.
-        root: Folder that the paths in --images are relative to. Default: the folder of --images.
         device: Device: cpu, cuda or cuda:N.
         index: Index of the gallery from hgld export-embeddings, or a folder of those of its parts. Default: exact
             search.
@@ -112,14 +110,13 @@ def search(
         if query is None:
             raise ConfigurationError("`rerank` local-features compares photographs; search with a `query` of images")
         asked = gallery_photographs(query, query)
-        pair_scorer = LocalFeatures(asked, gallery_photographs(embeddings, images, root))
+        pair_scorer = LocalFeatures(asked, find_photographs())
     config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
     searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
     if serve:
-        photographs = gallery_photographs(embeddings, images, root)
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
-            serve_search(searcher, query_model, photographs, embeddings, address, top=k, on_address=on_address)
+            serve_search(searcher, query_model, find_photographs(), embeddings, address, top=k, on_address=on_address)
         return
     if query is None:
         assert text
@@ -138,9 +135,8 @@ def search(
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
-        photographs = gallery_photographs(embeddings, images, root)
         asked = (lambda _: None) if query is None else gallery_photographs(query, query)
-        write_answer_page(answers, page, asked, photographs)
+        write_answer_page(answers, page, asked, find_photographs())
         typer.echo(page, err=json)
 
 

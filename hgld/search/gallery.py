@@ -253,10 +253,10 @@ def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path
 
     Args:
         embeddings: File of the embeddings of the gallery.
-        images: Manifest, table of ``hgld index-images``, or folder of the images. Default: what ``hgld embed-images``
-            embedded; without it, there are no photographs.
-        root: Folder that paths in a table are relative to. Default: the folder of the table, or the one that was
-            recorded.
+        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
+            images that were embedded; without them, there are no photographs.
+        root: Folder that the paths in ``images`` are relative to. Default: the folder of ``images``, or the recorded
+            one.
 
     Raises:
         InputError: ``images`` is none of these.
