@@ -1,9 +1,13 @@
 """The command line as users see it: help, completion, exit codes, messages."""
 
+import inspect
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import Field, dataclass
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ from typer.testing import CliRunner
 from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import App, SharedCommand
-from hgld.cli.options import options_of
+from hgld.cli.options import _Names, options_of
 from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
@@ -74,6 +78,28 @@ class Settings:
             raise ConfigurationError(f"`n_clusters` is {self.n_clusters}")
 
 
+def sources(group: typer.Typer) -> Iterator[str]:
+    """What the commands of an application take their options from."""
+    for command in group.registered_commands:
+        yield from (each.source for each in getattr(command.callback, "settings", ()))
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        yield from sources(inner.typer_instance)
+
+
+@pytest.mark.parametrize("source", sorted({*sources(app)}))
+def test_options_are_described_as_if_their_source_were_imported(source: str) -> None:
+    module, _, name = source.partition(":")
+    described, imported = _Names(module)[name], getattr(import_module(module), name)
+    assert inspect.getdoc(described) == inspect.getdoc(imported)
+    assert inspect.isclass(described) == inspect.isclass(imported)
+    fields = [signature(each).parameters.values() for each in (described, imported)]
+    for ours, theirs in zip(*fields, strict=True):
+        assert (ours.name, ours.annotation) == (theirs.name, theirs.annotation)
+        values = [getattr(each.default, "__name__", each.default) for each in (ours, theirs)]
+        assert values[0] == values[1] or isinstance(ours.default, Field)
+
+
 def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:
     group = App()
     group.callback()(lambda: None)
@@ -87,7 +113,7 @@ def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:
         typer.echo(f"{config() if callable(config) else config} {share}")
 
     run.__annotations__["config"] = kind
-    group.command()(options_of(Settings, **changes)(run))
+    group.command()(options_of(f"{__name__}:Settings", **changes)(run))
     return CliRunner().invoke(group, ["run", *line.split()], env={"COLUMNS": "200", "TERM": "dumb"}).output
 
 

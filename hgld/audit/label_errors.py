@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Integers
 from hgld.audit.duplicates import centred, mean_direction
 from hgld.audit.parts import itself, nearest_images
 from hgld.compute.resampling import Interval, percentile_interval
@@ -92,12 +93,12 @@ class LevelErrors:
     """
 
     level: int
-    rows: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    others: NDArray[np.int64]
+    rows: Integers
+    labels: Integers
+    others: Integers
     own_shares: NDArray[np.float64]
     other_shares: NDArray[np.float64]
-    neighbours: NDArray[np.int64]
+    neighbours: Integers
     cosines: NDArray[np.float32]
     random_margins: NDArray[np.float64]
 
@@ -127,7 +128,7 @@ class LevelErrors:
         usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
         rng, n = np.random.default_rng(seed), len(self.rows)
 
-        def rate(weights: NDArray[np.int64]) -> float:
+        def rate(weights: Integers) -> float:
             ratios = weights.cumsum()[usable] / n / random[usable]
             return float(ratios.min(initial=1.0))
 
@@ -206,9 +207,9 @@ def _members(manifest: Manifest) -> list[Integers]:
 
 def _ranked(
     level: int,
-    judged: list[NDArray[np.int64]],
-    labels: NDArray[np.int64],
-    neighbours: NDArray[np.int64],
+    judged: list[Integers],
+    labels: Integers,
+    neighbours: Integers,
     cosines: NDArray[np.float32],
     temperature: float,
 ) -> LevelErrors:
@@ -241,7 +242,7 @@ def _ranked(
     )
 
 
-def _mean_shares(voted: NDArray[np.int64], shares: NDArray[np.float64], label: int) -> tuple[float, int, float]:
+def _mean_shares(voted: Integers, shares: NDArray[np.float64], label: int) -> tuple[float, int, float]:
     """Return the mean share of a label over images, and the other label with the largest mean share, with it."""
     totals: dict[int, float] = {}
     for row_labels, row_shares in zip(voted.tolist(), shares.tolist(), strict=True):

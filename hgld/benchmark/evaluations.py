@@ -15,7 +15,6 @@ from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PositiveFloat
 
@@ -32,10 +31,9 @@ from hgld.gldv2.download import N_IMAGES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
@@ -506,10 +504,10 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         workers=context.training.workers,
         processes=context.processes,
     )
-    manifest = images.test.manifest.take(embedded.rows)
+    rows = embedded.rows.numpy()
+    manifest = images.test.manifest.take(rows)
     if context.processes.rank == 0:
-        vectors = torch.from_numpy(embedded.vectors)
-        write_embeddings(embedding_file(context.folder, name), vectors, manifest.ids.tolist())
+        write_embeddings(embedding_file(context.folder, name), embedded.vectors, manifest.ids.tolist())
     result = rank_embedded(
         embedded,
         images.test,
@@ -518,7 +516,7 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         ranking=context.ranking,
         processes=context.processes,
     )
-    queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
+    queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[rows])
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
     counts = result.counts | {"images_not_read": len(embedded.skipped)}

@@ -61,7 +61,7 @@ app.add_typer(audit, name="audit", rich_help_panel="Retrieval")
 
 @audit.command()
 @options_of("hgld.audit.duplicates:DuplicatesConfig")
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def duplicates(
     *,
     manifest: Path,
@@ -136,7 +136,7 @@ def duplicates(
 
 @audit.command()
 @options_of("hgld.audit.label_errors:LabelErrorsConfig")
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def labels(
     *,
     manifest: Path,

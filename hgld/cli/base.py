@@ -344,21 +344,6 @@ ImageLandmarks = Annotated[
         parser=parse_images,
     ),
 ]
-Levels = Annotated[Path | None, option("Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")]
-LandmarkSplit = Annotated[
-    str | None,
-    option(
-        "Split of the landmark ids, if the hierarchy has several; or of a manifest in --labels, of which other "
-        "images are not used."
-    ),
-]
-GalleryLabels = Annotated[
-    Path | None,
-    option(
-        "Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or "
-        "landmark_id of the embeddings."
-    ),
-]
 ComparedBy = Annotated[
     Literal["cosine", "dot", "euclidean", "poincare"] | None,
     option(

@@ -16,8 +16,6 @@ from hgld.cli.base import (
     ComparedBy,
     ExecutionConfig,
     Json,
-    LandmarkSplit,
-    Levels,
     SharedCommand,
     app,
     parse_numbers,
@@ -71,7 +69,7 @@ _EXCLUDED_QUERIES = (
     level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -460,20 +458,27 @@ def _threshold_sentence(threshold: Threshold) -> str:
 
 
 @app.command(rich_help_panel="Retrieval")
+@options_of(
+    "hgld.evaluation.settings:EvaluationFiles",
+    "files",
+    **dict.fromkeys(("query_embeddings", "gallery_embeddings", "query_labels", "label_separator", "ground_truth")),
+    predictions=None,
+    distractor_embeddings=None,
+)
+@options_of(
+    "hgld.losses.diagnosis:DiagnosisConfig",
+    batch_size={"min": 2},
+    per_class={"min": 2},
+    max_batches={"min": 1},
+    temperatures="--tau",
+    seed={"min": 0},
+)
 def diagnose(
+    *,
     embeddings: Annotated[Path, typer.Option()],
     baseline: Path | None = None,
-    labels: Path | None = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
-    batch_size: Annotated[int, typer.Option(min=2)] = 256,
-    per_class: Annotated[int, typer.Option(min=2)] = 4,
-    max_batches: Annotated[int | None, typer.Option(min=1)] = None,
-    metrics: Annotated[str, typer.Option("--metric")] = "AP",
-    temperatures: Annotated[list[float] | None, typer.Option("--tau")] = None,
-    alpha: float = 0.9,
-    beta: float = 0.6,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    files: EvaluationFiles,
+    config: DiagnosisConfig,
     json: Json = False,
 ) -> None:
     """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
@@ -483,22 +488,9 @@ def diagnose(
     Args:
         embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
         baseline: Embeddings of the same images by another model, to compare decomposability gaps with.
-        labels: Labels of the images, as for hgld evaluate. Default: landmark_id of the embeddings.
-        batch_size: Number of images per batch.
-        per_class: Number of images of each class in a batch.
-        max_batches: Largest number of batches. Default: those of an epoch.
-        metrics: Metric of the decomposability gap, as for hgld evaluate.
-        temperatures: Temperature of the sigmoid; may be repeated. Default: 0.001, 0.01 and 0.1.
-        alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
-        beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
-        seed: Seed of the batches.
     """
-    from hgld.evaluation import EvaluationFiles
-    from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json
+    from hgld.losses.diagnosis import diagnose_files, diagnosis_to_json
 
-    taus = tuple(temperatures or DiagnosisConfig.temperatures)
-    config = DiagnosisConfig(batch_size, per_class, max_batches, metrics, taus, alpha, beta, seed)
-    files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
     diagnosis, of_baseline = diagnose_files(files, baseline, config)
     text = diagnosis_to_json if json else _format_diagnosis
     typer.echo(text(diagnosis, of_baseline, config))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
@@ -102,11 +102,11 @@ def build(
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.hierarchy.why:trace_landmark", "trace", landmark_id={"kind": typer.Argument, "metavar": "ID"})
 def why(
     *,
-    landmark_id: Annotated[str, typer.Argument(metavar="ID")],
-    split: str | None = None,
     hierarchy: Path = Path("hierarchy.parquet"),
+    trace: Callable[[], Sequence[Trace]],
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -116,28 +116,25 @@ def why(
     Example: hgld why 161 --hierarchy hierarchy.parquet
 
     Args:
-        landmark_id: Id of the landmark.
-        split: Split of the landmark. Default: all.
         hierarchy: Hierarchy; beside it are the tables of other stages, as clean.parquet, removed.parquet,
             completed.parquet, clusters.parquet and scraped*.parquet.
     """
-    from hgld.hierarchy.why import trace_landmark
-
-    traces = trace_landmark(
-        hierarchy, landmark_id, split, decisions=decisions, taxonomy=taxonomy, corrections=corrections
-    )
-    typer.echo("\n\n".join(map(_format_trace, traces)))
+    typer.echo("\n\n".join(map(_format_trace, trace())))
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of(
+    "hgld.hierarchy.compare:compare_files",
+    "compare_files",
+    before={"kind": typer.Argument, "metavar": "A"},
+    after={"kind": typer.Argument, "metavar": "B"},
+    before_tables="FOLDER",
+    after_tables="FOLDER",
+    changes={"metavar": "CSV", "callback": writable_file(".csv")},
+    picture=None,
+)
 def compare(
-    before: Annotated[str, typer.Argument(metavar="A")],
-    after: Annotated[str, typer.Argument(metavar="B")],
-    out: Annotated[Path | None, OUT_FIGURE] = None,
-    changes: Annotated[Path | None, typer.Option(metavar="CSV", callback=writable_file(".csv"))] = None,
-    before_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
-    after_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
-    json: bool = False,
+    *, compare_files: Callable[..., Comparison], out: Annotated[Path | None, OUT_FIGURE] = None, json: bool = False
 ) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
@@ -148,42 +145,32 @@ def compare(
     Example: hgld compare released/ hierarchy.parquet -o flows.png
 
     Args:
-        before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
-        after: Second hierarchy, in any of these formats.
         out: Image file to write, of the flows between groups.
-        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions.
-        before_tables: Folder of the tables that A was made from. Default: that of A.
-        after_tables: Folder of the tables that B was made from. Default: that of B.
         json: Print JSON instead of tables, with all flows.
     """
-    from hgld.hierarchy.compare import compare_files
-
-    comparison = compare_files(
-        before, after, before_tables=before_tables, after_tables=after_tables, picture=out, changes=changes
-    )
+    comparison = compare_files(picture=out)
     typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of(
+    "hgld.hierarchy.stats:stats_file",
+    "stats_file",
+    images={"metavar": "[SPLIT=]FILE", "parser": parse_images},
+    picture=None,
+    tree=None,
+)
 def stats(
-    hierarchy: str,
-    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
-    out: Annotated[Path | None, OUT_FIGURE] = None,
-    json: Json = False,
+    *, stats_file: Callable[..., HierarchyStats], out: Annotated[Path | None, OUT_FIGURE] = None, json: Json = False
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
 
     Args:
-        hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
-        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.
         out: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
-    from hgld.hierarchy.stats import stats_file
-
-    tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
-    counts = stats_file(hierarchy, images=images or (), picture=out, tree=tree)
+    counts = stats_file(picture=out, tree=None if out is None else out.with_suffix(f".tree{out.suffix}"))
     typer.echo(counts.to_json() if json else format_stats(counts))
 
 

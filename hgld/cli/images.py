@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
     from hgld.datasets.readers.base import Reader
-    from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
+    from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary
     from hgld.gldv2.fetch import FetchConfig, FetchSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
     from hgld.gldv2.tar_images import IndexSummary
+    from hgld.inspection.example_groups import ExamplesConfig
     from hgld.wikimedia.client import ClientConfig
 
 
@@ -260,8 +261,8 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of("hgld.datasets.repack_config:RepackConfig", shard_size=None)
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.datasets.repack:RepackConfig", shard_size=None)
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def repack(
     *,
     manifest: Path,
@@ -338,35 +339,24 @@ def _format_repacked(summary: RepackSummary) -> str:
 
 
 @app.command(rich_help_panel="Hierarchy")
+@options_of("hgld.inspection.example_groups:draw_examples_file", "draw")
+@options_of(
+    "hgld.inspection.example_groups:ExamplesConfig",
+    n_groups="--groups",
+    n_photographs="--photographs",
+    seed={"min": 0},
+)
 def examples(
-    manifest: Path,
-    out: Annotated[Path, OUT_FIGURE],
-    root: Path | None = None,
-    level: str | None = None,
-    n_groups: Annotated[int, typer.Option("--groups")] = 7,
-    n_photographs: Annotated[int, typer.Option("--photographs")] = 5,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    sources: Path | None = None,
+    *, out: Annotated[Path, OUT_FIGURE], config: ExamplesConfig, draw: Callable[..., Sequence[Path]]
 ) -> None:
     """Draw example photographs of the largest groups.
 
     Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
 
     Args:
-        manifest: Manifest of the photographs, see hgld manifest.
         out: Image file to write.
-        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        level: Level of the groups. Default: the one above the finest.
-        n_groups: Largest number of groups for each class of the coarsest level.
-        n_photographs: Largest number of photographs for each group.
-        seed: Seed of the choice of photographs.
-        sources: CSV or Parquet file with the id and the page, url, author or licence of each photograph, to write who
-            took those of the picture to PICTURE.credits.md. Default: none.
     """
-    from hgld.inspection.example_groups import ExamplesConfig, draw_examples_file
-
-    config = ExamplesConfig(level, n_groups, n_photographs, seed)
-    for path in draw_examples_file(manifest, out, config, root=root, sources=sources):
+    for path in draw(config=config):
         typer.echo(path)
 
 
@@ -443,9 +433,14 @@ for _name, _entry in READERS.items():
 
 
 @manifest.command()
+@options_of(
+    "hgld.datasets.manifest_files:leave_out_images",
+    "leave_out_images",
+    path={"kind": typer.Argument, "metavar": "MANIFEST"},
+)
 def leave_out(
-    images: Annotated[Path, typer.Argument(metavar="MANIFEST")],
-    table: Path,
+    *,
+    leave_out_images: Callable[[], ManifestSummary | None],
     out: Annotated[Path, out_file(".parquet")],
     force: Force = False,
 ) -> None:
@@ -454,13 +449,9 @@ def leave_out(
     Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
 
     Args:
-        images: Manifest to read.
-        table: CSV or Parquet file of ids, or from hgld audit duplicates: of those marked there.
         out: Manifest to write.
     """
-    from hgld.datasets.manifest_files import leave_out_images
-
-    print_summary(out, leave_out_images(images, table, out, force=force), format_manifest)
+    print_summary(out, leave_out_images(), format_manifest)
 
 
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,9 +35,9 @@ from hgld.progress import NoProgress, TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
     from hgld.labels.embed import EmbedConfig
-    from hgld.models.embed_images_config import EmbedImagesConfig
-    from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
-    from hgld.training.publish_model import PushSummary
+    from hgld.models.image_embedder import ImageEmbedder
+    from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
+    from hgld.training.publish_model import PushConfig, PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
     from hgld.tuning import SearchSummary
@@ -284,11 +284,12 @@ def _check_embeddings(path: Path) -> None:
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 @options_of(
-    "hgld.models.embed_images_config:EmbedImagesConfig",
+    "hgld.models.image_embedding:EmbedImagesConfig",
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.models.model_loading:load_model", "load")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def embed_images(
     *,
     images: Annotated[Path, typer.Option()],
@@ -296,10 +297,7 @@ def embed_images(
     model: Annotated[str, typer.Option()],
     pretrained: Pretrained = None,
     root: Path | None = None,
-    size: int | None = None,
-    resize: int | None = None,
-    fit: Literal["crop", "squash", "pad", "longest"] | None = None,
-    interpolation: Literal["bilinear", "bicubic", "lanczos"] | None = None,
+    load: Callable[[], ImageEmbedder],
     mean: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     std: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     config: partial[EmbedImagesConfig],
@@ -324,12 +322,6 @@ def embed_images(
             untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: onnx:FILE,
             litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
         root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
-        size: Input size in pixels. Default: that of the model.
-        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
-            padded ones, in pixels. Default: that of the model.
-        fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
-            square; or with a longer side of SIZE at most, keeping the aspect ratio. Default: that of the model.
-        interpolation: Interpolation between pixels. Default: that of the model.
         mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
             of the model; for ONNX ImageNet's, for LiteRT 0.5.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
@@ -339,7 +331,6 @@ def embed_images(
     from hgld.compute.machine import disable_trimming
     from hgld.compute.processes import joined_processes, local_device
     from hgld.models import image_embedding
-    from hgld.models.model_loading import load_model
 
     in_parts, in_folder = part is not None or execution.executor is not None, not out.suffix or out.is_dir()
     if in_parts + merge + force > 1:
@@ -347,9 +338,7 @@ def embed_images(
             "choose one of `part`, `merge` and `force`; to embed all again in parts, remove the output first"
         )
     disable_trimming()
-    embedder = load_model(
-        model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation, mean=mean, std=std
-    )
+    embedder = load()
     settings = config(device=local_device(config.keywords["device"]))
     if execution.executor and part is None:
         is_written = image_embedding.parts_are_written(images, out, embedder, settings, root=root)
@@ -443,16 +432,16 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 
 
 @app.command(rich_help_panel="Retrieval")
+@options_of(
+    "hgld.training.publish_model:push_model", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"}
+)
+@options_of("hgld.training.publish_model:PushConfig", evaluations="--evaluation", datasets="--dataset")
 def push_model(
-    model: str,
-    repository: Annotated[str | None, typer.Argument(metavar="OWNER/NAME")] = None,
+    *,
+    push: Callable[..., PushSummary],
     out: Annotated[Path | None, OUT_FOLDER] = None,
-    evaluations: Annotated[list[Path] | None, typer.Option("--evaluation")] = None,
     pretrained: Pretrained = None,
-    license: str | None = None,
-    datasets: Annotated[list[str] | None, typer.Option("--dataset")] = None,
-    private: bool = False,
-    force: bool = False,
+    config: PushConfig,
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
@@ -462,22 +451,10 @@ def push_model(
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
 
     Args:
-        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
-            open_clip:NAME.
-        repository: Repository of the Hugging Face hub to upload to. Default: none.
         out: Folder to write the files to.
-        evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
-            repeated.
-        license: Licence of the weights, such as apache-2.0. Default: not stated.
-        datasets: Name of a data set on the hub that the model was trained on; may be repeated.
-        private: Create a private repository.
-        force: Replace files of something else than this model.
     """
     with friendly_errors(again="run the same command again"):
-        from hgld.training.publish_model import PushConfig, push_model
-
-        config = PushConfig(license, tuple(datasets or ()), tuple(evaluations or ()), private, force)
-        summary = push_model(model, repository, out=out, pretrained=pretrained, config=config)
+        summary = push(config=config)
         typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
 
 

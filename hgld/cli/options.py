@@ -5,13 +5,16 @@ Each is described once, by its entry in ``Args:`` of the docstring, whose last `
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -25,7 +28,7 @@ _REFERENCE = re.compile(r"[;,]? \(?(?:see )?:\w+:`[^`]*`\)?")
 
 
 def options_of(
-    source: str | Callable[..., Any],
+    source: str,
     parameter: str = "config",
     /,
     *,
@@ -48,8 +51,8 @@ def options_of(
         def cluster(*, embeddings: Annotated[Path, ...], config: ClusterConfig, force: Force = False) -> None:
 
     Args:
-        source: The class or function, or ``module:Name`` to import it when the command is used. Its module should not
-            import torch, lest the help of the command take seconds.
+        source: The class or function, as ``module:Name``; it is imported when the command runs, and for help its
+            parameters are read from the file.
         parameter: Parameter of the decorated function that gets the settings; it needs no default, so the function
             takes keywords only. One that is annotated as a ``partial`` or ``Callable`` gets a callable that returns
             the settings, and takes fields to change: for classes that cannot be built in every use of the command.
@@ -74,28 +77,23 @@ def options_of(
 class _Source:
     """A settings class or a function whose fields or parameters are options of a command."""
 
-    source: str | Callable[..., Any]
+    source: str
     parameter: str
     changes: Mapping[str, Any]
     deferred: bool
     panel: str | None
 
-    def load(self) -> Callable[..., Any]:
-        """Return the class or function."""
-        if isinstance(self.source, str):
-            module, _, name = self.source.partition(":")
-            return getattr(import_module(module), name)  # type: ignore[no-any-return]
-        return self.source
-
     def parameters(self, other_options: Container[str]) -> list[inspect.Parameter]:
         """Return a parameter per field that is an option, described by the docstring."""
-        source = self.load()
+        module, _, name = self.source.partition(":")
+        source = (names := _Names(module))[name]
         fields = {
             field.name: field
             for field in inspect.signature(source).parameters.values()
             if field.name not in other_options and self.changes.get(field.name, {}) is not None
         }
-        types, help_texts = _types(source, fields), _help_texts(source)
+        hints = SimpleNamespace(__annotations__={name: field.annotation for name, field in fields.items()})
+        types, help_texts = get_type_hints(hints, names), _help_texts(source)
         parameters = []
         for name, field in fields.items():
             if not is_dataclass(_without_none(types[name])):
@@ -109,7 +107,8 @@ class _Source:
 
     def build(self, values: Mapping[str, Any]) -> Any:
         """Return the settings made of the values of all options by name, or the function bound to them."""
-        source = self.load()
+        module, _, name = self.source.partition(":")
+        source = getattr(import_module(module), name)
         given = {name: values[name] for name in inspect.signature(source).parameters if values.get(name) is not None}
         build = partial(
             source, **{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
@@ -117,12 +116,46 @@ class _Source:
         return build if self.deferred or not inspect.isclass(source) else build()
 
 
-def _types(source: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the types of parameters; others of a function may have types that are imported for type checks only."""
-    if inspect.isclass(source):
-        return get_type_hints(source)
-    annotations = {name: source.__annotations__[name] for name in names}
-    return get_type_hints(SimpleNamespace(__annotations__=annotations), vars(inspect.getmodule(source)))
+class _Names(dict[str, Any]):
+    """The names of a module, each evaluated when it is looked up, without importing anything of hgld.
+
+    Functions and dataclasses have their parameters and docstrings only. So help needs no import of torch, which takes
+    seconds.
+    """
+
+    def __init__(self, module: str) -> None:
+        spec = find_spec(module)
+        assert spec is not None
+        tree = ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+        self._statements = {name: statement for statement in tree.body for name in _bound_names(statement)}
+
+    def __missing__(self, name: str) -> Any:
+        statement = self._statements[name]
+        if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("hgld."):
+            self[name] = _Names(str(statement.module))[name]
+            return self[name]
+        text = ast.unparse(statement)
+        if isinstance(statement, ast.ClassDef):
+            fields = [ast.unparse(each) for each in statement.body if isinstance(each, ast.AnnAssign)]
+            text = f"def {name}({', '.join(['self', *(['*'] if fields else []), *fields])}): ..."
+        elif isinstance(statement, ast.FunctionDef):
+            text = f"def {name}({ast.unparse(statement.args)}): ..."
+        exec(f"from __future__ import annotations\n{text}", self)  # noqa: S102
+        if isinstance(statement, ast.ClassDef):
+            self[name] = type(name, (), {"__init__": self[name], "__dataclass_fields__": {}})
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+            self[name].__doc__ = ast.get_docstring(statement)
+        return self[name]
+
+
+def _bound_names(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement of a module binds."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name for alias in statement.names]
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def deferred_options(function: Callable[..., Any]) -> Any:
@@ -195,6 +228,8 @@ def _field_parameter(field: inspect.Parameter, hint: Any, text: str, changes: Ma
             info.show_default, default = str(default) if info.show_default is True else info.show_default, None
     elif get_origin(_without_none(hint)) in (tuple, Sequence):
         hint = list[get_args(_without_none(hint))[0]]  # type: ignore[misc]
+    elif str in get_args(_without_none(hint)):  # of str | Path
+        hint = str
     return inspect.Parameter(field.name, _KEYWORD, annotation=Annotated[hint, info], default=default)
 
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.rejection import Detector
     from hgld.rejection.detector_files import Calibration, Figure
-    from hgld.search.detectors import FitSummary, ScoredImages
-    from hgld.search.settings import CalibrationFiles, IndexFiles, ScoredFiles
+    from hgld.search.detectors import CalibrationFiles, FitSummary, IndexFiles, ScoredFiles, ScoredImages
 
 reject = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -128,8 +127,8 @@ def split(
 
 
 @reject.command()
-@options_of("hgld.search.settings:IndexFiles", "index")
-@options_of("hgld.search.settings:CalibrationFiles", "calibration")
+@options_of("hgld.search.detectors:IndexFiles", "index")
+@options_of("hgld.search.detectors:CalibrationFiles", "calibration")
 def fit(
     *,
     score: Annotated[str, typer.Argument(autocompletion=_complete_score)],
@@ -199,7 +198,7 @@ def _format_detection(detection: Mapping[str, Mapping[str, Figure]]) -> list[str
 
 
 @reject.command()
-@options_of("hgld.search.settings:ScoredFiles", "images")
+@options_of("hgld.search.detectors:ScoredFiles", "images")
 def score(
     *,
     detector: Path,
@@ -239,8 +238,7 @@ def score(
 
 
 def _format_scored(scored: ScoredImages) -> str:
-    from hgld.search.detectors import QUANTILES
-    from hgld.search.settings import IMAGES
+    from hgld.search.detectors import IMAGES, QUANTILES
 
     accepted = [f"{level} accepted" for level in scored.accepted(IMAGES) or ()]
     header = ["score", "images", *(f"{100 * share:.0f} %" for share in QUANTILES), *accepted]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     timeout_s=None,
     backoff_s=None,
 )
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def scrape(
     *,
     categories: Annotated[Path, typer.Argument(metavar="LIST")],

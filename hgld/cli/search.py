@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +13,7 @@ from hgld.cli.base import (
     PART,
     ComparedBy,
     ExecutionConfig,
-    GalleryLabels,
     Json,
-    LandmarkSplit,
-    Levels,
     Pretrained,
     app,
     out_file,
@@ -31,11 +30,15 @@ from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.evaluation.settings import RerankSettings
+    from hgld.inspection.photos import FindImage
     from hgld.search.faiss_index import IndexRecord
+    from hgld.search.gallery import Gallery
     from hgld.search.searcher import Answers
 
 
 @app.command(rich_help_panel="Retrieval")
+@options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
+@options_of("hgld.search.gallery:gallery_photographs", "find_photographs")
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def search(
     *,
@@ -44,15 +47,12 @@ def search(
     text: list[str] | None = None,
     model: str | None = None,
     pretrained: Pretrained = None,
-    labels: GalleryLabels = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
+    read_gallery: partial[Gallery],
     k: Annotated[int, typer.Option("--top", min=1)] = 10,
     out: Annotated[Path | None, out_file(".csv", ".parquet", ".json")] = None,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     json: Json = False,
-    images: Path | None = None,
-    root: Path | None = None,
+    find_photographs: Callable[[], FindImage],
     device: str = "cpu",
     distance: ComparedBy = None,
     index: Path | None = None,
@@ -79,9 +79,6 @@ def search(
         k: Number of nearest images, all of which vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
-        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
-            images that were embedded.
-        root: Folder that the paths in --images are relative to. Default: the folder of --images.
         device: Device: cpu, cuda or cuda:N.
         index: Index of the gallery from hgld export-embeddings, or a folder of those of its parts. Default: exact
             search.
@@ -94,7 +91,7 @@ def search(
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.faiss_index import open_index
-    from hgld.search.gallery import gallery_photographs, read_gallery
+    from hgld.search.gallery import gallery_photographs
     from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
     from hgld.search.searcher import Searcher, answers_to_json, open_rejector, write_answer_page, write_answers
@@ -105,7 +102,7 @@ def search(
         given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
         found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
         raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
-    gallery = read_gallery(embeddings, labels, hierarchy, split)
+    gallery = read_gallery(embeddings)
     rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
     if rejector is not None:
         rejector.check_votes(k)
@@ -118,14 +115,13 @@ def search(
         if query is None:
             raise ConfigurationError("`rerank` local-features compares photographs; search with a `query` of images")
         asked = gallery_photographs(query, query)
-        pair_scorer = LocalFeatures(asked, gallery_photographs(embeddings, images, root))
+        pair_scorer = LocalFeatures(asked, find_photographs())
     config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
     searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
     if serve:
-        photographs = gallery_photographs(embeddings, images, root)
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
-            serve_search(searcher, query_model, photographs, embeddings, address, top=k, on_address=on_address)
+            serve_search(searcher, query_model, find_photographs(), embeddings, address, top=k, on_address=on_address)
         return
     if query is None:
         assert text
@@ -137,15 +133,15 @@ def search(
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
         detector = None if reject is None else reject / DESCRIPTION
-        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
-        parameters: dict[str, Any] = {"top": k, "split": split, "distance": compared_by}
+        files = dict(read_gallery.keywords)
+        parameters: dict[str, Any] = {"top": k, "split": files.pop("split", None), "distance": compared_by}
         parameters |= {"rerank": method} if (method := reranking.describe()) else {}
+        inputs = input_digests(embeddings=embeddings, **files, reject=detector)
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
-        photographs = gallery_photographs(embeddings, images, root)
         asked = (lambda _: None) if query is None else gallery_photographs(query, query)
-        write_answer_page(answers, page, asked, photographs)
+        write_answer_page(answers, page, asked, find_photographs())
         typer.echo(page, err=json)
 
 
@@ -174,18 +170,15 @@ def _check_export(path: Path) -> None:
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of(ExecutionConfig, "execution", panel="Parts")
+@options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
+@options_of("hgld.search.faiss_index:build_index", "build_index", gallery=None, kind="--index", queries={"min": 1})
+@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def export_embeddings(
     *,
     embeddings: Path,
     out: Annotated[Path, typer.Option("--out", "-o", callback=writable(_check_export))],
-    labels: GalleryLabels = None,
-    hierarchy: Levels = None,
-    split: LandmarkSplit = None,
-    kind: Annotated[str, typer.Option("--index")] = "ivf",
-    recall: float = 0.95,
-    queries: Annotated[int, typer.Option(min=1)] = 1000,
-    seed: int = 0,
+    read_gallery: partial[Gallery],
+    build_index: partial[IndexRecord],
     execution: ExecutionConfig,
     part: Annotated[Part | None, PART] = None,
 ) -> None:
@@ -203,14 +196,10 @@ def export_embeddings(
         embeddings: Embeddings: .npy, .safetensors or .parquet.
         out: File to write: .faiss for an index, .parquet for a table with ids and labels; or, in parts, a folder of
             indexes.
-        kind: Kind of index: flat, ivf, ivf-pq, hnsw, or what faiss's index_factory takes, such as IVF4096,PQ64.
-        recall: Wanted recall of an index, for which a search visits more of it, as long as it gains by that.
-        queries: Number of images that are searched to measure the recall of an index.
-        seed: Seed that chooses these images, and those that train an index.
         part: Build the index of one of several parts of the embeddings, such as 3/16. Default: of all.
     """
-    from hgld.search.faiss_index import build_index, build_part, open_index, part_file, parts_are_written
-    from hgld.search.gallery import export_gallery, read_gallery
+    from hgld.search.faiss_index import build_part, open_index, part_file, parts_are_written
+    from hgld.search.gallery import export_gallery
     from hgld.tables import Provenance, input_digests
 
     if out.exists() and out.samefile(embeddings):
@@ -220,19 +209,22 @@ def export_embeddings(
         raise ConfigurationError(
             f"{out}: parts are indexes in a folder; name one as `out`, or a file without `parts`"
         )
-    gallery = read_gallery(embeddings, labels, hierarchy, split)
-    options: dict[str, Any] = {"recall": recall, "queries": queries, "seed": seed}
-    if part is not None:
-        typer.echo(format_index(build_part(gallery, out, part, kind, **options)))
-        out = part_file(out, part)
-    elif in_parts:
-        execution.run_parts(out, parts_are_written(gallery, out, kind, **options))
-        typer.echo(format_index(open_index(out, gallery).record))
+    gallery = read_gallery(embeddings)
+    if in_parts:
+        options = {name: value for name, value in build_index.keywords.items() if name != "out"}
+        if part is not None:
+            typer.echo(format_index(build_part(gallery, out, part, **options)))
+            out = part_file(out, part)
+        else:
+            execution.run_parts(out, parts_are_written(gallery, out, **options))
+            typer.echo(format_index(open_index(out, gallery).record))
     elif out.suffix == ".faiss":
-        typer.echo(format_index(build_index(gallery, out, kind, **options)))
+        typer.echo(format_index(build_index(gallery)))
     else:
-        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
-        export_gallery(gallery, out, Provenance("export-embeddings", {"split": split}, inputs))
+        files = dict(read_gallery.keywords)
+        parameters = {"split": files.pop("split", None)}
+        inputs = input_digests(embeddings=embeddings, **files)
+        export_gallery(gallery, out, Provenance("export-embeddings", parameters, inputs))
         levels = ", ".join(gallery.level_names) or "no labels"
         typer.echo(f"{len(gallery):,} embeddings of {gallery.dim:,} dimensions with {levels}")
     typer.echo(out)

@@ -13,8 +13,8 @@ from .readers.landmarks import Gldv2 as Gldv2
 from .readers.own_images import LabelTable as LabelTable
 from .readers.own_images import NestedFolders as NestedFolders
 from .readers.registry import READERS as READERS
+from .repack import RepackConfig as RepackConfig
 from .repack import repack_images as repack_images
-from .repack_config import RepackConfig as RepackConfig
 from .samplers import ClassBalancedSampler as ClassBalancedSampler
 from .samplers import HierarchicalSampler as HierarchicalSampler
 from .transforms import ImageSettings as ImageSettings

@@ -113,8 +113,8 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
 
     Args:
         path: Manifest to read.
-        table: CSV or Parquet file with the ids of images in the column ``id``. If it has the column ``leave_out``, as
-            ``hgld audit duplicates`` writes it, only the images for which that is true are left out.
+        table: CSV or Parquet file of ids in a column id. If it has the column leave_out, as that of hgld audit
+            duplicates, only the images marked there are left out.
         out: Manifest to write.
         force: Whether to write the table although it is up to date.
 

@@ -352,11 +352,13 @@ def compare_files(
     """Compare two hierarchies from files, and explain the changes from the tables that they were made from.
 
     Args:
-        before: First hierarchy; any path or name that :func:`hgld.hierarchy.load_hierarchy` accepts.
-        before_tables: Folder with the tables that ``before`` was made from; its own folder by default.
+        before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        after: Second hierarchy, in any of these formats.
+        before_tables: Folder of the tables that ``before`` was made from. Default: that of ``before``.
+        after_tables: Folder of the tables that ``after`` was made from. Default: that of ``after``.
         picture: Image file for the flows between groups; none by default.
-        changes: CSV file for the landmarks added, lost or moved, with the fields of
-            :class:`hgld.hierarchy.compare.LandmarkChange` as columns; none by default.
+        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions; see
+            :class:`hgld.hierarchy.compare.LandmarkChange`.
     """
     first, second = load_hierarchy(before), load_hierarchy(after)
     comparison = compare(first, second, before_name=str(before), after_name=str(after))

@@ -75,8 +75,10 @@ def stats_file(
     """Count the landmarks and images of a hierarchy from a file, and draw the counts.
 
     Args:
-        images: Files with the landmark of each image, see :func:`count_images`. The split of a file must be given
-            as ``(split, path)`` unless its name begins with a split or the hierarchy has only one.
+        hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; see
+            :func:`count_images`. The split of a file must be given unless its name begins with a split or the
+            hierarchy has only one.
         picture: Image file for the sizes of groups and their imbalance; none by default.
         tree: Image file for roots, groups and labels as areas, beside which a page of them is written, see
             :func:`draw_hierarchy`; none by default.

@@ -82,7 +82,7 @@ def trace_landmark(
     Args:
         hierarchy: Table from hgld build, which may be missing.
         landmark_id: Id of the landmark.
-        split: Split of the landmark; all by default.
+        split: Split of the landmark. Default: all.
         decisions: Decisions on labels.
         taxonomy: Groups of these decisions.
         corrections: Corrections of these decisions.

@@ -34,7 +34,7 @@ class ExamplesConfig:
     """Choice of groups and photographs.
 
     Args:
-        level: Level of the groups; the one above the finest by default.
+        level: Level of the groups. Default: the one above the finest.
         n_groups: Largest number of groups for each class of the coarsest level, those with most images first.
         n_photographs: Largest number of photographs for each group, of different classes of the finest level where
             there are enough.
@@ -64,12 +64,12 @@ def draw_examples_file(
     """Draw example photographs of the largest groups of a manifest, and write who took them.
 
     Args:
-        manifest: Manifest of at least two levels.
+        manifest: Manifest of the photographs, of at least two levels, see hgld manifest.
         out: Picture to write.
-        config: Groups and photographs.
-        root: Folder that the paths of the manifest are relative to; its own by default.
-        sources: CSV or Parquet file with the id of each image and, if it has them, its page or url, author and
-            licence: the table from ``hgld fetch gldv2``, or GLDv2's train.csv or train_attribution.csv.
+        root: Folder that the paths in ``manifest`` are relative to. Default: the folder of ``manifest``.
+        sources: CSV or Parquet file with the id and the page, url, author or licence of each photograph, to write who
+            took those of the picture to X.credits.md: the table from hgld fetch gldv2, or GLDv2's train.csv or
+            train_attribution.csv. Default: none.
 
     Returns:
         The picture and, with ``sources``, the Markdown file ``X.credits.md`` beside it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +42,13 @@ class TopK:
     scores: npt.NDArray[np.float32]
     positions: npt.NDArray[np.int64]
     levels: npt.NDArray[np.int64]
+
+    def items(self, row: int) -> Iterator[tuple[int, float, int]]:
+        """Iterate over the items of a query: position, score and level."""
+        columns = (self.positions[row], self.scores[row], self.levels[row])
+        for position, score, level in zip(*(column.tolist() for column in columns), strict=True):
+            if position >= 0:
+                yield position, score, level
 
 
 def top_k_items(

@@ -133,13 +133,11 @@ class _PageRenderer:
         return {**vars(query), **photo, "rankings": rankings}
 
     def _ranking(self, ranking: PageRanking) -> dict[str, object]:
-        top_k, row, items = ranking.top_k, ranking.row, []
-        for column, position in enumerate(top_k.positions[row].tolist()):
-            if position >= 0:
-                photo = self._photos.gallery(position)
-                level = int(top_k.levels[row, column]) if photo.has_labels else None
-                score = float(top_k.scores[row, column])
-                items.append({**self._photo(photo, self._photos.image), "level": level, "score": score})
+        items = []
+        for position, score, level in ranking.top_k.items(ranking.row):
+            photo = self._photos.gallery(position)
+            shown = level if photo.has_labels else None
+            items.append({**self._photo(photo, self._photos.image), "level": shown, "score": score})
         return {"method": ranking.method, "metrics": ranking.metrics, "items": items}
 
     def _photo(self, photo: Photo, find: FindImage) -> dict[str, object]:
@@ -235,8 +233,7 @@ def draw_method_differences(
         return StripPhoto(photo.id, shrink(find(photo.id), _PIXELS))
 
     def strip(side: MethodRankings, row: int) -> Strip:
-        items = zip(side.top_k.positions[row].tolist(), side.top_k.levels[row].tolist(), strict=True)
-        results = [(strip_photo(photos.gallery(item)), level) for item, level in items if item >= 0]
+        results = [(strip_photo(photos.gallery(item)), level) for item, _, level in side.top_k.items(row)]
         score = f"{differences.metric} {100 * side.per_query[differences.metric].iloc[row]:.1f}"
         return Strip(side.name, score, results)
 

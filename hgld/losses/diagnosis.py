@@ -200,12 +200,12 @@ class DiagnosisConfig:
     Args:
         batch_size: Number of images per batch.
         per_class: Number of images of each class in a batch.
-        max_batches: Largest number of batches, the first of the epoch; None for all.
-        metric: Metric whose decomposability gap is measured.
-        temperatures: Temperatures tau of the sigmoid, each at least 1e-8.
-        alpha: Score that L_DG wants positives above, for Eq. 27.
-        beta: Score that L_DG wants negatives below, for Eq. 27.
-        seed: Seed of the sampler.
+        max_batches: Largest number of batches. Default: those of an epoch.
+        metric: Metric of the decomposability gap, as for hgld evaluate.
+        temperatures: Temperature of the sigmoid, at least 1e-8; may be repeated.
+        alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
+        beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
+        seed: Seed of the batches.
 
     Raises:
         ConfigurationError: A value is out of range.

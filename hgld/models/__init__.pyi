@@ -1,11 +1,11 @@
 from .backbones import image_settings_for as image_settings_for
-from .embed_images_config import EmbedImagesConfig as EmbedImagesConfig
 from .embedding_model import AveragePooling as AveragePooling
 from .embedding_model import EmbeddingModel as EmbeddingModel
 from .embedding_model import GeM as GeM
 from .embedding_model import MaxPooling as MaxPooling
 from .embedding_model import build_model as build_model
 from .image_embedder import ImageEmbedder as ImageEmbedder
+from .image_embedding import EmbedImagesConfig as EmbedImagesConfig
 from .image_embedding import embed_images as embed_images
 from .image_embedding import embed_part as embed_part
 from .image_embedding import merge_parts as merge_parts

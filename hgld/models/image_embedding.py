@@ -34,10 +34,9 @@ from hgld.compute.processes import Processes
 from hgld.datasets.image_dataset import ImageDataset, images_per_row_group, open_images
 from hgld.datasets.loading import BatchReader, SkippedImage
 from hgld.datasets.transforms import evaluation_transform
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list, require, require_at_least
 from hgld.io.files import OPENING_WAIT_S, PartLocks, are_running, atomic_write, exclusive_lock
 from hgld.io.remote import absolute
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_files import (
     EmbeddingSources,
     images_digest,
@@ -53,6 +52,54 @@ from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import check_suffix
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class EmbedImagesConfig:
+    """Settings of embedding images.
+
+    Args:
+        split: Split of the manifest to embed. Default: all images.
+        scales: Factors of height and width, to embed each image at several: 1,0.7071,1.4142; see
+            :meth:`EmbeddingModel.multi_scale`.
+        half: Run the backbone in half precision: float16 on CUDA, bfloat16 elsewhere.
+        center: Subtract the mean of all embeddings, which those of an untrained backbone share, and normalise them
+            again; not for queries and a gallery in separate files.
+        with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
+            x.deviations.npy beside x.npy; at one scale only.
+        odin: Classifier of the embeddings, safetensors with weight and bias, for which ODIN perturbs the pixels
+            first; the score of such embeddings is odin with perturbation=0.
+        device: Device: cpu, cuda or cuda:N.
+        batch_size: Number of images embedded at once.
+        shard_size: Number of images per shard.
+        workers: Number of processes that load images; 0 loads them in this one.
+    """
+
+    split: str | None = None
+    scales: Sequence[float] = (1.0,)
+    half: bool = False
+    center: bool = False
+    with_std: bool = False
+    odin: Path | None = None
+    device: str = "cpu"
+    batch_size: int = 32
+    shard_size: int = 1024
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        is_valid = len(self.scales) > 0 and min(self.scales) > 0
+        require(is_valid, "at least one number, all above 0", scales=list(self.scales))
+        if self.with_std and tuple(self.scales) != (1,):
+            raise ConfigurationError(
+                f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "
+                "those of one scale, 1"
+            )
+        require_at_least(1, batch_size=self.batch_size, shard_size=self.shard_size)
+        require_at_least(0, workers=self.workers)
+        try:
+            torch.device(self.device)
+        except RuntimeError as error:
+            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,8 @@ def load_model(
 ) -> ImageEmbedder:
     """Load a model that is ready to embed images: a trained one from files, or an untrained one by name.
 
+    Images are treated as in its training, for a timm model or a tower of open_clip as in its own transform.
+
     Args:
         model: Folder of a training run, of which ``best.pt`` is loaded, or else ``last.pt``; a checkpoint of
             ``hgld train``; a folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a
@@ -240,15 +242,15 @@ def load_model(
             to embeddings, shape (B, d). Features of a file are its output, or an output or inner tensor that
             ``onnx:FILE#NAME``, ``litert:FILE#NAME`` or ``litert:FILE#INDEX`` names, averaged over positions.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
-        size: Input size in pixels. Default: that of the training, for a timm model or a tower of open_clip as in its
-            own transform, and for a preset 224.
-        resize: Length in pixels of the shorter side before the centre crop, of both if images are squashed, or of the
-            longer one if they are padded. Default: likewise, and 256.
-        fit: How images of any aspect ratio become inputs: ``crop``, ``squash``, ``pad`` or ``longest``; see
-            :class:`~hgld.datasets.transforms.ImageSettings`. Default: likewise, and ``crop``.
-        interpolation: ``bilinear``, ``bicubic`` or ``lanczos``. Default: likewise, and ``bilinear``.
-        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1. Default: likewise; of files of ONNX
-            ImageNet's, and of LiteRT 0.5, unless they take pixel values as integers.
+        size: Input size in pixels. Default: that of the model; for a preset 224.
+        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
+            padded ones, in pixels. Default: that of the model; for a preset 256.
+        fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
+            square; or with a longer side of ``size`` at most, keeping the aspect ratio. Default: that of the model;
+            for a preset crop.
+        interpolation: Interpolation between pixels. Default: that of the model; for a preset bilinear.
+        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1. Default: that of the model; for
+            ONNX ImageNet's, for LiteRT 0.5, unless it takes pixel values as integers.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: as for ``mean``.
 
     Returns:

@@ -1,3 +1,5 @@
+from .detectors import CalibrationFiles as CalibrationFiles
+from .detectors import IndexFiles as IndexFiles
 from .detectors import fit_detector as fit_detector
 from .gallery import Gallery as Gallery
 from .gallery import read_gallery as read_gallery
@@ -6,5 +8,3 @@ from .query_model import QueryModel as QueryModel
 from .query_model import load_query_model as load_query_model
 from .searcher import Answers as Answers
 from .searcher import Searcher as Searcher
-from .settings import CalibrationFiles as CalibrationFiles
-from .settings import IndexFiles as IndexFiles

@@ -146,11 +146,11 @@ def build_index(
     Args:
         gallery: The gallery.
         out: File to write or replace.
-        kind: ``flat`` (exact), ``ivf`` (inverted lists), ``ivf-pq`` (the same of compressed vectors), ``hnsw`` (a
-            graph), or a description for faiss's ``index_factory``, such as ``IVF4096,PQ64``.
-        recall: Wanted recall, up to which a search visits more lists or candidates, as long as it gains by that.
-        queries: Number of images of the gallery that are searched to measure the recall.
-        seed: Seed that chooses these images, and those that an index is trained with.
+        kind: Kind of index: flat (exact), ivf (inverted lists), ivf-pq (the same of compressed vectors), hnsw (a
+            graph), or what faiss's index_factory takes, such as IVF4096,PQ64.
+        recall: Wanted recall of an index, for which a search visits more of it, as long as it gains by that.
+        queries: Number of images that are searched to measure the recall of an index.
+        seed: Seed that chooses these images, and those that train an index.
 
     Raises:
         ConfigurationError: faiss is not installed, or has no such index, or ``queries`` is less than 1.

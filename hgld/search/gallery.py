@@ -146,11 +146,11 @@ def read_gallery(
 
     Args:
         path: File of the embeddings; see :mod:`hgld.tables.embeddings`.
-        labels: Labels of the images; see :func:`hgld.datasets.image_labels.read_labels`. Default: the manifest that
-            ``hgld embed-images`` embedded, if it is still there; else the landmark ids that come with the embeddings,
-            if there are any.
-        hierarchy: Levels above landmarks.
-        split: Split of the landmark ids, where the hierarchy has several.
+        labels: Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or
+            landmark_id of the embeddings.
+        hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
+        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of ``labels``, of which other
+            images are not used.
 
     Raises:
         InputError: A file cannot be read or does not fit the embeddings.
@@ -253,10 +253,10 @@ def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path
 
     Args:
         embeddings: File of the embeddings of the gallery.
-        images: Manifest, table of ``hgld index-images``, or folder of the images. Default: what ``hgld embed-images``
-            embedded; without it, there are no photographs.
-        root: Folder that paths in a table are relative to. Default: the folder of the table, or the one that was
-            recorded.
+        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
+            images that were embedded; without them, there are no photographs.
+        root: Folder that the paths in ``images`` are relative to. Default: the folder of ``images``, or the recorded
+            one.
 
     Raises:
         InputError: ``images`` is none of these.

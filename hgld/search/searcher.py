@@ -153,10 +153,7 @@ class Answers:
 
     def results(self, row: int) -> Iterator[tuple[int, float, int]]:
         """Iterate over the nearest images of a query: position, score, and level shared with the answer."""
-        columns = (self.top_k.positions[row], self.top_k.scores[row], self.top_k.levels[row])
-        for position, score, level in zip(*(column.tolist() for column in columns), strict=True):
-            if position >= 0:
-                yield position, score, level
+        return self.top_k.items(row)
 
 
 class Searcher:

@@ -61,12 +61,13 @@ class PushConfig:
     """Description of a published model.
 
     Args:
-        license: Licence of the weights, by its identifier on the hub, such as ``apache-2.0``. Default: not stated.
-        datasets: Names of data sets on the hub that the model was trained on.
-        evaluations: Files of ``hgld evaluate --json``, whose names become those of the data sets.
-        private: Whether a new repository can be seen only by its owner.
-        force: Whether to replace files of a repository that holds something else than a model of hgld, or of a folder
-            that holds something else than this model.
+        license: Licence of the weights, by its identifier on the hub, such as apache-2.0. Default: not stated.
+        datasets: Name of a data set on the hub that the model was trained on; may be repeated.
+        evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
+            repeated.
+        private: Create a private repository.
+        force: Replace files of a repository that is not of a model of hgld, or of a folder of something else than
+            this model.
     """
 
     license: str | None = None
@@ -252,9 +253,9 @@ def push_model(
     The folder is written completely or not at all, and the upload is one commit.
 
     Args:
-        model: The folder of a run, a checkpoint, or the name of a preset or a timm model, as in
-            :func:`hgld.load_model`; not what is published already, whose files can be copied as they are.
-        repository: Name of the repository, ``owner/name``; it is created if there is none.
+        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
+            open_clip:NAME; not what is published already, whose files can be copied as they are.
+        repository: Repository of the Hugging Face hub to upload to; it is created if there is none. Default: none.
         pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
 
     Raises:

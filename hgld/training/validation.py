@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.datasets.loading import ExampleDataset, SkippedImage, evaluation_batches
+from hgld.datasets.loading import ExampleDataset, evaluation_batches
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
@@ -18,22 +17,7 @@ from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import split_task
 from hgld.hierarchy.label_matrix import take_images
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.image_embedder import embed_batches
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedImages:
-    """Embeddings of the images of a dataset that could be read.
-
-    Args:
-        vectors: float32, shape (n, d).
-        rows: int64, shape (n,); rows of the dataset, in ascending order.
-        skipped: Images that could not be read.
-    """
-
-    vectors: npt.NDArray[np.float32]
-    rows: npt.NDArray[np.int64]
-    skipped: list[SkippedImage]
+from hgld.models.image_embedder import EmbeddingShard, embed_batches
 
 
 def evaluate_model(
@@ -45,7 +29,7 @@ def evaluate_model(
     batch_size: int,
     workers: int,
     processes: Processes,
-) -> tuple[RetrievalResult, EmbeddedImages]:
+) -> tuple[RetrievalResult, EmbeddingShard]:
     """Embed images and rank those that could be read; see :func:`embed_dataset` and :func:`rank_embedded`."""
     embedded = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, processes=processes)
     ranking = RankingConfig(device=str(model.device), distance=model.settings.distance)
@@ -55,7 +39,7 @@ def evaluate_model(
 
 def embed_dataset(
     model: EmbeddingModel, dataset: ExampleDataset, *, batch_size: int, workers: int, processes: Processes
-) -> EmbeddedImages:
+) -> EmbeddingShard:
     """Embed images, in float32 whatever the precision of the training.
 
     The processes share the images, and all of them return all embeddings.
@@ -63,11 +47,12 @@ def embed_dataset(
     share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
     own = embed_batches(model.eval(), evaluation_batches(dataset, share, batch_size=batch_size, workers=workers))
     vectors, rows, skipped = zip(*processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped)), strict=True)
-    return EmbeddedImages(np.concatenate(vectors), np.concatenate(rows), [each for part in skipped for each in part])
+    vectors, rows = (torch.from_numpy(np.concatenate(parts)) for parts in (vectors, rows))
+    return EmbeddingShard(vectors, rows, [each for part in skipped for each in part])
 
 
 def rank_embedded(
-    embedded: EmbeddedImages,
+    embedded: EmbeddingShard,
     dataset: ExampleDataset,
     is_query: npt.NDArray[np.bool_] | None = None,
     *,
@@ -84,10 +69,11 @@ def rank_embedded(
             query and is ranked against the others.
         metrics: Names of metrics; () for those of the papers.
     """
-    is_query = None if is_query is None else is_query[embedded.rows]
-    if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
+    rows = embedded.rows.numpy()
+    is_query = None if is_query is None else is_query[rows]
+    if not len(rows) or (is_query is not None and is_query.all() == is_query.any()):
         raise InputError("no images are left to rank: no query or no gallery image could be read")
-    labels = take_images(dataset.manifest.labelling, embedded.rows)
+    labels = take_images(dataset.manifest.labelling, rows)
     config = EvaluationConfig(metrics=tuple(metrics) or None, ranking=ranking, processes=processes)
-    (result,) = evaluate_tasks([split_task(torch.from_numpy(embedded.vectors), labels, is_query)], config)
+    (result,) = evaluate_tasks([split_task(embedded.vectors, labels, is_query)], config)
     return result

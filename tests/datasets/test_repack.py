@@ -17,8 +17,7 @@ from PIL import Image
 from hgld.compute.executors import Part
 from hgld.datasets.image_dataset import EncodedImages, ImageDataset, read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
-from hgld.datasets.repack import plan_repack, repack_images
-from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
+from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary, plan_repack, repack_images
 from hgld.datasets.repacked_shards import RepackedImage, RepackedShards, repack_image
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import BusyError, ConfigurationError, InputError

@@ -22,8 +22,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.datasets.repack import plan_repack
-from hgld.datasets.repack_config import RepackConfig
+from hgld.datasets.repack import RepackConfig, plan_repack
 from hgld.io.remote import address, folder_of, local_copy, read_bytes
 
 pytest.importorskip("s3fs", reason="files on S3 need s3fs")

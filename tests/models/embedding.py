@@ -4,9 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from hgld.compute.executors import Part
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary, embed_images, embed_part
+from hgld.models.image_embedding import (
+    EmbedImagesConfig,
+    EmbedImagesSummary,
+    EmbedPartSummary,
+    embed_images,
+    embed_part,
+)
 from hgld.tables.embeddings import Embeddings, read_embeddings
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]

@@ -18,10 +18,9 @@ from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.tar_images import ImageReader, index_images
 from hgld.io.files import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesSummary, embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table

@@ -19,9 +19,9 @@ from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
 from hgld.io.files import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import (
+    EmbedImagesConfig,
     EmbedImagesSummary,
     embed_images,
     embed_part,

@@ -21,8 +21,7 @@ from torch.nn.functional import normalize
 
 import hgld
 from hgld.errors import ConfigurationError, HgldError, InputError
-from hgld.models.embed_images_config import EmbedImagesConfig
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images
 from hgld.search.query_model import load_query_model
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.publish_model import push_model

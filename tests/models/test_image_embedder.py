@@ -15,9 +15,8 @@ from PIL import Image
 import hgld
 from hgld.datasets.manifest import LANDMARK_LEVEL, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
 from tests.datasets.pictures import manifest_of, picture, save_pictures

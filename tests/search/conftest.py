@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.models.embed_images_config import EmbedImagesConfig
-from hgld.models.image_embedding import embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images
 from hgld.models.model_loading import load_model
 from tests.datasets.pictures import save_pictures
 
