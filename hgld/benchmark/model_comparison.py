@@ -65,7 +65,7 @@ _PER_CLASS, _MOST_CLASSES = 4, 32
 #: Most dimensions after linear adaptation.
 _MOST_DIMENSIONS = 512
 #: Suffixes of files of embeddings, which are compared like models.
-_EMBEDDINGS = (".parquet", ".npy", ".safetensors")
+_EMBEDDINGS = (".parquet", ".npy", ".safetensors", ".hdf5")
 
 
 @dataclass(frozen=True, eq=False)
