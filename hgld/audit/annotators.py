@@ -279,10 +279,7 @@ def _outer_thirds(values: Floats) -> tuple[Floats, Floats]:
 def _most_probable(
     opinions: Sequence[Opinions], reports: Sequence[AnnotatorReport]
 ) -> tuple[dict[str, tuple[str, float]], list[AnnotatorReport]]:
-    """Return the most probable category of labels, and the reports with the quality of annotators.
-
-    An annotator who is unsure gives no answer; labels with less than two answers are left out.
-    """
+    """Return the most probable category of labels with two sure answers, and the reports with their quality."""
     sure = [
         Opinions(each.annotator, {key: row for key, row in each.decisions.items() if category(row) != UNSURE})
         for each in opinions

@@ -139,15 +139,9 @@ class ClassGraph:
 
 
 def audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None = None) -> TreeAudit:
-    """Find defects of the superclasses of labels.
+    """Find defects of the superclasses of the labels in a table ``clean``, by tables ``classes``.
 
-    Args:
-        clean: ``clean`` table, for the labels.
-        classes: ``classes`` tables.
-        taxonomy: Groups; by default those that come with hgld, with their vocabulary.
-
-    Raises:
-        InputError: A file is invalid, or there is no table of classes.
+    Groups are by default those that come with hgld, with their vocabulary.
     """
     if not classes:
         raise InputError(

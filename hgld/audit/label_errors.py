@@ -58,9 +58,6 @@ class LabelErrorsConfig:
     Args:
         neighbours: Number of nearest images that vote.
         temperature: Difference of cosines that changes the weight of a vote by the factor e.
-
-    Raises:
-        ConfigurationError: A value is out of range.
     """
 
     neighbours: int = 10
@@ -369,9 +366,6 @@ def _landmarks_of(manifest: Manifest, hierarchy: Path, built: pa.Table, clean: l
 
     A row has the columns of ``clean`` and ``unit``: the id of the label, or that of the landmark if its group is not
     that of its label, such as after an earlier correction.
-
-    Raises:
-        InputError: The hierarchy does not have these landmarks in these groups.
     """
     level, built_rows = tables.level_columns(built.column_names)[0], built.to_pylist()
     _, first = np.unique(manifest.labels[:, 0], return_index=True)

@@ -38,8 +38,7 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
         open_set: Level whose classes are either in the training or in the test set, never in both.
 
     Raises:
-        ConfigurationError: There is no such level, images have several labels at this level, or one of the two sets
-            is empty.
+        ConfigurationError: There is no such level, images have several labels there, or one of the sets is empty.
     """
     if open_set is None and test_share is None:
         return manifest

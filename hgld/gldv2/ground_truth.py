@@ -103,9 +103,7 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
         may_lack_positives: Accept empty lists of scored test images, as the scorer of the challenges does.
 
     Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated, its
-            Usage unknown or, unless they may lack positives, its list of images empty. Also raised if no test image
-            is scored.
+        InputError: A row is malformed, or no test image is scored.
     """
     lines: dict[str, int] = {}
     repeating = []
@@ -144,12 +142,7 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
 
 
 def read_image_to_landmark(path: Path) -> ImageLandmarks:
-    """Read and validate ``index_image_to_landmark.csv``, or any CSV file with the columns id and landmark_id.
-
-    Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated, or its
-            landmark_id not a whole number.
-    """
+    """Read and validate ``index_image_to_landmark.csv``, or any CSV file with the columns id and landmark_id."""
     lines: dict[str, int] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> int:
@@ -205,8 +198,7 @@ def read_retrieval_predictions(path: Path, query_ids: Iterable[str]) -> Retrieva
         query_ids: Ids of all test images, those that are not scored included.
 
     Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated. Also
-            raised if an id is not that of a test image.
+        InputError: A row is malformed, or its id not that of a test image.
     """
     lines: dict[str, int] = {}
 
@@ -287,10 +279,6 @@ def read_recognition_solution(path: Path) -> RecognitionSolution:
     """Read and validate ``recognition_solution_v2.1.csv``.
 
     Landmarks of ignored images are not looked at.
-
-    Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty or repeated, its
-            Usage unknown, or a landmark of a scored image not a whole number.
     """
     lines: dict[str, int] = {}
 
@@ -315,11 +303,6 @@ def read_recognition_predictions(path: Path, solution: RecognitionSolution) -> d
 
     As in the published scorer, rows of ignored test images are not looked at, and a row without a prediction says
     nothing: a later row of the same image counts, and the image may be unknown, which is logged as a warning.
-
-    Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if its id is empty, if an earlier row
-            has a prediction of the same image, or if its cell is not empty and either not one landmark and its score,
-            or of an image that is not in the solution.
     """
     scored = solution.scored_ids
     lines: dict[str, int] = {}

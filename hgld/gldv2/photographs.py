@@ -325,11 +325,7 @@ def _read_fact(kind: str, fact: Any) -> Any:
 
 
 def _describe(origin: Mapping[str, Any]) -> str:
-    """Describe the origin of a folder for a message.
-
-    >>> _describe({"source": "commons", "split": "train", "width": 500})
-    'commons (split train, width 500)'
-    """
+    """Describe the origin of a folder, such as commons (split train, width 500)."""
     details = [f"{name} {value}" for name, value in sorted(origin.items()) if name not in ("source", "shards")]
     return f"{origin.get('source')} ({', '.join(details)})"
 

@@ -133,13 +133,10 @@ def indexed_shards(index: Path) -> ShardStats:
 
 
 def index_shard(path: Path) -> ShardIndex:
-    """Index the photographs of one tar file by reading its headers.
-
-    Photographs are plain files with a suffix of :data:`hgld.io.images.SUFFIXES`.
+    """Index the photographs of one tar file, plain files with a suffix of images, by reading its headers.
 
     Raises:
-        InputError: The file is not a tar file, is damaged or cut short (the message gives the offset), or a name is
-            not UTF-8; or the tar file is compressed.
+        InputError: It is no tar file, compressed, damaged or cut short, or a name is not UTF-8.
     """
     names, offsets, sizes, skipped, other_files = [], [], [], 0, Counter[str]()
     offset = 0

@@ -400,10 +400,7 @@ def write_croissant(folder: Path, facts: ReleaseFacts) -> bool:
     https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html
 
     Returns:
-        Whether the file was validated, with mlcroissant if that is installed.
-
-    Raises:
-        InputError: The description is invalid.
+        Whether mlcroissant is installed and found it valid.
     """
     text = json.dumps(_croissant_metadata(folder, facts), indent=2, ensure_ascii=False) + "\n"
     (folder / CROISSANT).write_text(text, encoding="utf-8", newline="\n")

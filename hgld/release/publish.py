@@ -195,11 +195,7 @@ def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, Path]:
 
 
 def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the files of a release without a checksum, and those with one that are changed or missing.
-
-    Raises:
-        InputError: The folder has no checksums, or they cannot be parsed.
-    """
+    """Return the files of a release without a checksum, and those with one that are changed or missing."""
     path = folder / CHECKSUMS
     if not path.is_file():
         raise InputError(f"{folder}: no {CHECKSUMS}, so not a release")
@@ -211,11 +207,7 @@ def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a release, by its path.
-
-    Raises:
-        InputError: A line cannot be parsed.
-    """
+    """Return the SHA-256 of each file of a release, by its path."""
     listed = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         digest, separator, name = line.partition("  ")

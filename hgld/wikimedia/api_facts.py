@@ -81,11 +81,7 @@ class Document(BaseModel):
 
 
 def read_document(shape: type[D], value: Any) -> D:
-    """Return a JSON value as a model.
-
-    Raises:
-        ValueError: The value has another shape; the message names the first place that is odd.
-    """
+    """Return a JSON value as a model; raise a ValueError that names the first odd place."""
     try:
         return shape.model_validate(value)
     except ValidationError as error:
@@ -170,12 +166,7 @@ class ItemEntity(Entity):
     claims: Annotated[dict[str, Any], _EmptyListAsMap]
 
     def statements(self, property_id: str) -> list[Statement]:
-        """Return the statements of a property.
-
-        Raises:
-            PropertyError: The values of the property are not items.
-            ValueError: The statements have another shape.
-        """
+        """Return the statements of a property; raise a PropertyError if its values are not items."""
         statements = self.claims.get(property_id, [])
         try:
             return read_document(RootModel[list[Statement]], statements).root

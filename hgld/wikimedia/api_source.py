@@ -142,7 +142,7 @@ class ApiSource:
         """Return the result for a landmark, or raise MissingFactsError."""
         if not is_sendable(title):
             return Resolution("invalid_title" if title else "no_item")
-        outcome = (_get_item if ITEM_ID.fullmatch(title) else _find_item)(title, facts)
+        outcome = _find_item(title, facts)
         return outcome if isinstance(outcome, Resolution) else resolve_item(*outcome, facts, self._query.no_value)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
@@ -181,11 +181,7 @@ class ApiSource:
     def _get_entities(
         self, parameters: dict[str, str], props: str, read: Callable[[dict[str, Any], bool], _Answer]
     ) -> dict[str, Any]:
-        """Call ``wbgetentities`` and return facts by key, of those entities that fit into the response.
-
-        ``read`` takes the entities of a response and whether it is complete, and returns facts by key and the
-        description of a malformed entity.
-        """
+        """Call ``wbgetentities``, and return what ``read`` makes of the entities in a response that may be cut."""
 
         def read_response(value: dict[str, Any]) -> dict[str, Any]:
             document = read_document(EntitiesDocument, value)
@@ -276,18 +272,14 @@ def resolve_item(
     return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 
 
-def _get_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[RouteStep]]:
-    item: ItemFact | None = facts.get(ITEM, title)
-    return Resolution("item_missing", item=title) if item is None else (title, item, [])
-
-
 def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[RouteStep]]:
-    """Return the final page title, its item and the redirects to it; or the resolution, where there is no item.
-
-    One soft redirect is followed, and the hard ones before and after it.
-    """
+    """Return the final page title, its item and the redirects to it; or the resolution, where there is no item."""
+    if ITEM_ID.fullmatch(title):
+        item: ItemFact | None = facts.get(ITEM, title)
+        return Resolution("item_missing", item=title) if item is None else (title, item, [])
+    # One soft redirect is followed, and the hard ones before and after it.
     redirects: list[RouteStep] = []
-    item: ItemFact | None = facts.get(SITELINK, title)
+    item = facts.get(SITELINK, title)
     if item is not None:
         return title, item, redirects
     page: PageFact = facts.get(PAGE, title)
@@ -360,13 +352,13 @@ class UpdateSource(ApiSource):
     def _row(self, title: str) -> Resolution | None:
         """Return the earlier result if it says which item, if any, was linked to the title."""
         row = self._rows[title][0] if title in self._rows and is_sendable(title) else None
-        return row if row is not None and (self._had_link(row, title) or _had_no_link(row)) else None
+        if row is None or self._had_link(row, title):
+            return row
+        # There was no page or no item, or a redirect: no item was linked to the title itself.
+        return row if row.revision is None or "_redirect" in (row.route or "") else None
 
     def _had_link(self, row: Resolution, title: str) -> bool:
-        """Return whether the item of a landmark was that of its category, and its revision tells all about it.
-
-        That of a category item does not tell about its topic.
-        """
+        """Return whether the item was that of the category, and no category's, whose revision hides its topic."""
         classes = {value.item for value in row.instance_of if value.item}
         return (
             row.route == "direct"
@@ -427,11 +419,6 @@ class UpdateSource(ApiSource):
             "info|sitelinks",
             lambda entities, _: read_each(entities, lambda _, entity: revision_fact(entity)),
         )
-
-
-def _had_no_link(row: Resolution) -> bool:
-    """Return whether no item was linked to the title itself: there was no page or no item, or a redirect."""
-    return row.revision is None or "_redirect" in (row.route or "")
 
 
 def _item_fact(row: Resolution) -> ItemFact:

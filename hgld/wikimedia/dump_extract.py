@@ -246,10 +246,7 @@ def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
 
 
 def _check_boundaries(records: Sequence[PartRecord]) -> None:
-    """Check that each range was entered where the one before it was left, so that no line is lost or read twice.
-
-    It may be entered elsewhere because something in the middle of a member looks like a member.
-    """
+    """Check that each range was entered where the one before it was left: what looks like a member may be none."""
     reached: int | None = None
     for record in records:
         if record.start and record.began is None:
@@ -269,10 +266,7 @@ def _batches(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Ite
 
 
 def _numbers_in(paths: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the items in files, and of those that they name; both sorted, without repetitions.
-
-    There are ten million items, so that arrays are sorted in place rather than copied.
-    """
+    """Return the numbers of the items in files, and of those that they name; both sorted, without repetitions."""
     items: list[NDArray[np.int64]] = []
     named: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for batch in _batches(paths, ["item", *_NAMING]):
@@ -282,7 +276,7 @@ def _numbers_in(paths: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.in
             named = [np.unique(np.concatenate(named))]
     numbers = np.concatenate([np.zeros(0, np.int64), *items])
     items.clear()
-    numbers.sort()
+    numbers.sort()  # in place, as there are ten million
     is_first = np.diff(numbers, prepend=-1) > 0
     return numbers if is_first.all() else numbers[is_first], np.unique(np.concatenate(named))
 

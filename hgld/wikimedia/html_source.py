@@ -118,16 +118,9 @@ class HtmlSource:
 
 
 def _read_page(header: str, response: HtmlResponse) -> ParsedPage:
-    """Return the contents of a response.
-
-    A status says something about the landmark only if the page says the same: proxies, wrong addresses and refused
-    requests answer 400 and 404 as well.
-
-    Raises:
-        ValueError: The status is 200, but this is not a page of MediaWiki, such as that of a network's login.
-        SourceError: The status is 400 or 404 for another reason than an invalid title or a missing page.
-    """
+    """Return the contents of a page of MediaWiki; raise ValueError, or SourceError for other ones with 400 or 404."""
     try:
+        # Proxies, wrong addresses and refused requests answer 400 and 404 as well, and a network's login 200.
         page = parse_page(response.html, header)
         if page.status not in _STATUSES[response.status]:
             raise ValueError(f'a page of MediaWiki that says "{page.status}"')
@@ -142,7 +135,10 @@ def _read_page(header: str, response: HtmlResponse) -> ParsedPage:
 
 def parse_page(html: str, header: str = HEADER) -> ParsedPage:
     """Parse a page that MediaWiki sent, with whatever HTTP status; the header is that of the values."""
-    soup = _parse_html(html)
+    try:
+        soup = BeautifulSoup(html, "lxml")
+    except ParserRejectedMarkup as error:
+        raise ValueError(f"not HTML: {error}") from error
     heading, content = soup.find(id="firstHeading"), soup.find(id="mw-content-text")
     if not isinstance(heading, Tag) or not isinstance(content, Tag):
         raise ValueError(f"not a page of MediaWiki: {_first_words(soup)}")
@@ -159,13 +155,6 @@ def parse_page(html: str, header: str = HEADER) -> ParsedPage:
     if page_id == 0 or (page_id is None and content.find(class_="noarticletext")):
         return ParsedPage("missing")
     return _parse_category(soup, content, title, config("wgCategories"), header)
-
-
-def _parse_html(html: str) -> BeautifulSoup:
-    try:
-        return BeautifulSoup(html, "lxml")
-    except ParserRejectedMarkup as error:
-        raise ValueError(f"not HTML: {error}") from error
 
 
 def _first_words(soup: BeautifulSoup) -> str:

@@ -87,10 +87,6 @@ def read_list(
 
     Ids are numbers if all are whole ones that fit into 64 bits and have no leading zeros, else the texts as they are.
     As in :func:`read_categories`, a row that repeats an earlier one counts once. A row may lack its item or category.
-
-    Raises:
-        InputError: The file cannot be read, or lacks a column; or, by row, an id or a split is missing, an item or a
-            category is none, or an id is in an earlier row of its split with another one.
     """
     link = item or category
     assert link is not None
@@ -202,11 +198,7 @@ def write_classes(
     provenance: Provenance,
     ranks: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the table ``classes``.
-
-    Args:
-        ranks: Labels of ranks by item; None for a table without ranks.
-    """
+    """Write the table ``classes``; with the labels of ranks by item, if it has ranks."""
     redirected_from: dict[str, list[str]] = {}
     for item in sorted(redirects):
         redirected_from.setdefault(redirects[item], []).append(item)

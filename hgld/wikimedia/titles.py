@@ -36,8 +36,7 @@ def title_of_url(url: str) -> str:
     mark was not written as ``%3F``.
 
     Raises:
-        ValueError: The URL is not that of a category, or its title is ambiguous because the query mixes parameters
-            with other text; the message says what was expected.
+        ValueError: It is not that of a category, or its query mixes parameters with other text.
 
     >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_de_Flore?uselang=fr#Media")
     'Category:Café de Flore'

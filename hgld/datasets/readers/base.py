@@ -109,12 +109,7 @@ class TextListReader:
 def read_text_list(
     path: Path, columns: Sequence[str], header_lines: int = 0, patterns: Mapping[str, tuple[str, str]] | None = None
 ) -> dict[str, list[str]]:
-    """Read the columns of a text file, see :class:`TextLayout`.
-
-    Raises:
-        InputError: The file is missing, not UTF-8 or has no rows; or a row has another number of values, or one that
-            does not match.
-    """
+    """Read the columns of a text file, see :class:`TextLayout`."""
     expected = " ".join(columns)
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected lines with {expected}; is this the folder of the dataset?")

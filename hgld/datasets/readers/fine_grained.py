@@ -392,9 +392,8 @@ def read_test_set(folder: Path) -> dict[str, DymlLevel]:
         The levels by name, those of ``LEVELS``; in DyML-Product they share their images.
 
     Raises:
-        InputError: There is no test set in the folder; a file is malformed, see
-            :func:`hgld.io.columns.read_rows`, repeats an image or has a label that is no integer; or a query has
-            another label than the gallery image of the same name, so that names do not identify the query.
+        InputError: There is no test set in the folder, a file is malformed, or a query has another label than the
+            gallery image of the same name, so that names do not identify the query.
     """
     if (folder / PRODUCT).is_dir():
         return _read_product(folder)

@@ -357,9 +357,6 @@ def read_ids(root: Path) -> IliasIds:
     with further values after a comma. An id is a path below ``ilias_core``: ``bold_bimp_000/query/Q000_00.jpg`` is an
     image of the object ``bold_bimp_000``, ``bold_bimp_000/query/T000.txt`` its description,
     ``bold_bimp_000/pos/P000_00.jpg`` a positive of both.
-
-    Raises:
-        InputError: A list is missing, empty or not UTF-8, or a line does not begin with an id.
     """
     return IliasIds(*(_read_ids(path, _LISTS[path.name]) for path in list_files(root)))
 
@@ -388,11 +385,7 @@ def object_of(image: str) -> str:
 
 
 def read_taxonomy(path: Path, objects: Sequence[str]) -> dict[str, list[str]]:
-    """Read the categories of objects, by level, finest first; ``misc/taxonomy.json`` nests them, coarsest first.
-
-    Raises:
-        InputError: The file is missing or malformed, or lacks an object.
-    """
+    """Read the categories of objects, by level, finest first; ``misc/taxonomy.json`` nests them, coarsest first."""
     try:
         nested = json.loads(path.read_text(encoding="utf-8"))
         categories_of = {
@@ -451,9 +444,8 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
     ``bbx`` (the box of the query in its image: left, top, right, bottom).
 
     Raises:
-        InputError: See :func:`hgld.io.restricted_pickle.read_pickle`; or something is missing or malformed: names
-            that repeat, positions beyond the gallery or of two kinds at once, another number of entries than of
-            queries.
+        InputError: The file is no such pickle; or names repeat, positions are beyond the gallery or of two kinds at
+            once, or there is another number of entries than of queries.
     """
     content = read_pickle(path)
     if not isinstance(content, dict) or not {"imlist", "qimlist", "gnd"} <= content.keys():

@@ -234,11 +234,7 @@ def _finish(
 def _join_hierarchy(
     path: Path, columns: Mapping[str, LabelColumn], levels: Mapping[str, LabelColumn], *, own_splits: bool
 ) -> tuple[dict[str, LabelColumn], dict[str, LabelColumn], int]:
-    """Add the levels of a hierarchy above the only level of images, and its splits unless they have their own.
-
-    Returns:
-        The columns and the levels of the images whose entity is in the hierarchy, and the number of the others.
-    """
+    """Return columns and levels of the images that a hierarchy has, with its levels and splits; count the others."""
     hierarchy = load_hierarchy(path)
     ((finest, column),) = levels.items()
     ids = column.to_pylist() if isinstance(column, pa.Array | pa.ChunkedArray) else list(column)
@@ -270,11 +266,7 @@ def _hierarchy_files(hierarchy: Path | None) -> Mapping[str, Path]:
 
 
 def _parse_levels(text: str) -> list[str]:
-    """Return the names in ``product,group,kind``.
-
-    >>> _parse_levels("product, group")
-    ['product', 'group']
-    """
+    """Return the names in ``product,group,kind``."""
     levels = [name.strip() for name in text.split(",")]
     if not all(levels) or len(set(levels)) < len(levels):
         raise ConfigurationError(f'`levels` is "{text}"; expected different names, finest first: product,group,kind')
