@@ -369,32 +369,25 @@ class UpdateSource(ApiSource):
 
     def _fetch_revisions(self, titles: Sequence[str]) -> dict[str, Any]:
         """Ask by title first where there was no item, then as well as by id for the others; items by id alone."""
-        if items := [title for title in titles if ITEM_ID.fullmatch(title)]:
-            return self._fetch_item_revisions(items)
-        item_of = {title: row.item for title in titles if (row := self._row(title)) and self._had_link(row, title)}
-        limit = super().batch_size(REVISION)
+        item_of: dict[str, str | None] = {title: title for title in titles if ITEM_ID.fullmatch(title)}
+        of_items, limit = bool(item_of), super().batch_size(REVISION)
+        if not of_items:
+            item_of = {
+                title: row.item for title in titles if (row := self._row(title)) and self._had_link(row, title)
+            }
         by_title = sorted(titles, key=lambda title: title in item_of)
-        by_id = [by_title.pop() for _ in range(min(len(item_of), len(titles) // 2))]
-        linked: dict[str, tuple[str, int] | None] = {}
+        n_by_id = len(titles) if of_items else min(len(item_of), len(titles) // 2)
+        by_id = [by_title.pop() for _ in range(n_by_id)]
+        revisions: dict[str, tuple[str, int] | None] = {}
         for start in range(0, max(len(by_title), len(by_id)), limit):
             some = by_title[start : start + limit]
             parameters = _of_titles(some) if some else {}
             if ids := [item_of[title] for title in by_id[start : start + limit]]:
                 parameters["ids"] = "|".join(dict.fromkeys(filter(None, ids)))
-            for fact in self._get_revisions(parameters).values():
-                if fact.title is not None:
-                    linked[fact.title] = (fact.item, fact.revision) if fact.item and fact.revision else None
-        return {title: linked.get(title, ()) for title in titles}
-
-    def _fetch_item_revisions(self, ids: Sequence[str]) -> dict[str, Any]:
-        limit, revisions = super().batch_size(REVISION), dict[str, Any]()
-        for start in range(0, len(ids), limit):
-            found = self._get_revisions({"ids": "|".join(ids[start : start + limit])})
-            for item in ids[start : start + limit]:
-                fact = found.get(item)
-                known = fact is not None and fact.item and fact.revision
-                revisions[item] = () if fact is None else (fact.item, fact.revision) if known else None
-        return revisions
+            for key, fact in self._get_revisions(parameters).items():
+                if (title := key if of_items else fact.title) is not None:
+                    revisions[title] = (fact.item, fact.revision) if fact.item and fact.revision else None
+        return {title: revisions.get(title, ()) for title in titles}
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
         known = [
