@@ -66,23 +66,13 @@ def project(tmp_path: Path) -> Path:
         }
         for number, ((item, label), _) in LANDMARKS.items()
     ]
-    write_table(
-        tmp_path / "clean.parquet",
-        CLEAN,
-        CLEAN.schema.empty_table().from_pylist(rows, CLEAN.schema),
-        Provenance("clean", {}, {}),
-    )
+    table = CLEAN.schema.empty_table().from_pylist(rows, CLEAN.schema)
+    write_table(tmp_path / "clean.parquet", CLEAN, table, Provenance("clean", {}, {}))
     groups = {LAKE: "lake", LAGOON: "lake", RESERVOIR: "lake", MOUNTAIN: "mountain", SUMMIT: "mountain"}
     decided = [Decision(*label, "group", group, "ben", WHEN) for label, group in groups.items()]
     write_decisions(tmp_path / "decisions.csv", decided)
-    run(
-        "build",
-        tmp_path / "clean.parquet",
-        "-o",
-        tmp_path / "hierarchy.parquet",
-        "--decisions",
-        tmp_path / "decisions.csv",
-    )
+    output = ("-o", tmp_path / "hierarchy.parquet")
+    run("build", tmp_path / "clean.parquet", *output, "--decisions", tmp_path / "decisions.csv")
 
     colours = {"lake": jpeg("navy"), "mountain": jpeg("gray")}
     photographs = {

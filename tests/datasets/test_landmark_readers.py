@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.images import format_manifest
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.manifest_files import make_manifest
@@ -25,6 +23,7 @@ from tests.commands import run_hgld
 from tests.datasets.pictures import assert_readable, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 from tests.io.test_restricted_pickle import called
+from tests.review.sessions import not_none
 
 IDS = [f"{n:016x}" for n in range(0xABC000, 0xABC00C)]
 #: Landmark 10 has six images, 20 four, 30 two.
@@ -61,8 +60,7 @@ def reader(folder: Path) -> Gldv2:
 
 @pytest.mark.parametrize("labels", ["train.csv", "train_clean.csv"])
 def test_images_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_path: Path) -> None:
-    summary = make_manifest(replace(reader, labels=folder / labels), folder, tmp_path / "m.parquet")
-    assert summary is not None
+    summary = not_none(make_manifest(replace(reader, labels=folder / labels), folder, tmp_path / "m.parquet"))
     assert format_manifest(summary) == (
         "9 images (9 train) with labels at 3 levels (2 landmark, 2 hierarchical_label, 2 natural_or_human_made)\n"
         "excluded: 2 images of landmarks missing from the hierarchy\n"
@@ -147,17 +145,7 @@ def test_open_set_split_has_the_expected_mean_share_and_depends_on_the_seed() ->
 def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     root, images, out = shared / "wa_gldv2", tmp_path / "images.parquet", tmp_path / "m.parquet"
     run_hgld("index-images", root, "-o", images)
-    command = [
-        "manifest",
-        "gldv2",
-        str(root),
-        "--images",
-        str(images),
-        "--labels",
-        str(root / "train.csv"),
-        "-o",
-        str(out),
-    ]
+    command = ["manifest", "gldv2", root, "--images", images, "--labels", root / "train.csv", "-o", out]
     split = ["--min-images", "4", "--test-share", "0.5", "--seed", "3"]
     run_hgld(*command, *split)
     manifest = read_manifest(out)
@@ -167,7 +155,7 @@ def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     assert np.bincount(manifest.labels[:, 0]).min() == 4
     part = manifest.take(np.arange(0, len(manifest), 100))
     assert_readable(part, root)
-    assert CliRunner().invoke(app, [*command, *split]).output == f"{out}: up to date\n"
+    assert run_hgld(*command, *split).output == f"{out}: up to date\n"
     assert "error: --test-share is 2.0" in run_hgld(*command, "--test-share", "2", code=1).stderr
 
 

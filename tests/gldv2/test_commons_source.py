@@ -25,6 +25,7 @@ from tests.commands import run_hgld
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
 from tests.gldv2.photograph_files import address, commons_config, contents_of, listed, real_photographs, rows_of
 from tests.http_servers import interrupted_soon
+from tests.review.sessions import not_none
 
 NAMES = [
     "Comet Falls (2937382438).jpg",
@@ -67,9 +68,7 @@ def server(photographs: Mapping[str, bytes], titles: Mapping[str, str]) -> Itera
 
 
 def fetch(titles: Mapping[str, str], out: Path, server: CommonsServer, **client: object) -> PhotographsSummary:
-    summary = fetch_photographs(listed(titles), out, commons_config(server, **client))  # type: ignore[arg-type]
-    assert summary is not None
-    return summary
+    return not_none(fetch_photographs(listed(titles), out, commons_config(server, **client)))  # type: ignore[arg-type]
 
 
 def thumbnails(server: CommonsServer) -> Counter[str]:
@@ -97,9 +96,7 @@ def test_photographs_of_every_name(
     assert renamed["page"] == "https://commons.wikimedia.org/wiki/File%3ARenamed_after.jpg"
     small = next(key for key, title in titles.items() if "Small" in title)
     assert contents["/".join((*small[:3], f"{small}.jpg"))] == photographs[small]
-    summary_of_index = index_images(out, tmp_path / "images.parquet")
-    assert summary_of_index is not None
-    assert summary_of_index.images == len(NAMES)
+    assert not_none(index_images(out, tmp_path / "images.parquet")).images == len(NAMES)
     assert sorted(path.name for path in out.iterdir()) == [TABLE_NAME, "train"]
 
 
@@ -136,8 +133,7 @@ def test_absent_photographs_are_listed_with_the_reason(
     known = listed(titles)
     extra = {"0" * 16: {"url": "https://example.org/x.jpg"}, "1" * 16: {}, "2" * 16: {"url": address("a|b.jpg")}}
     wanted = PhotographList([*known.ids, *extra], {**known.facts, **extra})
-    summary = fetch_photographs(wanted, tmp_path, commons_config(server))
-    assert summary is not None
+    summary = not_none(fetch_photographs(wanted, tmp_path, commons_config(server)))
     assert summary.problems == []
     assert summary.statuses == {
         "ok": 3, "missing": 4, "no_thumbnail": 1, "invalid_address": 1, "no_address": 1, "invalid_title": 1,
@@ -292,8 +288,7 @@ def test_folders_are_of_one_source_and_width(server: CommonsServer, titles: dict
         ConfigurationError, match=r"holds photographs from commons \(split train, .*width 120\).*width 60"
     ):
         fetch_photographs(listed(titles), tmp_path, commons_config(server, 60))
-    summary = fetch_photographs(listed(titles), tmp_path, commons_config(server, 60), force=True)
-    assert summary is not None
+    summary = not_none(fetch_photographs(listed(titles), tmp_path, commons_config(server, 60), force=True))
     assert summary.fetched == len(titles)
     assert {row["width"] for row in rows_of(tmp_path).values()} == {60, 224}
     (tmp_path / TABLE_NAME).unlink()
@@ -309,8 +304,7 @@ def test_unfinished_folder_of_another_width_is_refused(
         fetch(titles, tmp_path, server)
     with pytest.raises(InputError, match="finish that run, choose another output, or use `force`"):
         fetch_photographs(listed(titles), tmp_path, commons_config(server, 60))
-    summary = fetch_photographs(listed(titles), tmp_path, commons_config(server, 60), force=True)
-    assert summary is not None
+    assert fetch_photographs(listed(titles), tmp_path, commons_config(server, 60), force=True) is not None
     assert len(contents_of(tmp_path)) == len(titles)
 
 

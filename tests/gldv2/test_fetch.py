@@ -21,6 +21,7 @@ from hgld.gldv2.fetch import FetchConfig, FetchRecord, FetchSummary, fetch_gldv2
 from hgld.io.files import exclusive_lock
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
+from tests.gldv2.test_download import RecordedProgress
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon
 
 QUICK = DownloadConfig(max_retries=2, backoff_s=0.001, timeout_s=5)
@@ -167,23 +168,15 @@ def test_metadata_of_another_size_is_downloaded_again(host: FileServer, shared: 
 
 
 def test_progress_ends_at_the_total(host: FileServer, tmp_path: Path) -> None:
-    class CountedProgress:
-        total = done = 0
-
-        def start(self, total: int, done: int = 0) -> None:
-            self.total, self.done = total, done
-
-        def advance(self, units: int = 1, **details: float) -> None:
-            self.done += units
-
     out = tmp_path / "out"
     host.faults[TARS[0]] = 3 * [Fault(reset_after=300_000)]
     host.faults[TARS[1]] = [Fault(wrong_byte=True)]
     assert outcome_counts(fetch_gldv2(out, config(host)))[3] == 1
     for changes in ({}, {"verify": True}, {"force": True}):
-        progress = CountedProgress()
+        progress = RecordedProgress()
         fetch_gldv2(out, config(host, **changes), progress=progress)
-        assert 0 < progress.total == progress.done
+        ((total, _),) = progress.started
+        assert 0 < total == progress.done
 
 
 def test_lack_of_disk_space_is_reported_before_the_download(

@@ -64,16 +64,11 @@ def test_repeated_positive_counts_as_often_as_it_is_listed_with_a_warning(
     assert "2 lists of images repeat an image, the first that of t1" in caplog.text
 
 
-def test_read_landmarks_in_the_order_of_the_file(tmp_path: Path) -> None:
-    image_landmarks = read_image_to_landmark(write(tmp_path, f"{LANDMARKS}b,203093\na,7\n"))
-    assert image_landmarks.ids.tolist() == ["b", "a"]
-    assert image_landmarks.landmark_ids.dtype == np.int64
-    assert image_landmarks.landmark_ids.tolist() == [203093, 7]
-
-
-def test_unusual_but_valid_files(tmp_path: Path) -> None:
-    image_landmarks = read_image_to_landmark(write(tmp_path, "x, landmark_id , id\r\n\r\n1, 07 , b \r\n1,3,a\r\n"))
-    assert (image_landmarks.ids.tolist(), image_landmarks.landmark_ids.tolist()) == (["b", "a"], [7, 3])
+def test_landmarks_are_in_the_order_of_the_file_also_of_unusual_ones(tmp_path: Path) -> None:
+    for text in (f"{LANDMARKS}b,203093\na,7\n", "x, landmark_id , id\r\n\r\n1, 0203093 , b \r\n1,7,a\r\n"):
+        image_landmarks = read_image_to_landmark(write(tmp_path, text))
+        assert (image_landmarks.ids.tolist(), image_landmarks.landmark_ids.tolist()) == (["b", "a"], [203093, 7])
+        assert image_landmarks.landmark_ids.dtype == np.int64
 
 
 def predicted(path: Path) -> Any:

@@ -16,6 +16,7 @@ from hgld.gldv2 import tar_images
 from hgld.gldv2.tar_images import ImageReader, ShardIndex, index_images, index_shard
 from hgld.tables import IMAGES, read_table
 from tests.commands import run_hgld
+from tests.review.sessions import not_none
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -34,8 +35,7 @@ def write_tar(path: Path, members: dict[str, bytes], format: int = tarfile.GNU_F
 
 def test_every_washington_photograph_equals_what_tarfile_extracts(shared: Path, tmp_path: Path) -> None:
     folder, out = shared / "wa_gldv2", tmp_path / "images.parquet"
-    summary = index_images(folder, out)
-    assert summary is not None
+    summary = not_none(index_images(folder, out))
     assert (summary.images, summary.shards, summary.read, summary.skipped) == (4625, 2, 2, 0)
     table = read_table(out, IMAGES)
     assert table["id"].to_pylist() == sorted(table["id"].to_pylist())
@@ -44,9 +44,7 @@ def test_every_washington_photograph_equals_what_tarfile_extracts(shared: Path, 
     for shard in ("train/images_000.tar", "train/images_001.tar"):
         with tarfile.open(folder / shard) as archive:
             for member in archive:
-                extracted = archive.extractfile(member)
-                assert extracted is not None
-                assert reader.read(PurePosixPath(member.name).stem) == extracted.read()
+                assert reader.read(PurePosixPath(member.name).stem) == not_none(archive.extractfile(member)).read()
                 seen += 1
     assert seen == len(reader) == 4625
 
@@ -72,8 +70,7 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
         return index_shard(path)
 
     monkeypatch.setattr(tar_images, "index_shard", record_and_index)
-    summary = index_images(folder, out)
-    assert summary is not None
+    summary = not_none(index_images(folder, out))
     assert format_index(summary).startswith("3 photographs in 3 tar files, 3 of them read")
     assert index_images(folder, out) is None
     assert len(read) == 3
@@ -83,8 +80,7 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
     write_tar(folder / "index" / "images_000.tar", {"b.jpg": b"2"})
     (folder / "train" / "images_002.tar").unlink()
     (folder / "train" / "images_003.tar.part").touch()
-    summary = index_images(folder, out)
-    assert summary is not None
+    summary = not_none(index_images(folder, out))
     assert sorted(read) == ["images_000.tar", "images_001.tar"]
     assert (summary.images, summary.shards, summary.read) == (4, 3, 2)
     assert read_table(out, IMAGES)["id"].to_pylist() == ["0", "b", "new", "other"]

@@ -17,6 +17,7 @@ from hgld.gldv2.tar_images import index_images
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
 from tests.gldv2.photograph_files import contents_of, real_photographs, rows_of
+from tests.review.sessions import not_none
 
 Serve = Callable[..., FileServer]
 ABSENT = "0123456789abcdef"
@@ -64,8 +65,7 @@ def test_folder_and_its_index_give_the_same(
         plan = plan_photographs(wanted, tmp_path / name, config)
         n_bytes = sum(len(photographs[image_id]) for image_id in wanted.ids if image_id != ABSENT)
         assert (plan.work.absent, plan.work.n_bytes, plan.work.shards) == (1, n_bytes, 2)
-        summary = fetch_photographs(wanted, tmp_path / name, config)
-        assert summary is not None
+        summary = not_none(fetch_photographs(wanted, tmp_path / name, config))
         assert summary.statuses == {"ok": 2, "not_in_tar_files": 1}
         assert fetch_photographs(wanted, tmp_path / name, config) is None
     assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")
@@ -88,8 +88,7 @@ def test_photograph_that_cannot_be_read_is_listed(copy: Path, photographs: dict[
     first = next(iter(photographs))
     data = path.read_bytes()
     path.write_bytes(data.replace(photographs[first], bytes(len(photographs[first]))))
-    summary = fetch_photographs(PhotographList([first]), tmp_path / "out", PhotographsConfig(source=copy))
-    assert summary is not None
+    summary = not_none(fetch_photographs(PhotographList([first]), tmp_path / "out", PhotographsConfig(source=copy)))
     assert summary.statuses == {"unreadable": 1}
 
 
@@ -103,11 +102,9 @@ def test_mirror_is_searched_file_by_file(
     assert (plan.work.shards, plan.work.n_bytes) == (3, 3_000_000_000)
     assert not server.requests
     # Without the absent one the last file is not needed.
-    summary = fetch_photographs(PhotographList([third, first]), tmp_path / "out", config)
-    assert summary is not None
+    summary = not_none(fetch_photographs(PhotographList([third, first]), tmp_path / "out", config))
     assert (summary.statuses, set(server.sent) & {"train/images_002.tar"}) == ({"ok": 2}, set())
-    summary = fetch_photographs(wanted, tmp_path / "out", config)
-    assert summary is not None
+    summary = not_none(fetch_photographs(wanted, tmp_path / "out", config))
     assert summary.statuses == {"ok": 2, "not_in_tar_files": 1}
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TABLE_NAME, "train"]
     assert len(contents_of(tmp_path / "out")) == 2
@@ -122,8 +119,7 @@ def test_interrupted_search_of_a_mirror_resumes(
     wanted = PhotographList([*photographs, ABSENT])
     with pytest.raises(SourceError, match="run the same command again later to resume"):
         fetch_photographs(wanted, tmp_path / "out", config)
-    summary = fetch_photographs(wanted, tmp_path / "out", config)
-    assert summary is not None
+    summary = not_none(fetch_photographs(wanted, tmp_path / "out", config))
     assert (summary.statuses, summary.fetched) == ({"ok": 6, "not_in_tar_files": 1}, 2)
     assert [len(server.gets(f"train/images_00{number}.tar")) for number in range(3)] == [1, 1, 3]
     assert len(contents_of(tmp_path / "out")) == 6
@@ -138,8 +134,7 @@ def test_files_searched_for_other_photographs_are_searched_again(
     first, second, *_ = photographs
     with pytest.raises(SourceError):
         fetch_photographs(PhotographList([first, ABSENT]), tmp_path / "out", config)
-    summary = fetch_photographs(PhotographList([first, second]), tmp_path / "out", config)
-    assert summary is not None
+    summary = not_none(fetch_photographs(PhotographList([first, second]), tmp_path / "out", config))
     assert summary.statuses == {"ok": 2}
 
 

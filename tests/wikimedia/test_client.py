@@ -6,6 +6,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -73,6 +74,17 @@ class ScriptedServer(LocalServer):
         return WikimediaClient(ClientConfig(f"{root}/commons", f"{root}/wikidata", **(defaults | settings)))  # type: ignore[arg-type]
 
 
+def close_during_a_call(client: WikimediaClient, has_begun: Callable[[], object]) -> None:
+    """Close a client when its call has begun, and check that the call ends with an error."""
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(client.commons, {}, whole)
+        while not has_begun():
+            time.sleep(0.001)
+        client.close()
+        with pytest.raises(SourceError, match="being stopped"):
+            call.result(timeout=5)
+
+
 @pytest.fixture
 def serve() -> Iterator[Callable[..., ScriptedServer]]:
     with ExitStack() as servers:
@@ -138,12 +150,7 @@ def test_server_that_has_answered_before_is_tried_again(serve: Serve) -> None:
 
 def test_retries_are_reported_before_ten_seconds_have_passed(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     client = serve(Reply(502)).client(backoff_s=20)
-    thread = threading.Thread(target=refused_call, args=(client,))
-    thread.start()
-    while not caplog.records:
-        time.sleep(0.001)
-    client.close()
-    thread.join(timeout=5)
+    close_during_a_call(client, lambda: caplog.records)
     assert f"attempt 1 of 11 failed: POST {client.config.commons_url}/w/api.php answered 502" in caplog.text
 
 
@@ -164,13 +171,7 @@ def test_response_has_a_deadline(begun: bytes) -> None:
 def test_close_ends_a_request_that_waits_for_the_server(begun: bytes) -> None:
     with dripping_server(begun) as url:
         client = WikimediaClient(ClientConfig(url, url, rate_per_minute=0))
-        thread = threading.Thread(target=refused_call, args=(client,))
-        thread.start()
-        while not client.requests:
-            time.sleep(0.001)
-        client.close()
-        thread.join(timeout=5)
-        assert not thread.is_alive()
+        close_during_a_call(client, lambda: client.requests)
 
 
 def test_response_of_any_size_takes_little_memory(serve: Serve) -> None:
@@ -199,20 +200,20 @@ def test_403_is_not_retried(serve: Serve) -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(("reply", "kind"), [(api_error("badvalue"), SourceError), (Reply(404), ConfigurationError)])
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (api_error("badvalue"), SourceError),
+        (Reply(404), ConfigurationError),
+        (api_error("toomanyvalues"), TooManyValuesError),
+        (api_error("no-such-entity"), UnknownEntityError),
+    ],
+)
 def test_permanent_failure_is_not_retried(serve: Serve, reply: Reply, kind: type[Exception]) -> None:
     server = serve(reply)
     with pytest.raises(kind):
         server.client().commons({}, whole)
     assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"), [("toomanyvalues", TooManyValuesError), ("no-such-entity", UnknownEntityError)]
-)
-def test_errors_about_a_list_of_values_have_their_own_class(serve: Serve, code: str, kind: type[SourceError]) -> None:
-    with pytest.raises(kind):
-        serve(api_error(code)).client().commons({}, whole)
 
 
 @pytest.mark.parametrize(
@@ -245,11 +246,6 @@ def test_page_that_cannot_be_read_is_retried(serve: Serve) -> None:
         return response.html
 
     assert serve(Reply(body="Log in, please"), Reply(body=PAGE)).client().page("Category:X", read) == PAGE
-
-
-def refused_call(client: WikimediaClient) -> None:
-    with pytest.raises(SourceError, match="being stopped"):
-        client.commons({}, whole)
 
 
 @pytest.mark.parametrize("value", ["3601", "99999999999", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
@@ -289,22 +285,7 @@ def test_retry_after_of_an_incomplete_response_holds(serve: Serve) -> None:
 
 def test_close_wakes_waiting_threads(serve: Serve) -> None:
     server = serve(Reply(503, headers=(("Retry-After", "3600"),)))
-    client = server.client()
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            client.commons({}, whole)
-        except SourceError as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    while not server.requests:
-        time.sleep(0.001)
-    client.close()
-    thread.join(timeout=5)
-    assert "stopped" in str(raised[0])
+    close_during_a_call(server.client(), lambda: server.requests)
 
 
 PAGE = "<!DOCTYPE html>\n<html><body>é</body></html>\n"

@@ -32,6 +32,13 @@ def changed_list(categories: Path, path: Path) -> Path:
     return path
 
 
+def check_tables(out: Path, fresh: Path, *, with_classes: bool = True) -> None:
+    """Check that two scrapes have the same tables."""
+    assert untimed(out).equals(untimed(fresh))
+    if with_classes:
+        assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+
+
 @pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_finished_scrape_is_used_for_a_changed_list(
     replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
@@ -51,9 +58,7 @@ def test_finished_scrape_is_used_for_a_changed_list(
         assert (summary.landmarks, summary.taken_over) == (103, 90)
         assert asked["wikidata_titles" if source == "api" else "commons_pages"] == 12  # two of 13 have one category
         assert scrape_file(second, out, config) is None
-    assert untimed(out).equals(untimed(fresh))
-    if source == "api":
-        assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+    check_tables(out, fresh, with_classes=source == "api")
     assert not journal_path(out).exists()
 
 
@@ -92,8 +97,7 @@ def test_kill_of_a_scrape_of_a_changed_list_resumes(
                 scrape_file(second, out, config)
         assert out.read_bytes() == before
         run_scrape(second, out, config)
-    assert untimed(out).equals(untimed(fresh))
-    assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+    check_tables(out, fresh)
 
 
 def test_changed_class_depth_asks_for_classes_only(replica: Replica, landmarks: Path, tmp_path: Path) -> None:
@@ -104,8 +108,7 @@ def test_changed_class_depth_asks_for_classes_only(replica: Replica, landmarks: 
             server.stats.reset()
             scrape_file(landmarks, out, config_for(server, class_depth=depth))
         assert server.stats.snapshot()["asked"].get("wikidata_titles", 0) == 0
-    assert untimed(out).equals(untimed(fresh))
-    assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+    check_tables(out, fresh)
 
 
 def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, Path], tmp_path: Path) -> None:

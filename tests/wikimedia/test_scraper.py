@@ -54,11 +54,6 @@ def calm(replica: Replica, categories: dict[str, Path], tmp_path_factory: pytest
     return outs
 
 
-def expected(calm: dict[str, Path], source: str) -> pa.Table:
-    """The rows of an undisturbed scrape of these landmarks."""
-    return untimed(calm[source])
-
-
 # -- results -----------------------------------------------------------------------------------------------------
 
 
@@ -184,7 +179,7 @@ def test_faults_do_not_change_the_tables(
     assert stats["requests_before_retry_after"] == 0
     assert stats["http_403_sent"] == 0
     assert stats["max_concurrent_requests"] == 1
-    assert untimed(out).equals(expected(calm, source))
+    assert untimed(out).equals(untimed(calm[source]))
     if source == "html":
         assert len(stats["faults"]) == len(ALL_KINDS)
 
@@ -250,7 +245,7 @@ def test_server_that_is_down_ends_the_run_and_keeps_the_journal(
     assert journal_path(out).read_bytes() == kept
     with replica("washington.json.gz", port=port):
         scrape_file(few, out, config)
-    assert untimed(out).equals(expected(calm, "html").slice(0, 30))
+    assert untimed(out).equals(untimed(calm["html"]).slice(0, 30))
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
@@ -337,7 +332,7 @@ def test_killed_run_resumes(
         total = server.stats.snapshot()["requests"]
     assert total - before < n_requests
     assert total <= n_requests + 1
-    assert untimed(out).equals(expected(calm, source))
+    assert untimed(out).equals(untimed(calm[source]))
 
 
 def test_interrupted_run_writes_the_same_bytes(

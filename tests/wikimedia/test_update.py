@@ -33,6 +33,11 @@ class Washington(NamedTuple):
         """Serve a document, such as that before the changes; by default the changed one."""
         return self.world.serve(document or self.changed, port=self.port, **faults)
 
+    def check(self, out: Path) -> None:
+        """Check that a scrape has the tables of the full one."""
+        assert untimed(out).equals(untimed(self.whole))
+        assert classes(out) == classes(self.whole)
+
 
 @pytest.fixture(scope="module")
 def port() -> int:
@@ -215,8 +220,7 @@ def test_interrupted_update_equals_an_uninterrupted_one(here: Washington, tmp_pa
         summary = run_scrape(here.landmarks, out, config_for(server), update=here.old)
         assert server.stats.snapshot()["requests"] <= uninterrupted.requests + 3 * 2  # a batch of classes takes two
     assert summary.changes == uninterrupted.changes
-    assert untimed(out).equals(untimed(here.whole))
-    assert classes(out) == classes(here.whole)
+    here.check(out)
     assert not journal_path(out).exists()
 
 
@@ -226,8 +230,7 @@ def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(here:
             out = tmp_path / f"{first is None}.parquet"
             interrupt_scrape(8, here.landmarks, out, config_for(server), update=first)
             scrape_file(here.landmarks, out, config_for(server), update=second)
-            assert untimed(out).equals(untimed(here.whole))
-            assert classes(out) == classes(here.whole)
+            here.check(out)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +245,7 @@ def test_faults_do_not_change_an_update(here: Washington, tmp_path: Path, faults
     with here.serve(seed=2, **faults) as server:
         summary = run_scrape(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old)
     assert not summary.errors
-    assert untimed(tmp_path / "out.parquet").equals(untimed(here.whole))
-    assert classes(tmp_path / "out.parquet") == classes(here.whole)
+    here.check(tmp_path / "out.parquet")
 
 
 def test_failed_rows_of_an_update_are_tried_again(here: Washington, tmp_path: Path) -> None:
@@ -254,8 +256,7 @@ def test_failed_rows_of_an_update_are_tried_again(here: Washington, tmp_path: Pa
     with here.serve() as server:
         summary = run_scrape(here.landmarks, out, config_for(server), update=here.old)
     assert summary.taken_over == N_LANDMARKS - failed.statuses["error"]
-    assert untimed(out).equals(untimed(here.whole))
-    assert classes(out) == classes(here.whole)
+    here.check(out)
 
 
 def test_updates_that_cannot_be_made(here: Washington, tmp_path: Path) -> None:
