@@ -151,7 +151,7 @@ def audit_annotators(
 
     Raises:
         ConfigurationError: There are fewer than two files, or two of the same annotator.
-        InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
+        InputError: A label is not in the table, or two annotators decided no label in common.
     """
     config = config or AgreementConfig()
     opinions, merged = read_opinions(paths, read_taxonomy(find_taxonomy(taxonomy)), may_be_unseen=True)

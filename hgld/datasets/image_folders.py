@@ -64,8 +64,7 @@ def find_images(root: Path) -> FoundImages:
         root: Folder with images or with tar files; or a tar file, which counts as the only one in its folder.
 
     Raises:
-        InputError: There are no images, there is no such folder, a tar file is damaged, or two images in tar files
-            have the same path.
+        InputError: There are no images, a tar file is damaged, or two images in tar files have the same path.
     """
     if is_tar(root):
         if not root.is_file():

@@ -162,10 +162,6 @@ def labels_from_landmarks(
         hierarchy: Levels above landmarks. Default: landmark ids are the only level.
         split: Split of the landmark ids; may be omitted if the hierarchy has a single split.
 
-    Raises:
-        ConfigurationError: The hierarchy has several splits and ``split`` is None, or it has no such split, or there
-            is no hierarchy.
-
     >>> labels_from_landmarks(np.array([7, -1])).labelled
     array([ True, False])
     """

@@ -228,8 +228,7 @@ class Downloader:
         Raises:
             ChecksumError: The file had a wrong checksum twice.
             SourceError: The server kept failing; received bytes are kept for the next call.
-            ConfigurationError: There is no connection to the server, it asks for a pause of more than an hour, or the
-                disk is full or not writable.
+            ConfigurationError: The server cannot be reached, or the disk is full or not writable.
         """
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):

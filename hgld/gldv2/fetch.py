@@ -116,8 +116,7 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
         Outcome of each download. A file that failed does not keep the others from being downloaded.
 
     Raises:
-        ConfigurationError: The disk is full, or has too little space for the missing files, there is no connection to
-            the server, or it asks for a pause of more than an hour.
+        ConfigurationError: The disk has too little space for the missing files, or the server cannot be reached.
     """
     out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):

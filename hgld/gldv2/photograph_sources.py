@@ -232,22 +232,15 @@ def read_image_file(data: bytes) -> ImageFile:
 
 def photograph_from_tar(image_id: str, data: bytes, shard: str, photographs: PhotographList) -> Photograph:
     """Return a photograph of a tar file with what GLDv2's lists say about it."""
-    licence = photographs.fact(image_id, "license")
-    is_address = licence is not None and licence.startswith(("http://", "https://"))
+    photograph = Photograph(image_id, "unreadable", url=photographs.fact(image_id, "url"), source=shard)
     try:
         file = read_image_file(data)
     except UnreadableImageError:
-        return Photograph(image_id, "unreadable", url=photographs.fact(image_id, "url"), source=shard)
-    return Photograph(
-        image_id,
-        "ok",
-        file,
-        url=photographs.fact(image_id, "url"),
-        source=shard,
-        author=photographs.fact(image_id, "author"),
-        licence=None if is_address else licence,
-        licence_url=licence if is_address else None,
-    )
+        return photograph
+    author, licence = (photographs.fact(image_id, name) for name in ("author", "license"))
+    is_address = licence is not None and licence.startswith(("http://", "https://"))
+    texts = (None, licence) if is_address else (licence, None)
+    return replace(photograph, status="ok", file=file, author=author, licence=texts[0], licence_url=texts[1])
 
 
 class CommonsSource:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -237,12 +237,8 @@ def _roots(facts: ReleaseFacts) -> list[str]:
 def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
     """Return a table of groups with their numbers of landmarks by split and their most frequent labels."""
     tree = facts.tree
-    by_split: Counter[tuple[str, str]] = Counter()
-    labels: dict[str, Counter[str]] = {}
-    columns = (facts.hierarchy[name].to_pylist() for name in ("split", tree.group_level))
-    for split, group in zip(*columns, strict=True):
-        by_split[group, split] += 1
-        labels.setdefault(group, Counter())
+    by_split = Counter(zip(*(facts.hierarchy[name].to_pylist() for name in (tree.group_level, "split")), strict=True))
+    labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
     labelled = tables.without_completed(facts.hierarchy)
     columns = (labelled[name].to_pylist() for name in (tree.group_level, "supercategory"))
     for group, label in zip(*columns, strict=True):

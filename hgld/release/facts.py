@@ -251,8 +251,6 @@ def template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-#: Answers for a release of GLDv2's landmarks.
-_GLDV2 = Path(__file__).parents[1] / "templates" / "release" / "gldv2.yaml"
 #: Questions whose answers are texts of any length.
 _TEXTS = (
     "description", "source", "ids", "images", "purpose", "funding", "annotators", "ethics", "uses", "maintenance"
@@ -383,7 +381,7 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
         "ids": f"The id of the list, a {kind}.",
     }
     if _is_gldv2(rows):
-        answers |= yaml.safe_load(_GLDV2.read_text(encoding="utf-8"))
+        answers |= yaml.safe_load(template("gldv2.yaml"))
     found = find_annotations(hierarchy)
     if found.keys() >= {"decisions", "taxonomy"}:
         decisions = read_named_decisions(found["decisions"], read_taxonomy(found["taxonomy"]))

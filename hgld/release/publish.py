@@ -81,10 +81,8 @@ def write_release(
         Counts of the release, or None if ``out`` already is this release.
 
     Raises:
-        BusyError: Another run is writing ``out``.
-        InputError: The hierarchy cannot be read, was built with other decisions or another taxonomy, or ``out``
-            contains files that hgld did not write; or the raw values, which are to be published, are not beside the
-            hierarchy.
+        InputError: The hierarchy was built with other decisions or another taxonomy, the raw values that are to be
+            published are not beside it, or ``out`` contains files that hgld did not write.
     """
     rows = tables.read_table(hierarchy, tables.HIERARCHY).replace_schema_metadata()
     provenance = tables.read_provenance(hierarchy)
@@ -248,7 +246,6 @@ def push_dataset(
         ConfigurationError: The repository holds something else, or other files of this version; or a public one was
             to be private.
         InputError: The folder is no release, or was changed since.
-        SourceError: The hub cannot be reached or refuses the upload.
     """
     if different := [name for names in verify_checksums(folder) for name in names]:
         raise InputError(

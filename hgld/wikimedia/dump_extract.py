@@ -2,9 +2,8 @@
 
 The pass over the dump takes hours, and what it keeps does not depend on the list: all items with a category of
 Commons, with superclasses or with a main category, and redirects. Everything else is only needed where one of these
-names it as a value of "instance of", which is known when all of the dump has been read. A second pass would take as
-long as the first, for some ten thousand items. So the few columns that such an item needs are kept of *all* items
-until the end (about 40 bytes an item with zstd), and then of those that are named.
+names it as a value of "instance of", which is known when all of the dump has been read. To save a second pass, the
+few columns that such an item needs are kept of *all* items until the end (about 40 bytes an item with zstd).
 
 1. The dump is divided into ranges of bytes (:mod:`hgld.wikimedia.dump_part`), each of which becomes a part
    (:mod:`hgld.wikimedia.dump_part`), by any process in any order: a part that is there is not made again.
@@ -107,8 +106,7 @@ def extract_dump(
         part: Share of the parts to make; without it, those that are missing are made and the extract is completed.
 
     Raises:
-        InputError: There is no dump, it is not one of Wikidata, or it is damaged; parts that were made are kept.
-        SourceError: A process was killed, such as for want of memory.
+        InputError: The dump is none of Wikidata, or damaged; parts that were made are kept.
         ConfigurationError: ``folder`` is the extract of another dump.
     """
     config, progress = config or ExtractConfig(), progress or NoProgress()

@@ -231,13 +231,12 @@ def scrape_file(
         ``error``, and the same call tries only these again.
 
     Raises:
-        InputError: ``categories`` or ``update`` is invalid, or the journal is from another source or other servers;
-            no request was sent.
+        InputError: ``categories`` or ``update`` is invalid, or the journal from elsewhere; no request was sent.
         SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
             wrong; earlier responses are in the journal.
         PropertyError: A property does not exist, or its values are not items.
-        ConfigurationError: There is no connection to a server, it refuses this client or asks for a pause of more
-            than an hour, or ``out`` or ``update`` is of another split, source or servers.
+        ConfigurationError: A server cannot be reached or refuses this client, or ``out`` or ``update`` is of another
+            split, source or servers.
     """
     start = time.monotonic()
     settings, config = config.client or ClientConfig(), config.for_list(categories)

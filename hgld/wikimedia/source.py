@@ -1,9 +1,9 @@
 """What a source of "instance of" values is, and how the facts that landmarks need are collected from it.
 
-A scrape has two parts. A source *fetches*: it turns keys (titles, item ids) into facts over the network, up to fifty
-at a time. And it *resolves*: from a title and the facts known so far it computes the result for a landmark without
-any network, or names the facts that are missing. The scraped table is therefore a function of the input and the facts
-alone: the order, the batches and the number of runs in which the facts arrived make no difference.
+A source *fetches*: it turns keys (titles, item ids) into facts, up to fifty at a time. And it *resolves*: from a
+title and the facts known so far it computes the result for a landmark without any network, or names the missing
+facts. So the scraped table is a function of the list and the facts, whatever the order and the runs in which they
+arrived.
 
 A scrape in which unlikely many landmarks end in the same status is stopped. A wrong address, a server that refuses
 requests in its own way, or a template that has changed can look like thousands of missing pages. The authors of

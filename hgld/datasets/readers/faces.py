@@ -183,14 +183,9 @@ def _read_faces(path: Path, further: list[str] | None = None) -> tuple[pd.DataFr
 
 
 def extended_boxes(boxes: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
-    """Extend boxes about their centres, as face recognition networks are trained on them.
+    """Return left, top, right and bottom of boxes (left, top, width, height) extended about their centres: (N, 4).
 
-    Args:
-        boxes: float64, shape (N, 4): left and top edge, width and height in pixels.
-        margin: What is added to width and height, as a share of them; half of it at each side.
-
-    Returns:
-        float64, shape (N, 4): left, top, right and bottom, which may reach out of the image.
+    The margin is a share of width and height, half of it at each side; the result may reach out of the image.
 
     >>> extended_boxes(np.array([[100.0, 50.0, 40.0, 60.0]]), margin=0.5).tolist()
     [[90.0, 35.0, 150.0, 125.0]]
