@@ -240,6 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # sends header and body together; otherwise the client waits 40 ms for the body
     server: _Server
 
+    def do_GET(self) -> None:
+        self._send(404, "text/plain", "Only the APIs are here; category pages are Wikimedia's.")
+
     def do_POST(self) -> None:
         query = self.rfile.read(int(self.headers["Content-Length"])).decode()
         responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}

@@ -283,4 +283,6 @@ def test_connections_are_kept_alive_without_delay(local_url: str) -> None:
         seconds = [session.post(**call, timeout=10).elapsed.total_seconds() for _ in range(20)]  # type: ignore[arg-type]
         assert session.post(**call, timeout=10).raw.version == 11  # type: ignore[arg-type]
         assert session.post(f"{local_url}/elsewhere", timeout=10).status_code == 404
+        page = session.get(f"{local_url}/commons/wiki/Category:Tower", timeout=10)
+        assert (page.status_code, "Only the APIs are here" in page.text) == (404, True), "it is not tried again"
     assert sorted(seconds)[10] < 0.035  # less than the 40 ms of a delayed acknowledgement
