@@ -376,7 +376,7 @@ class UpdateSource(ApiSource):
                 title: row.item for title in titles if (row := self._row(title)) and self._had_link(row, title)
             }
         by_title = sorted(titles, key=lambda title: title in item_of)
-        n_by_id = len(titles) if of_items else min(len(item_of), len(titles) // 2)
+        n_by_id = min(len(item_of), len(titles) // (1 if of_items else 2))
         by_id = [by_title.pop() for _ in range(n_by_id)]
         revisions: dict[str, tuple[str, int] | None] = {}
         for start in range(0, max(len(by_title), len(by_id)), limit):

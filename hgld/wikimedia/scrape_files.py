@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.io.columns import parse_whole_number, read_rows, read_table_rows
+from hgld.io.columns import parse_whole_number, read_table_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
 from hgld.wikimedia.api_facts import ClassFact
 from hgld.wikimedia.source import InstanceOfValue, Resolution
@@ -52,41 +52,28 @@ class LandmarkCategory:
 
 
 def read_categories(path: Path) -> list[LandmarkCategory]:
-    """Read and validate ``*_label_to_category.csv``.
-
-    Additional columns are ignored. A row that repeats an earlier one exactly counts once, and a UTF-8 byte order mark
-    is skipped; both are logged as warnings.
-    """
-    first_rows: dict[int, tuple[int, str]] = {}
-
-    def parse(line: int, row: Mapping[str, str]) -> LandmarkCategory:
-        number, url = parse_whole_number("landmark_id", row["landmark_id"]), row["category"]
-        landmark = LandmarkCategory(number, url, title_of_url(url))
-        earlier_line, earlier_url = first_rows.setdefault(number, (line, url))
-        if earlier_url != url:
-            raise ValueError(
-                f"landmark {number} has the category {url}, but line {earlier_line} says {earlier_url}; expected one "
-                "category per landmark"
-            )
-        return landmark
-
-    rows = read_rows(path, ("landmark_id", "category"), parse)
+    """Read ``*_label_to_category.csv``, see :func:`read_list`; a UTF-8 byte order mark is skipped with a warning."""
+    rows = read_list(path, "landmark_id", category="category", of_gldv2=True)
     with path.open("rb") as stream:
         if stream.read(len(_BOM)) == _BOM:
             log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files do not have; skipped", path)
-    if len(first_rows) < len(rows):
-        log.warning("%s: %d rows repeat an earlier row and count once", path, len(rows) - len(first_rows))
-        return list(dict.fromkeys(rows))
     return rows
 
 
 def read_list(
-    path: Path, id: str, *, item: str | None = None, category: str | None = None, split: str | None = None
+    path: Path,
+    id: str,
+    *,
+    item: str | None = None,
+    category: str | None = None,
+    split: str | None = None,
+    of_gldv2: bool = False,
 ) -> list[LandmarkCategory]:
     """Read and validate a CSV or Parquet file with a row per entity, of which these are columns.
 
     Ids are numbers if all are whole ones that fit into 64 bits and have no leading zeros, else the texts as they are.
-    As in :func:`read_categories`, a row that repeats an earlier one counts once. A row may lack its item or category.
+    A row that repeats an earlier one counts once, with a warning. A row may lack its item or category, but not in a
+    list of GLDv2, where ids are whole numbers.
     """
     link = item or category
     assert link is not None
@@ -94,10 +81,12 @@ def read_list(
     place = "row" if path.suffix == ".parquet" else "line"
 
     def parse(number: int, row: Mapping[str, str]) -> LandmarkCategory:
-        name, text, part = (row[column].strip() if column else None for column in (id, link, split))
+        name, text, part = row[id].strip(), row[link].strip(), row[split].strip() if split else None
         if not name or part == "":
             raise ValueError(f"the {split if name else id} is empty")
-        title = "" if not text else _item_id(text) if item else _category_title(text)
+        if of_gldv2:
+            name = str(parse_whole_number(id, name))
+        title = "" if not text and not of_gldv2 else _item_id(text) if item else _category_title(text)
         earlier, first = first_rows.setdefault((part, name), (number, title))
         if first != title:
             raise ValueError(

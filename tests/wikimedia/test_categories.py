@@ -45,7 +45,11 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
         (f"{HEADER}-1,{URL}A\n", "line 2: the landmark_id"),
         (f"{HEADER}١,{URL}A\n", "line 2: the landmark_id"),
         (f"{HEADER}1,{URL}A\n2,https://example.org/x\n", "line 3: .*not a URL of Wikimedia Commons"),
-        (f"{HEADER}1,{URL}A\n2,{URL}B\n1,{URL}C\n", "line 4: landmark 1 has .*:C, but line 2 says .*:A"),
+        (
+            f"{HEADER}1,{URL}A\n2,{URL}B\n1,{URL}C\n",
+            'line 4: the landmark_id "1" has the category .*:C, but line 2 says .*:A',
+        ),
+        (f"{HEADER}1,\n", "line 2: .*not a URL of Wikimedia Commons"),
         (f"{HEADER}1,{URL}A,B\n", "line 2: 3 values, expected 2"),
         (f"{HEADER}1\n", "line 2: 1 values, expected 2"),
         (f'{HEADER}1,"{URL}A\n', "cannot be read as CSV"),
