@@ -43,10 +43,7 @@ class TreeDefect:
     """A defect of the class of an item: its kind, see :data:`PROBLEMS`, and in words.
 
     Args:
-        problem: Kind of the defect.
-        item: Item of the class.
         superclasses: Items of the superclasses that are the problem.
-        detail: The problem in words.
         labels: Items of the labels at or below the class that it touches.
     """
 

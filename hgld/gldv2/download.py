@@ -321,11 +321,7 @@ def partial_path(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Origin:
-    """The remote file that the received bytes belong to.
-
-    Args:
-        validator: Value for the header If-Range; None where the server sends none.
-    """
+    """The remote file that the received bytes belong to; the validator is for If-Range, if the server sends one."""
 
     url: str
     size: int | None
@@ -344,12 +340,7 @@ class Origin:
 class PartialDownload:
     """The received bytes of a file, and the note of their origin; both survive an interrupted run.
 
-    Attributes:
-        transferred: Number of bytes received by this object, discarded ones included.
-
-    Args:
-        url: Address of the file; bytes from another address are discarded.
-        progress: Receives the number of bytes received, and a negative number for bytes discarded.
+    Bytes from another address are discarded; ``transferred`` is the number of all bytes that this object received.
     """
 
     def __init__(self, path: Path, url: str, progress: Progress) -> None:

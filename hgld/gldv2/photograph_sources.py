@@ -64,11 +64,7 @@ _SEARCHED = "shard"
 
 @dataclass(frozen=True)
 class PhotographList:
-    """Ids of photographs, each once, with what lists say about them.
-
-    Args:
-        facts: Values of the columns ``url``, ``author`` and ``license`` of GLDv2's files by id, where there are any.
-    """
+    """Ids of photographs, each once, and by id what GLDv2's files have in ``url``, ``author`` and ``license``."""
 
     ids: Sequence[str]
     facts: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -157,8 +157,7 @@ def fetch_photographs(
         Outcome of the run; None if the same call has finished before.
 
     Raises:
-        ConfigurationError: The folder holds photographs from another source, the disk is too small, or the server
-            refuses this client or has never answered.
+        ConfigurationError: The folder holds photographs from another source, or the disk is too small.
         SourceError: The server seems to be down; what has arrived is kept.
     """
     start = time.monotonic()
@@ -333,13 +332,8 @@ def _describe(origin: Mapping[str, Any]) -> str:
 class PhotographStore:
     """Writes the photographs of a split to tar files in GLDv2's layout, one by one and safe from kills.
 
-    A context manager. Photographs are appended to a file that is not called ``.tar`` yet. What a run that was killed
-    left there is kept up to the last photograph that its journal knows. The finished file gets the next free number:
-    ``train/images_000.tar``.
-
-    Args:
-        recorded: Ids of photographs that were recorded after they had been added. Others that an interrupted run
-            added are removed.
+    Photographs are appended to a file that is not called ``.tar`` yet. What a run that was killed left there is kept
+    up to the last of the recorded photographs. The finished file gets the next free number: ``train/images_000.tar``.
     """
 
     def __init__(self, folder: Path, split: str, recorded: Collection[str]) -> None:

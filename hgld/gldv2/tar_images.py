@@ -68,12 +68,7 @@ class IndexSummary:
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Photographs of one tar file.
-
-    Args:
-        names: Names of the photographs with their folders, in the order of the file.
-        other_files: Number of those among them that are plain files, by suffix in lower case.
-    """
+    """Photographs of one tar file, in its order, and the number of plain files among the others, by suffix."""
 
     names: Sequence[str]
     offsets: Sequence[int]
@@ -99,7 +94,6 @@ def index_images(
         out: Table to write.
         workers: Number of tar files read in parallel.
         force: Read all tar files again.
-        progress: Receives the number of tar files.
 
     Returns:
         Contents of the table; None if no tar file is new, changed or gone.

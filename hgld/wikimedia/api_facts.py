@@ -393,8 +393,7 @@ class QueryResult:
         """Follow normalisation and hard redirects from a requested title.
 
         Returns:
-            The title where they end; ``redirect_loop`` or ``redirect_unresolved`` if that is no page of this wiki,
-            else None; and whether a redirect was followed.
+            The title where they end; the landmark's status if it is no page; and whether a redirect was followed.
         """
         title = self._normalized.get(requested, requested)
         visited: set[str] = set()
@@ -451,12 +450,7 @@ class RevisionFact(NamedTuple):
 
 
 class PageFact(NamedTuple):
-    """The page at which the hard redirects from a title end.
-
-    Args:
-        status: ``found``, else the landmark's status.
-        soft_redirect: Whether the page is a soft redirect, by its template or by its categories.
-    """
+    """The page at which the hard redirects from a title end; ``status`` is ``found``, else that of the landmark."""
 
     status: Literal["found", "missing", "invalid_title", "redirect_loop", "redirect_unresolved"]
     title: Text

@@ -446,11 +446,7 @@ def _term(terms: Mapping[str, Any] | None, languages: Sequence[str]) -> tuple[st
 
 @dataclass
 class PartRecord:
-    """What was read in a range of a file, from byte ``start`` to the byte before ``end``.
-
-    Args:
-        modified: When the entity that changed last did so, in ISO 8601; empty if there is none.
-    """
+    """What was read in a range of a file, and when the entity in it that changed last did so (ISO 8601, or empty)."""
 
     file: str
     size: int

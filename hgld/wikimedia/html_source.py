@@ -43,12 +43,10 @@ _REDIRECT_BOX = "#category-redirect, .category-redirect, .catredirect"
 
 
 class ParsedPage(NamedTuple):
-    """Contents of a category page.
+    """Contents of a category page: item, where shown, and label of each value; none without an infobox.
 
-    Args:
-        status: ``found``, else the landmark's status; ``redirect_unresolved`` for a hard redirect that was not
-            followed and a soft one that names no page.
-        values: Item, where shown, and label of each value; None without an infobox.
+    The status is ``found``, else that of the landmark: ``redirect_unresolved`` for a hard redirect that was not
+    followed, and for a soft one that names no page.
     """
 
     status: Literal["found", "missing", "invalid_title", "redirect_unresolved"]

@@ -187,12 +187,9 @@ def check_allowed(statuses: Iterable[str]) -> None:
 
 
 class StatusCheck:
-    """Counts the statuses of landmarks while they are resolved.
+    """Counts the statuses of landmarks while they are resolved; the error ends in the advice.
 
     Landmarks that wait for facts count as likely ones: those without a value are often resolved first.
-
-    Args:
-        advice: What may be wrong, and what to do, as sentences of the error.
     """
 
     def __init__(
