@@ -331,7 +331,7 @@ def read_line(line: bytes, languages: Sequence[str]) -> ReadLine:
         # Not found as Wikidata writes them, the places to cut at raise ValueError, or leave no JSON or not all keys.
         with suppress(ValueError):
             entity = orjson.loads(_without_other_claims(line))
-            if entity.keys() >= _UNLINKED_KEYS:
+            if isinstance(entity, dict) and entity.keys() >= _UNLINKED_KEYS:
                 return _read_entity(entity, languages)
     try:
         entity = orjson.loads(line)
