@@ -124,16 +124,8 @@ class MediaWiki:
         database.mkdir()
         self._maintain(
             *("install.php", "--confpath", self._folder, "--dbtype", "sqlite", "--dbpath", database),
-            *(
-                "--server",
-                self.base_url,
-                "--scriptpath",
-                "/commons/w",
-                "--pass",
-                "a long password",
-                "Commons",
-                "admin",
-            ),
+            *("--server", self.base_url, "--scriptpath", "/commons/w"),
+            *("--pass", "a long password", "Commons", "admin"),
         )
         with (self._folder / "LocalSettings.php").open("a", encoding="utf-8") as settings:
             settings.write(_SETTINGS)

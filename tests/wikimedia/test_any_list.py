@@ -167,7 +167,10 @@ def test_invalid_rows_of_parquet_are_numbered(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({}, "`split` is missing; expected train or index .*others need `id`"),
-        ({"split": "west"}, '`split` is "west"'),
+        ({"split": "west"}, '`split` is "west"; expected train or index'),
+        ({"split": "train", "source": "sparql"}, '`source` is "sparql"; expected api or html'),
+        ({"split": "train", "workers": 4}, "`workers` is 4; expected 1 to 3"),
+        ({"split": "train", "class_depth": -1}, "`class_depth` is -1; expected 0 or more"),
         ({"split": "train", "item": "item"}, "`item` needs `id`"),
         ({"split": "train", "property_id": "P136"}, "`property_id` needs `id`"),
         ({"id": "id"}, "`split_column`"),

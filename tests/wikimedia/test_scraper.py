@@ -134,16 +134,6 @@ def test_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]
     assert not classes_path(calm["html"]).exists()
 
 
-def test_class_depth_limits_the_ancestors(
-    replica: Replica, landmarks: Path, tmp_path: Path, calm: dict[str, Path]
-) -> None:
-    with replica("washington.json.gz") as server:
-        scrape_file(landmarks, tmp_path / "out.parquet", config_for(server, class_depth=0))
-    met = {v["item"] for vs in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in vs}
-    classes = read_table(classes_path(tmp_path / "out.parquet"), CLASSES)
-    assert set(classes["item"].to_pylist()) == met
-
-
 def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
     # The ``replica`` fixture makes it importable.
     from wikimedia_replica.make_stress_world import main  # type: ignore[import-not-found]
@@ -165,12 +155,11 @@ def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_faults_do_not_change_the_tables(
-    replica: Replica, categories: dict[str, Path], calm: dict[str, Path], tmp_path: Path, source: str, seed: int
+    replica: Replica, categories: dict[str, Path], calm: dict[str, Path], tmp_path: Path, source: str
 ) -> None:
     faults = {"error_rate": 0.2, "error_kinds": ALL_KINDS, "lag_rate": 0.1, "stall_seconds": 0.05, "max_entities": 20}
-    manners = {"max_rps": 400, "rate_retry_after": 0.1, "retry_after": 0.1, "seed": seed}
+    manners = {"max_rps": 400, "rate_retry_after": 0.1, "retry_after": 0.1, "seed": 1}
     with replica("washington.json.gz", **faults, **manners) as server:
         out = tmp_path / "out.parquet"
         summary = run_scrape(categories[source], out, config_for(server, source))
@@ -386,13 +375,6 @@ def test_invalid_input_is_reported_before_any_request(replica: Replica, tmp_path
         with pytest.raises(InputError, match='line 3: "nonsense" is not a URL of Wikimedia Commons'):
             scrape_file(categories, tmp_path / "out.parquet", config_for(server))
         assert server.stats.snapshot()["requests"] == 0
-
-
-@pytest.mark.parametrize("settings", [{"split": "test"}, {"source": "sparql"}, {"workers": 4}, {"class_depth": -1}])
-def test_invalid_config(settings: dict[str, Any]) -> None:
-    valid: dict[str, Any] = {"split": "train", "client": ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")}
-    with pytest.raises(ConfigurationError, match="expected"):
-        ScrapeConfig(**(valid | settings))
 
 
 #: Seeds and markups of soft redirects, which Washington does not have.
