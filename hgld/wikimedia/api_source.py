@@ -135,7 +135,7 @@ class ApiSource:
         return {key: facts[key] for key in keys if key in facts}
 
     def from_json(self, kind: str, fact: Any) -> Any:
-        """See :class:`Source`."""
+        """Restore a fact of the journal; raise ValueError if it has another shape."""
         return _SHAPES[kind].validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
@@ -342,9 +342,10 @@ class UpdateSource(ApiSource):
         """Return the result for a landmark; what its revision implies is added to the facts."""
         row = self._row(title)
         kind = ITEM if ITEM_ID.fullmatch(title) else SITELINK
-        if row is not None and (facts.has(REVISION, title) or not facts.has(kind, title)):
+        is_known = title in facts.keys(kind)
+        if row is not None and (title in facts.keys(REVISION) or not is_known):
             current: tuple[str, int] | tuple[()] | None = facts.get(REVISION, title)
-            if not facts.has(kind, title) and (current is None or current == (row.item, row.revision)):
+            if not is_known and (current is None or current == (row.item, row.revision)):
                 # Its time is that of the revision, which was just read.
                 facts.add(kind, {title: None if current is None else _item_fact(row)}, 0)
         return super().resolve(title, facts)

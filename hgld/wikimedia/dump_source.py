@@ -77,10 +77,6 @@ class DumpSource:
                 facts[key] = ClassFact(key, key, None, None, (), None) if row is None else _class_fact(row)
         return facts
 
-    def from_json(self, kind: str, fact: Any) -> Any:
-        """See :class:`Source`; facts are not stored elsewhere."""
-        return fact
-
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """See :class:`Source`."""
         if not is_sendable(title):

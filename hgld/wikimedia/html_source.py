@@ -87,7 +87,7 @@ class HtmlSource:
         return {title: self._client.page(title, partial(_read_page, self._header)) for title in keys}
 
     def from_json(self, kind: str, fact: Any) -> Any:
-        """See :class:`Source`."""
+        """Restore a fact of the journal; raise ValueError if it has another shape."""
         return _SHAPE.validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:

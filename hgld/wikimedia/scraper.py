@@ -46,7 +46,6 @@ from hgld.wikimedia.source import (
     SERVER_ADVICE,
     FactCollector,
     FactStore,
-    Source,
     StatusCheck,
     UnlikelyStatusError,
     check_allowed,
@@ -378,7 +377,7 @@ def _scrape(
     progress: Progress,
 ) -> ScrapeSummary:
     query = config.query
-    source: Source
+    source: ApiSource | HtmlSource
     if config.source == "html":
         header = properties[query.property_id].labels["en"].value if query.property_id in properties else HEADER
         source = HtmlSource(client, header, query)

@@ -112,11 +112,7 @@ class FactStore:
         """Store the facts of one response by key, with the time of the response."""
         self._facts.setdefault(kind, {}).update((key, (fact, at)) for key, fact in facts.items())
 
-    def has(self, kind: str, key: str) -> bool:
-        """Return whether the fact is known."""
-        return key in self._facts.get(kind, ())
-
-    def keys(self, kind: str) -> Iterable[str]:
+    def keys(self, kind: str) -> Collection[str]:
         """Return the keys of all known facts of a kind."""
         return self._facts.get(kind, {}).keys()
 
@@ -153,9 +149,6 @@ class Source(Protocol):
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
         """Return facts by key, which are tuples of JSON values, or None; keys that failed are left out."""
-
-    def from_json(self, kind: str, fact: Any) -> Any:
-        """Restore a fact that was stored as JSON; raise ValueError if it has another shape."""
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """Return the result for the landmark whose category is ``title``, or raise MissingFactsError."""
@@ -446,8 +439,8 @@ class FactCollector:
     ) -> dict[str, ClassFact]:
         """Return classes by requested item, in this order; those that could not be fetched are counted."""
         wanted = sorted(items)
-        self._queued[kind] = dict.fromkeys(item for item in wanted if not self._facts.has(kind, item))
+        self._queued[kind] = dict.fromkeys(item for item in wanted if item not in self._facts.keys(kind))
         self._fetch_all(executor, workers, iter(()))
-        found = {item: self._facts.get(kind, item) for item in wanted if self._facts.has(kind, item)}
+        found = {item: self._facts.get(kind, item) for item in wanted if item in self._facts.keys(kind)}
         self.failed_classes += len(wanted) - len(found)
         return found
