@@ -25,8 +25,7 @@ from hgld.datasets.image_dataset import EncodedImages, ImageDataset, manifest_of
 from hgld.datasets.image_folders import find_images
 from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.manifest import read_manifest
-from hgld.datasets.repack import repack_images
-from hgld.datasets.repack_config import RepackConfig
+from hgld.datasets.repack import RepackConfig, repack_images
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform, training_transform
 from hgld.io.images import open_image, upright_rgb
 
