@@ -60,10 +60,9 @@ from hgld.inspection.photos import (
     Photo,
     PhotoSource,
     find_images,
-    images_of_manifest,
     landmark_names_of,
     landmark_titles,
-    manifest_photo,
+    manifest_photos,
 )
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
@@ -425,12 +424,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
 
     def photos(hierarchy: Path | None) -> PhotoSource:
         titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
-        row_of = {name: row for row, name in enumerate(manifest.ids)}
-
-        def photo(ids: Any) -> Callable[[int], Photo]:
-            return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
-
-        return PhotoSource(photo(task.query_ids), photo(task.gallery_ids), images_of_manifest(manifest, folder))
+        return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
 
     return EvaluatedImages(task, manifest.class_names, photos)
 
