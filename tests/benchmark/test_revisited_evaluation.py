@@ -8,12 +8,12 @@ import yaml
 
 from hgld.benchmark.evaluations import RevisitedEvaluation
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import evaluate_run, read_evaluated
+from hgld.benchmark.worker import read_evaluated
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.tables import Provenance
-from hgld.training.run import train
+from tests.benchmark.comparisons import train_and_evaluate
 from tests.datasets.pictures import manifest_of, save_pictures
 from tests.training import toy
 
@@ -82,11 +82,7 @@ def test_settings_of_both_data_sets_are_evaluated(tmp_path: Path) -> None:
     datasets = {name: write_revisited(tmp_path / name) for name in ("roxford5k", "rparis6k")}
     settings = read_benchmark(write_comparison(tmp_path, datasets=datasets, scales=[1, 0.7071]))
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
-    train(run.settings, run.folder)
-    evaluate_run(settings, run)
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
-    result = evaluated.result
+    result = train_and_evaluate(settings, run).result
 
     embeddings = run.folder / "evaluation"
     for name, data in datasets.items():
@@ -111,10 +107,7 @@ def test_distractors_add_results(tmp_path: Path) -> None:
     save_pictures(tmp_path / "r1m", *(f"{n}.jpg" for n in range(30)))
     settings = read_benchmark(write_comparison(tmp_path, datasets=datasets, distractors=str(tmp_path / "r1m")))
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
-    train(run.settings, run.folder)
-    evaluate_run(settings, run)
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
+    evaluated = train_and_evaluate(settings, run)
     means, with_distractors = evaluated.result.means, "roxford5k+distractors"
     for setting in SETTINGS:
         assert means[f"{with_distractors} {setting} mAP"] <= means[f"roxford5k {setting} mAP"]
