@@ -314,10 +314,7 @@ def compare_models(
     """Embed the images of a manifest with models, evaluate the embeddings leave-one-out, and compare the results.
 
     Args:
-        models: The models.
         manifest: Table of ``hgld manifest``.
-        out: Folder to write.
-        config: Settings.
         root: Folder that the paths of the manifest are relative to. Default: that of the manifest.
         force: Whether to embed again what is up to date.
         progress: Progress in images.

@@ -72,10 +72,7 @@ split does to all methods alike cancels out in the differences above."""
 def write_results(
     settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path
 ) -> tuple[tuple[str, ...], list[Path]]:
-    """Write the results of the table; ``results.md`` links the figures that exist.
-
-    Returns:
-        The metrics that are its columns, and the files.
+    """Write the table, whose text links existing figures; return the metrics that are its columns, and the files.
 
     Raises:
         ConfigurationError: No method has one of the metrics that the settings name as columns.

@@ -210,7 +210,6 @@ def tune_methods(
         comparison: File of the comparison, or the name of a preset.
         out: Output folder, in which each method has one.
         space: Settings to search for all methods, besides the ``space`` of each method.
-        overrides: Changes to the settings of all trials.
         **options: Further arguments of :func:`tune`.
 
     Returns:

@@ -146,15 +146,9 @@ class RejectionComparison:
 def compare_rejection(
     study: RejectionComparison, *, force: bool = False, progress: Progress | None = None
 ) -> tuple[RejectionValues, list[Path]]:
-    """Compute missing scores, compare them, and write tables, a figure and a page.
+    """Compute missing scores, or all with ``force``, compare them, and write tables, figures and a page.
 
-    Args:
-        study: The comparison.
-        force: Whether to compute again what is there.
-        progress: Progress in scores, embeddings and splits counted apart.
-
-    Returns:
-        The values, and the files written.
+    Progress is in scores, embeddings and splits counted apart. Returns the values, and the files written.
 
     Raises:
         InputError: Images or embeddings cannot be read, or no score could be computed.
