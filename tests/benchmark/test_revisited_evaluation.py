@@ -1,6 +1,5 @@
 """Evaluation of runs on ROxford and RParis."""
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,17 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.tables import Provenance
 from tests.benchmark.comparisons import train_and_evaluate
+from tests.benchmark.miniature_datasets import LANDMARKS, write_queries_and_gallery
 from tests.datasets.pictures import manifest_of, save_pictures
 from tests.training import toy
 
-LANDMARKS = ("all_souls", "bodleian", "magdalen")
 SETTINGS = ("easy", "medium", "hard")
 
 
 def write_revisited(root: Path) -> dict[str, str]:
     """Write three queries and a gallery with positives of all kinds for each; return the paths of the files."""
-    gallery = [f"{landmark}_{n:06}" for landmark in LANDMARKS for n in range(1, 7)]
-    queries = [f"{landmark}_000000" for landmark in LANDMARKS]
-    entries = [
-        {"easy": [6 * n, 6 * n + 1], "hard": [6 * n + 2], "junk": [6 * n + 3], "bbx": [1.0, 1.0, 15.0, 12.0]}
-        for n in range(len(queries))
-    ]
+    queries, gallery = write_queries_and_gallery(root, "gnd.pkl")
     paths = [f"jpg/{image}.jpg" for image in (*queries, *gallery)]
-    save_pictures(root, *paths)
-    (root / "gnd.pkl").write_bytes(pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": entries}, 2))
     splits = ["query"] * len(queries) + ["gallery"] * len(gallery)
     levels = {"search_term": [path[4:].rpartition("_")[0] for path in paths]}
     write_manifest(root / "manifest.parquet", manifest_of(paths, levels, splits), Provenance("test"))
