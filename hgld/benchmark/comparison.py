@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
 from hgld.benchmark.evaluations import SplitEvaluation
-from hgld.benchmark.result_files import write_results, write_sweep, write_text
+from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
@@ -32,7 +32,7 @@ from hgld.compute.slurm import SlurmExecutor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
-from hgld.io.files import exclusive_lock, sha256_of
+from hgld.io.files import exclusive_lock, sha256_of, write_text
 from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance
@@ -76,7 +76,8 @@ class Report:
         self.record.unlink(missing_ok=True)
         result, files = self.write()
         names = [file.relative_to(self.record.parent).as_posix() for file in files]
-        write_text(self.record, json.dumps({"files": names, "provenance": asdict(self.provenance)}, indent=1))
+        record = {"files": names, "provenance": asdict(self.provenance)}
+        write_text(self.record, json.dumps(record, indent=1) + "\n")
         return result, files
 
     def _recorded(self) -> tuple[Provenance | None, list[Path]]:

@@ -60,10 +60,9 @@ from hgld.inspection.photos import (
     Photo,
     PhotoSource,
     find_images,
-    images_of_manifest,
     landmark_names_of,
     landmark_titles,
-    manifest_photo,
+    manifest_photos,
 )
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
@@ -94,11 +93,7 @@ _ReadImages = Callable[[MethodResults], "EvaluatedImages"]
 
 
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
-    """Draw the figures that the settings request.
-
-    Returns:
-        The figures drawn, without those for which methods or embeddings are missing.
-    """
+    """Draw the figures that the settings request, but those for which methods or embeddings are missing."""
     figures = settings.pictures
     if figures is None:
         return []
@@ -129,11 +124,7 @@ def draw_sweep(
     path: Path,
     colours: Mapping[str, str],
 ) -> Path | None:
-    """Draw the metrics of a sweep over the values of its setting.
-
-    Returns:
-        The figure, or None if there is nothing to draw.
-    """
+    """Draw the metrics of a sweep over the values of its setting; return None if there is nothing to draw."""
     colour_of = curve_colours(sweep, colours)
     positions, scale = _x_positions(sweep)
     ticks = {position: value for value, position in positions.items()}
@@ -394,10 +385,7 @@ class EvaluatedImages:
 def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
 
-    Args:
-        evaluation: Evaluation of the comparison. Of GLDv2's protocol, the task is that of the labelled images; of
-            several manifests, that of the last.
-        run: Evaluated run.
+    Of GLDv2's protocol, the task is that of the labelled images; of several manifests, that of the last.
 
     Raises:
         InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
@@ -425,12 +413,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
 
     def photos(hierarchy: Path | None) -> PhotoSource:
         titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
-        row_of = {name: row for row, name in enumerate(manifest.ids)}
-
-        def photo(ids: Any) -> Callable[[int], Photo]:
-            return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
-
-        return PhotoSource(photo(task.query_ids), photo(task.gallery_ids), images_of_manifest(manifest, folder))
+        return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
 
     return EvaluatedImages(task, manifest.class_names, photos)
 

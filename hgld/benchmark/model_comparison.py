@@ -44,10 +44,10 @@ from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_q
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import EvaluationFiles, RerankSettings
 from hgld.hierarchy.label_matrix import main_labels
-from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
+from hgld.inspection.photos import images_of_manifest, manifest_photos
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
-from hgld.io.files import atomic_write, exclusive_lock, sha256_of
+from hgld.io.files import exclusive_lock, sha256_of, write_text
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
@@ -180,8 +180,7 @@ class ModelComparison:
                 images_per_s=done.embedded / done.seconds if done is not None else None,
                 skipped=len(done.skipped) if done is not None else 0,
             )
-            with atomic_write(record) as draft:
-                draft.write_text(json.dumps(asdict(facts), indent=1), encoding="utf-8")
+            write_text(record, json.dumps(asdict(facts), indent=1))
         known = json.loads(record.read_text(encoding="utf-8"))
         self.facts[entry.name] = ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
         return out
@@ -294,13 +293,8 @@ class ModelComparison:
         differences = find_method_differences((second, first), (tasks[0], tasks[1]))
         if differences is None:
             return []
-        rows = {image_id: row for row, image_id in enumerate(self.images.ids.tolist())}
-
-        def photo(position: int) -> Photo:
-            assert tasks[0].query_ids is not None
-            return manifest_photo(self.images, rows[str(tasks[0].query_ids[position])])
-
-        photos = PhotoSource(photo, photo, images_of_manifest(self.images, self.root or self.manifest.parent))
+        ids = tasks[0].query_ids
+        photos = manifest_photos(self.images, self.root or self.manifest.parent, ids, ids)
         page = self.out / "differences.html"
         title = f"{second.name} and {first.name}: largest differences"
         write_method_differences_page(differences, page, photos, title=title)
@@ -320,10 +314,7 @@ def compare_models(
     """Embed the images of a manifest with models, evaluate the embeddings leave-one-out, and compare the results.
 
     Args:
-        models: The models.
         manifest: Table of ``hgld manifest``.
-        out: Folder to write.
-        config: Settings.
         root: Folder that the paths of the manifest are relative to. Default: that of the manifest.
         force: Whether to embed again what is up to date.
         progress: Progress in images.

@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from hgld.benchmark.result_files import write_text
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, write_text
 from hgld.io.markdown import markdown_table
 from hgld.pages.templates import page_templates
 from hgld.tables import Provenance, write_results
@@ -104,8 +103,8 @@ def write_model_reports(
     write_results(out / "results.parquet", arrow, "model_comparison/1", provenance)
     with atomic_write(out / "results.csv") as draft:
         table.to_csv(draft, index=False)
-    write_text(out / "results.md", _markdown(outcome, figures))
-    write_text(out / "results.tex", _latex(outcome))
+    write_text(out / "results.md", _markdown(outcome, figures) + "\n")
+    write_text(out / "results.tex", _latex(outcome) + "\n")
     cells = {key: (row.mean, _mean(row)) for key, row in rows.items()}
     template = page_templates("retrieval").get_template("models.html")
     page = template.render(
@@ -120,7 +119,7 @@ def write_model_reports(
         has_differences=has_differences,
         notes=[_INTERVALS, *_notes(outcome)],
     )
-    write_text(out / "index.html", page)
+    write_text(out / "index.html", page + "\n")
     names = ("results.parquet", "results.csv", "results.md", "results.tex", "index.html")
     return [*(out / name for name in names), *(file for figure in figures for file in figure_files(figure))]
 

@@ -76,12 +76,9 @@ def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
 
 
 def resolve_preset(name: str) -> tuple[Path, list[ResolvedSetting]]:
-    """Return the file of a preset, or of settings, and all settings with their origins.
+    """Return the file of a preset, or of a training's settings, and all settings with their origins.
 
     A name of both kinds is that of the comparison.
-
-    Args:
-        name: Name of a preset or path of a file of training settings.
 
     Raises:
         ConfigurationError: There is no such preset, or settings are invalid.

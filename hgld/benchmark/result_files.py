@@ -40,7 +40,7 @@ from hgld.evaluation.results import (
     setting_notes,
     shown_value,
 )
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import sha256_of, write_text
 from hgld.io.markdown import markdown_table
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
@@ -72,10 +72,7 @@ split does to all methods alike cancels out in the differences above."""
 def write_results(
     settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path
 ) -> tuple[tuple[str, ...], list[Path]]:
-    """Write the results of the table; ``results.md`` links the figures that exist.
-
-    Returns:
-        The metrics that are its columns, and the files.
+    """Write the table, whose text links existing figures; return the metrics that are its columns, and the files.
 
     Raises:
         ConfigurationError: No method has one of the metrics that the settings name as columns.
@@ -91,8 +88,9 @@ def write_results(
         for method in methods
         if set(method.metrics).intersection(columns)
     ]
-    write_text(latex, latex_table(latex_rows, columns, caption=escape_latex(caption).replace("±", r"$\pm$")))
-    write_text(markdown, results_markdown(settings, methods, columns, out))
+    caption = escape_latex(caption).replace("±", r"$\pm$")
+    write_text(latex, latex_table(latex_rows, columns, caption=caption) + "\n")
+    write_text(markdown, results_markdown(settings, methods, columns, out) + "\n")
     names = [{"title": method.title, "baseline": method.baseline} for method in methods]
     _write_rows(parquet, COMPARISON, settings, out, zip(names, (method.runs for method in methods), strict=True))
     return columns, files
@@ -110,7 +108,7 @@ def write_sweep(
         InputError: A file of a run is missing.
     """
     table, text = folder / f"{name}.parquet", folder / f"{name}.md"
-    write_text(text, sweep_markdown(settings.sweeps[name], points, figure=folder / f"{name}.png"))
+    write_text(text, sweep_markdown(settings.sweeps[name], points, figure=folder / f"{name}.png") + "\n")
     groups = (({"curve": point.curve, "setting": str(point.value)}, runs) for point, runs in points)
     _write_rows(table, STUDY, settings, folder.parent, groups)
     return [table, text]
@@ -316,12 +314,6 @@ def _std(stds: Mapping[str, float], metric: str) -> str:
 
 def _distinct(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(map(str, values)))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text and a line break atomically."""
-    with atomic_write(path) as draft:
-        draft.write_text(f"{text}\n", encoding="utf-8")
 
 
 def markdown_link(path: Path, folder: Path) -> str:

@@ -64,8 +64,6 @@ def paired_difference(
         baseline: Values of the baseline, float64, shape (n_baseline_seeds, n_query).
         classes: Classes of the queries, shape (n_query,). Queries whose values are NaN are excluded.
         confidence: Confidence level of the interval, between 0 and 1.
-        n_resamples: Number of bootstrap samples.
-        seed: Seed of the bootstrap.
 
     Raises:
         ConfigurationError: ``confidence`` is not between 0 and 1, or ``n_resamples`` is less than 1.
@@ -253,8 +251,6 @@ def compare(
         reference: Name of the result that the others are compared with. Default: the best by each metric.
         metrics: Metrics to compare. Default: all that every result has.
         confidence: Confidence of intervals, and of those of a metric together, between 0 and 1.
-        n_resamples: Number of bootstrap samples.
-        seed: Seed of the bootstrap.
 
     Returns:
         A row per metric and result, with the columns ``metric``; ``name``; ``mean`` over the queries that have the

@@ -20,7 +20,7 @@ from hgld.benchmark.runs import BenchmarkSettings, Run
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
-from hgld.io.files import atomic_write
+from hgld.io.files import write_text
 from hgld.io.settings import Settings, to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance, input_digests, is_up_to_date
@@ -45,8 +45,7 @@ class WorkerTask(Settings):
 
     def write(self, path: Path) -> None:
         """Write the task as JSON."""
-        with atomic_write(path) as draft:
-            draft.write_text(self.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
+        write_text(path, self.model_dump_json(by_alias=True, indent=1))
 
     @classmethod
     def read(cls, path: Path) -> WorkerTask:

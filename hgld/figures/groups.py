@@ -74,7 +74,7 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupSize], colours: Mapping[str, s
             color=colour,
             label=f"{nouns[1]}, {root}",
         )
-    if (images := _image_counts(groups)) is not None:
+    if images := [group.images for group in groups if group.images is not None]:
         points = _percentages(images)[: len(drawn)]
         axes.plot(places, points, "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
     axes.set_xticks(places, [group.name for group in drawn], rotation=90, fontsize=8, parse_math=False)
@@ -114,11 +114,6 @@ def _largest_roots(groups: Sequence[GroupSize]) -> list[str]:
 
 def _percentages(counts: Sequence[int]) -> NDArray[np.float64]:
     return np.asarray(100 * np.asarray(counts, np.float64) / max(sum(counts), 1))
-
-
-def _image_counts(groups: Sequence[GroupSize]) -> list[int] | None:
-    images = [group.images for group in groups if group.images is not None]
-    return images if images else None
 
 
 #: Group before, group after, and number of landmarks.

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, make_figure, open_axes, save, without_glyph_warnings
-from hgld.io.files import atomic_write
+from hgld.io.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _Box = tuple[float, float, float, float]  # left, low, right, high
 
@@ -85,7 +84,10 @@ class SweepPoint:
 
 def draw_label_map(path: Path, label_map: LabelMap) -> None:
     """Draw labels as circles, coloured by cluster and sized by landmarks, with the names of the largest."""
-    figure, axes, legend = _label_map_frame()
+    figure = make_figure(13, 8, dpi=DPI)
+    axes, legend = (figure.add_axes((left, 0.01, width, 0.98)) for left, width in ((0.01, 0.70), (0.72, 0.27)))
+    for panel in (axes, legend):
+        panel.set_axis_off()
     rows = label_map.largest_first()
     # Radii in points; a scatter wants the squares of diameters.
     radii = label_map.radii(largest=_largest_radius(len(rows), 15.0))
@@ -167,8 +169,7 @@ def write_label_page(
         legend="\n".join(legend),
         photographs=_photographs_by_circle(rows, photographs or {}),
     )
-    with atomic_write(path) as draft:
-        draft.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def place_names(
@@ -221,25 +222,10 @@ def _largest_radius(n: int, largest: float) -> float:
     return largest * min(1.0, float(np.sqrt(300 / n)) + 0.25)
 
 
-def _label_map_frame() -> tuple[Figure, Axes, Axes]:
-    figure = make_figure(13, 8, dpi=DPI)
-    axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
-    legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))
-    for panel in (axes, legend):
-        panel.set_axis_off()
-    return figure, axes, legend
-
-
 def _write_names(axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: NDArray[np.float64]) -> None:
     from matplotlib.patheffects import withStroke
 
-    style: dict[str, Any] = {
-        "fontsize": 8.5,
-        "ha": "center",
-        "va": "center",
-        "color": INK,
-        "parse_math": False,
-    }
+    style: dict[str, Any] = {"fontsize": 8.5, "ha": "center", "va": "center", "color": INK, "parse_math": False}
     drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MAX_NAMES]]
     extents = [text.get_window_extent() for text in drawn]
     sizes = np.array([(extent.width, extent.height) for extent in extents])

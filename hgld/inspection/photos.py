@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -170,6 +171,18 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
             texts = [titles.get(name, text) for name, text in zip(classes, texts, strict=True)]
         names.append("; ".join(texts))
     return Photo(manifest.ids[row], tuple(names))
+
+
+def manifest_photos(
+    manifest: Manifest, root: Path, queries: Any, gallery: Any, titles: Mapping[str, str] | None = None
+) -> PhotoSource:
+    """Return the images of a manifest whose ids are those of queries and gallery; see :func:`manifest_photo`."""
+    row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
+
+    def photo(ids: Any) -> Callable[[int], Photo]:
+        return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
+
+    return PhotoSource(photo(queries), photo(gallery), images_of_manifest(manifest, root))
 
 
 def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]:

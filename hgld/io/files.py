@@ -115,6 +115,12 @@ def _claim(draft: Path) -> Iterator[bool]:
         yield claimed
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, atomically."""
+    with atomic_write(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def write_csv(
     path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], *, lineterminator: str = "\n"
 ) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_groups
 from hgld.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -70,8 +70,8 @@ def detection_metrics(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str,
     >>> {name: round(metrics[name], 3) for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_unknown")}
     {'auroc': 0.833, 'fpr95_known': 0.5, 'fpr95_unknown': 0.333, 'aupr_unknown': 0.833}
     """
-    values, (known_codes, unknown_codes) = _shared_values(known, unknown)
-    counts = (np.bincount(codes, minlength=len(values))[None] for codes in (known_codes, unknown_codes))
+    values, codes = _shared_values(known, unknown)
+    counts = (np.bincount(own, minlength=len(values))[None] for own in codes)
     return {name: float(value[0]) for name, value in metrics_of_counts(values, *counts).items()}
 
 
@@ -104,18 +104,9 @@ def detection_intervals(
         ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
     """
     check_resampling(confidence, n_resamples)
-    values, (known_codes, unknown_codes) = _shared_values(known, unknown)
-    # A generator of its own for each kind of images, so that the draws do not depend on the size of the blocks.
-    known_rng, unknown_rng = np.random.default_rng(seed).spawn(2)
-    n_values = len(values)
-    blocks = [
-        metrics_of_counts(
-            values,
-            resampled_counts(known_codes, n_values, n_rows, known_rng),
-            resampled_counts(unknown_codes, n_values, n_rows, unknown_rng),
-        )
-        for n_rows in resample_blocks(n_resamples, len(known_codes) + len(unknown_codes))
-    ]
+    values, codes = _shared_values(known, unknown)
+    draws = resampled_groups(codes, len(values), n_resamples, seed)
+    blocks = [metrics_of_counts(values, *counts) for counts in draws]
     return {
         name: percentile_interval(np.concatenate([block[name] for block in blocks]), confidence)
         for name in DETECTION_METRICS

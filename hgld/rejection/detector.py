@@ -339,9 +339,6 @@ class NeighbourDetector(Detector):
         """Return neighbours together with those beyond the k nearest that the score needs; few scores need any.
 
         Args:
-            cosines: See :meth:`score_neighbours`.
-            positions: Positions in the index.
-            queries: Embeddings of the queries.
             excluded: Images of the index that are not neighbours of a query, as when they were found.
             gallery_mask: bool, shape (N,); False for images of the index that are not neighbours of any query.
         """

@@ -162,10 +162,7 @@ def check_replaceable_folder(folder: Path) -> None:
 def save_detector(folder: Path, detector: Detector, record: DetectorRecord) -> None:
     """Write a fitted score with its card to a folder, which appears whole or not at all.
 
-    Args:
-        folder: Folder to write; that of another detector is replaced.
-        detector: The fitted score.
-        record: What it comes from.
+    The folder of another detector is replaced.
 
     Raises:
         ConfigurationError: The score was not fitted, or the folder holds something else than a detector.

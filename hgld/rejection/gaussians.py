@@ -96,12 +96,10 @@ class ClassGaussians:
         Without shrinkage that is the covariance of all images. With it the covariance within classes stays the shrunk
         one, so that directions in which the images do not vary count the same in both.
         """
-        means = self.means.double()
-        frequencies = self.log_frequencies.double().exp()
+        means, frequencies = self.means.double(), self.log_frequencies.double().exp()[:, None]
         ratio = torch.eye(self.dim, dtype=torch.float64)
-        for start in range(0, len(means), _ROWS):
-            block = means[start : start + _ROWS]
-            ratio += (frequencies[start : start + _ROWS, None] * block).T @ block
+        for block, weights in zip(torch.split(means, _ROWS), torch.split(frequencies, _ROWS), strict=True):
+            ratio += (weights * block).T @ block
         eigenvalues, vectors = torch.linalg.eigh(ratio)
         dtype = self.origin.dtype
         return ClassGaussians(
@@ -260,11 +258,9 @@ def _blocks(
     embeddings: torch.Tensor, indices: torch.Tensor, scaled: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield float64 embeddings of images with a class, and their classes, a block of images at a time."""
-    for start in range(0, len(embeddings), _ROWS):
-        own = indices[start : start + _ROWS]
-        known = own >= 0
-        block = embeddings[start : start + _ROWS][known].double()
-        yield unit_length(block) if scaled else block, own[known]
+    for block, own in zip(torch.split(embeddings, _ROWS), torch.split(indices, _ROWS), strict=True):
+        known = block[own >= 0].double()
+        yield unit_length(known) if scaled else known, own[own >= 0]
 
 
 def _is_singular(covariance: torch.Tensor) -> bool:

@@ -145,7 +145,6 @@ def answer_queries(
     to be the index that it was fitted on. Beside any other score the answer is the labels of the nearest image.
 
     Args:
-        detector: Fitted score.
         gallery: Embeddings of the gallery, float, shape (n_gallery, d).
         gallery_labels: Labels of the gallery, int64, shape (n_gallery, L), finest first; -1 for unlabelled images.
         queries: Embeddings of the queries, float, shape (n, d).

@@ -316,7 +316,6 @@ def langevin_steps(
         energy: Function from features, shape (n, d), to energies, shape (n,).
         start: float, shape (n, d): where the chains begin.
         noise: Standard normal noise w of each step, shape (n, d).
-        settings: Number and sizes of the steps.
         project: Function applied to the end of each step. Default: none.
     """
     features = start

@@ -38,7 +38,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_groups
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.detection_metrics import checked_scores
 
@@ -140,13 +140,9 @@ def area_interval(
     thresholds, places = np.unique(values, return_inverse=True)
     codes, n_codes = 2 * places + is_right, 2 * len(thresholds)
     is_known = np.ones(len(values), bool) if known is None else _checked_booleans(known, "known", len(values))
-    # A generator of its own for each kind of images, so that the draws do not depend on the size of the blocks.
-    generators = np.random.default_rng(seed).spawn(2)
-    kinds = [(codes[rows], rng) for rows, rng in zip((is_known, ~is_known), generators, strict=True) if rows.any()]
     areas = []
-    for n_rows in resample_blocks(n_resamples, len(codes)):
-        counts = np.sum([resampled_counts(own, n_codes, n_rows, rng) for own, rng in kinds], axis=0)
-        wrong, hits = np.moveaxis(counts.reshape(n_rows, -1, 2), 2, 0)
+    for counts in resampled_groups([codes[is_known], codes[~is_known]], n_codes, n_resamples, seed):
+        wrong, hits = np.moveaxis(np.sum(counts, axis=0).reshape(-1, len(thresholds), 2), 2, 0)
         n_accepted = np.cumsum(wrong + hits, axis=1)
         risk = np.cumsum(wrong, axis=1) / np.maximum(n_accepted, 1)
         areas.append(((wrong + hits) * risk).sum(1) / len(codes))

@@ -30,7 +30,7 @@ from hgld.compute.executors import LocalExecutor, parse_slots
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import goodness
-from hgld.io.files import atomic_write
+from hgld.io.files import write_text
 from hgld.io.settings import (
     comparison_presets,
     containing_file,
@@ -180,7 +180,7 @@ def tune(
     ranked = sorted(done, key=lambda trial: -goodness(metric, trial.value))
     (run,) = comparison.table[ranked[0].name]
     as_given = {"data": unchanged.data, "evaluation": unchanged.evaluation}
-    _write_text(out / "best.yaml", to_yaml(run.settings.model_copy(update=as_given)))
+    write_text(out / "best.yaml", to_yaml(run.settings.model_copy(update=as_given)))
     return SearchSummary(metric, tuple(ranked), done[0], out / "best.yaml")
 
 
@@ -210,7 +210,6 @@ def tune_methods(
         comparison: File of the comparison, or the name of a preset.
         out: Output folder, in which each method has one.
         space: Settings to search for all methods, besides the ``space`` of each method.
-        overrides: Changes to the settings of all trials.
         **options: Further arguments of :func:`tune`.
 
     Returns:
@@ -268,7 +267,7 @@ def _write_trials(
         "shared": {"base": str(training_file(config).absolute()), **parse_overrides(shared)},
         "trainings": {name: parse_overrides(changes) for name, changes in planned.items()},
     }
-    _write_text(out / "trials.yaml", yaml.safe_dump(comparison, sort_keys=False, allow_unicode=True, width=100))
+    write_text(out / "trials.yaml", yaml.safe_dump(comparison, sort_keys=False, allow_unicode=True, width=100))
     return out / "trials.yaml"
 
 
@@ -286,8 +285,3 @@ def _compare(comparison: Comparison, executor: LocalExecutor, *, force: bool, pr
             raise
         log.warning("%s", error)
         compare_methods(replace(comparison, table=finished), executor=executor, progress=progress)
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as draft:
-        draft.write_text(text, encoding="utf-8")

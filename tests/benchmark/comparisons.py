@@ -8,6 +8,8 @@ import numpy as np
 import torch
 import yaml
 
+from hgld.benchmark.runs import BenchmarkSettings, Run
+from hgld.benchmark.worker import EvaluatedRun, WorkerTask, read_evaluated, work
 from hgld.datasets.manifest import write_manifest
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
@@ -45,6 +47,14 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark
     centres = random.normal(size=(n_classes, 6))
     features = centres[[c for c, _ in names]] + random.normal(size=(len(names), 6))
     write_embeddings(folder / "features.npy", torch.from_numpy(features).float(), ids)
+
+
+def train_and_evaluate(settings: BenchmarkSettings, run: Run) -> EvaluatedRun:
+    """Train and evaluate a run in this process."""
+    work(WorkerTask(benchmark=settings, run=run))
+    evaluated = read_evaluated(settings, run)
+    assert evaluated is not None
+    return evaluated
 
 
 def write_comparison(

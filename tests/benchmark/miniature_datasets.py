@@ -19,6 +19,8 @@ from tests.gldv2.test_image_index import write_tar
 
 #: Number of training and of test classes, and of images of each: metrics at rank 100 need more than 100 test images.
 N_TRAIN, N_TEST, PER_CLASS = 12, 28, 4
+#: Landmarks of the queries of ROxford and RParis.
+LANDMARKS = ("all_souls", "bodleian", "magdalen")
 
 
 def images_of_classes(first: int = 0, n_classes: int = N_TRAIN) -> Iterator[tuple[int, int]]:
@@ -143,19 +145,21 @@ def write_gldv1() -> None:
 
 
 def write_revisited() -> None:
-    """Write ROxford and RParis: three queries, which are parts of images, and positives of all kinds for each."""
-    landmarks = ("all_souls", "bodleian", "magdalen")
+    """Write ROxford and RParis."""
     for name in ("roxford5k", "rparis6k"):
-        gallery = [f"{landmark}_{n:06}" for landmark in landmarks for n in range(1, 7)]
-        queries = [f"{landmark}_000000" for landmark in landmarks]
-        kinds = [{"easy": [6 * n, 6 * n + 1], "hard": [6 * n + 2], "junk": [6 * n + 3]} for n in range(len(queries))]
-        truth = {
-            "imlist": gallery,
-            "qimlist": queries,
-            "gnd": [{**kind, "bbx": [1.0, 1.0, 15.0, 12.0]} for kind in kinds],
-        }
-        save_pictures(Path(name), *(f"jpg/{image}.jpg" for image in (*queries, *gallery)))
-        (Path(name) / f"gnd_{name}.pkl").write_bytes(pickle.dumps(truth, protocol=2))
+        write_queries_and_gallery(Path(name), f"gnd_{name}.pkl")
+
+
+def write_queries_and_gallery(root: Path, ground_truth: str) -> tuple[list[str], list[str]]:
+    """Write a query for each landmark, a part of its image, and a gallery with positives of all kinds."""
+    gallery = [f"{landmark}_{n:06}" for landmark in LANDMARKS for n in range(1, 7)]
+    queries = [f"{landmark}_000000" for landmark in LANDMARKS]
+    kinds = [{"easy": [6 * n, 6 * n + 1], "hard": [6 * n + 2], "junk": [6 * n + 3]} for n in range(len(queries))]
+    entries = [{**kind, "bbx": [1.0, 1.0, 15.0, 12.0]} for kind in kinds]
+    save_pictures(root, *(f"jpg/{image}.jpg" for image in (*queries, *gallery)))
+    truth = {"imlist": gallery, "qimlist": queries, "gnd": entries}
+    (root / ground_truth).write_bytes(pickle.dumps(truth, protocol=2))
+    return queries, gallery
 
 
 def write_dyml(root: Path, *, product: bool = False) -> None:

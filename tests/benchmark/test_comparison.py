@@ -234,15 +234,10 @@ def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run_hgld(*command).stdout == f"{out}: up to date\n"
 
 
-def test_plan_trains_nothing(folder: Path) -> None:
+def test_plan_trains_nothing_and_is_for_gpus_that_are_not_there(folder: Path) -> None:
     command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan"]
     assert "happier" in run_hgld(*command).stdout
-    assert not (folder / "out").exists()
-
-
-def test_plan_for_gpus_that_are_not_there(folder: Path) -> None:
-    command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan", "--gpus", "8"]
-    result = run_hgld(*command, "--per-run", "4", "--images-per-second", "748")
+    result = run_hgld(*command, "--gpus", "8", "--per-run", "4", "--images-per-second", "748")
     assert "hours on 8 GPUs, 4 for each run" in result.stdout
     assert not (folder / "out").exists()
 

@@ -8,9 +8,9 @@ import pytest
 
 from hgld.benchmark.evaluations import DymlEvaluation, embedding_file
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.evaluation.results import RetrievalResult
+from tests.benchmark.comparisons import train_and_evaluate
 from tests.benchmark.miniatures import MiniatureFolder, small_settings
 
 
@@ -44,9 +44,7 @@ def test_means_are_those_of_the_protocol(name: str, tmp_path: Path, monkeypatch:
     MiniatureFolder(tmp_path).add(name)
     settings = read_benchmark(name)
     (run, *_) = table_runs(settings, tmp_path / "out", small_settings(f"{name}/happier")[1::2])["happier"]
-    work(WorkerTask(benchmark=settings, run=run))
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
+    evaluated = train_and_evaluate(settings, run)
     files = EvaluationFiles(embeddings=embedding_file(run.folder, "embeddings"), ground_truth=Path(name))
     expected = evaluate_files(files, "dyml").mean
     assert expected is not None

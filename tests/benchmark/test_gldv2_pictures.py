@@ -12,10 +12,10 @@ from hgld.benchmark import comparison_figures
 from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_images, write_strips
 from hgld.benchmark.runs import BenchmarkSettings, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.figures.comparisons import ClassMeans, draw_class_means
 from hgld.gldv2.tar_images import ImageReader, index_images
+from tests.benchmark.comparisons import train_and_evaluate
 from tests.datasets.pictures import picture
 from tests.gldv2.test_image_index import write_tar
 from tests.training import toy
@@ -85,9 +85,7 @@ def compare(settings: BenchmarkSettings, out: Path) -> list[MethodResults]:
     """Train and evaluate the methods of a comparison."""
     methods = []
     for name, (run,) in table_runs(settings, out).items():
-        work(WorkerTask(benchmark=settings, run=run))
-        evaluated = read_evaluated(settings, run)
-        assert evaluated is not None
+        evaluated = train_and_evaluate(settings, run)
         methods.append(MethodResults(name, settings.methods[name].title, None, False, (evaluated,)))
     return methods
 

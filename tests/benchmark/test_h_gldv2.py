@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.datasets.manifest import read_manifest
+from tests.benchmark.comparisons import train_and_evaluate
 from tests.benchmark.miniature_datasets import write_gldv2_train
 from tests.benchmark.test_gldv2_pictures import generated, write_gldv2
 from tests.commands import run_hgld
@@ -48,10 +48,8 @@ def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, mon
 
     settings = read_benchmark(BENCHMARK)
     (run, *_) = table_runs(settings, tmp_path / "out", SMALL)["happier"]
-    work(WorkerTask(benchmark=settings, run=run))
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
-    assert {*settings.columns, "map100_official"} <= set(evaluated.result.means)
+    result = train_and_evaluate(settings, run).result
+    assert {*settings.columns, "map100_official"} <= set(result.means)
 
 
 def test_settings_are_those_of_the_paper() -> None:

@@ -97,7 +97,7 @@ def test_no_strips_without_two_methods_and_a_difference(tmp_path: Path) -> None:
     assert write_strips(none, methods, tmp_path) == []
     assert write_strips(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
     assert write_strips(settings, methods[:1], tmp_path) == []
-    roadmap = next(method for method in methods if method.name == "roadmap")
+    roadmap, _ = methods
     other_seed = EvaluatedRun(replace(roadmap.runs[0].run, seed=9), roadmap.runs[0].result)
     other = MethodResults("happier", "HAPPIER", None, False, (other_seed,))
     assert write_strips(settings, [roadmap, other], tmp_path) == []
@@ -107,9 +107,8 @@ def test_no_strips_without_two_methods_and_a_difference(tmp_path: Path) -> None:
 
 
 def test_runs_with_other_images_are_errors(tmp_path: Path) -> None:
-    settings, methods = comparison(tmp_path)
-    roadmap = next(method for method in methods if method.name == "roadmap")
-    (run,) = next(method for method in methods if method.name == "happier").runs
+    settings, (roadmap, happier) = comparison(tmp_path)
+    (run,) = happier.runs
     fewer = run.result.part("fewer", np.arange(16) < 15)
     write_embeddings(
         run.run.folder / "evaluation" / "embeddings.npy", torch.eye(15), [f"{n // 4}/{n % 4}" for n in range(15)]

@@ -1,6 +1,5 @@
 """Evaluation of runs on ROxford and RParis."""
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -8,30 +7,23 @@ import yaml
 
 from hgld.benchmark.evaluations import RevisitedEvaluation
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import evaluate_run, read_evaluated
+from hgld.benchmark.worker import read_evaluated
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.tables import Provenance
-from hgld.training.run import train
+from tests.benchmark.comparisons import train_and_evaluate
+from tests.benchmark.miniature_datasets import LANDMARKS, write_queries_and_gallery
 from tests.datasets.pictures import manifest_of, save_pictures
 from tests.training import toy
 
-LANDMARKS = ("all_souls", "bodleian", "magdalen")
 SETTINGS = ("easy", "medium", "hard")
 
 
 def write_revisited(root: Path) -> dict[str, str]:
     """Write three queries and a gallery with positives of all kinds for each; return the paths of the files."""
-    gallery = [f"{landmark}_{n:06}" for landmark in LANDMARKS for n in range(1, 7)]
-    queries = [f"{landmark}_000000" for landmark in LANDMARKS]
-    entries = [
-        {"easy": [6 * n, 6 * n + 1], "hard": [6 * n + 2], "junk": [6 * n + 3], "bbx": [1.0, 1.0, 15.0, 12.0]}
-        for n in range(len(queries))
-    ]
+    queries, gallery = write_queries_and_gallery(root, "gnd.pkl")
     paths = [f"jpg/{image}.jpg" for image in (*queries, *gallery)]
-    save_pictures(root, *paths)
-    (root / "gnd.pkl").write_bytes(pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": entries}, 2))
     splits = ["query"] * len(queries) + ["gallery"] * len(gallery)
     levels = {"search_term": [path[4:].rpartition("_")[0] for path in paths]}
     write_manifest(root / "manifest.parquet", manifest_of(paths, levels, splits), Provenance("test"))
@@ -82,11 +74,7 @@ def test_settings_of_both_data_sets_are_evaluated(tmp_path: Path) -> None:
     datasets = {name: write_revisited(tmp_path / name) for name in ("roxford5k", "rparis6k")}
     settings = read_benchmark(write_comparison(tmp_path, datasets=datasets, scales=[1, 0.7071]))
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
-    train(run.settings, run.folder)
-    evaluate_run(settings, run)
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
-    result = evaluated.result
+    result = train_and_evaluate(settings, run).result
 
     embeddings = run.folder / "evaluation"
     for name, data in datasets.items():
@@ -111,10 +99,7 @@ def test_distractors_add_results(tmp_path: Path) -> None:
     save_pictures(tmp_path / "r1m", *(f"{n}.jpg" for n in range(30)))
     settings = read_benchmark(write_comparison(tmp_path, datasets=datasets, distractors=str(tmp_path / "r1m")))
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
-    train(run.settings, run.folder)
-    evaluate_run(settings, run)
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
+    evaluated = train_and_evaluate(settings, run)
     means, with_distractors = evaluated.result.means, "roxford5k+distractors"
     for setting in SETTINGS:
         assert means[f"{with_distractors} {setting} mAP"] <= means[f"roxford5k {setting} mAP"]

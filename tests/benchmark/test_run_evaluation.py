@@ -18,7 +18,7 @@ from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_ru
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import EvaluationFiles, evaluate_files, evaluate_retrieval
+from hgld.evaluation import EvaluationFiles, RetrievalResult, evaluate_files, evaluate_retrieval
 from hgld.io.text_array import TextArray
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
@@ -47,10 +47,11 @@ def happier(tmp_path: Path) -> Trained:
     return trained(tmp_path)
 
 
-def read(settings: BenchmarkSettings, run: Run) -> worker.EvaluatedRun:
+def evaluate(settings: BenchmarkSettings, run: Run) -> RetrievalResult:
+    worker.evaluate_run(settings, run)
     evaluated = worker.read_evaluated(settings, run)
     assert evaluated is not None
-    return evaluated
+    return evaluated.result
 
 
 def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -> None:
@@ -60,8 +61,7 @@ def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -
     write_manifest(tmp_path / "manifest.parquet", replace(manifest, splits=splits), Provenance("test"))
     settings, run = trained(tmp_path)
     (run.folder / "last.pt").unlink()
-    worker.evaluate_run(settings, run)
-    evaluated = read(settings, run).result
+    evaluated = evaluate(settings, run)
     assert evaluated.counts["queries"] == 20
     (*_, tested) = RunFolder(run.folder).history("test")
     assert evaluated.means["H-AP"] == pytest.approx(tested["H-AP"])
@@ -72,8 +72,7 @@ def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -
 def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
     assert worker.read_evaluated(settings, run) is None
-    worker.evaluate_run(settings, run)
-    result = read(settings, run).result
+    result = evaluate(settings, run)
 
     model = load_checkpoint_model(run.folder / "last.pt").network
     features = read_embeddings(tmp_path / "features.npy")
@@ -97,20 +96,6 @@ def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
     assert labels.tolist() == test.labels.tolist()
 
 
-def test_evaluation_is_not_repeated(happier: Trained) -> None:
-    settings, run = happier
-    worker.evaluate_run(settings, run)
-    files = [path for path in (run.folder / "evaluation").iterdir() if path.is_file()]
-    assert {path.name for path in files} == {"embeddings.npy", "embeddings.ids.txt", "per_query.parquet"}
-
-    def times() -> list[int]:
-        return [path.stat().st_mtime_ns for path in files]
-
-    before = times()
-    worker.evaluate_run(settings, run)
-    assert times() == before
-
-
 @dataclass(frozen=True)
 class Thread(Processes):
     """A thread that plays a process; values are exchanged through a list."""
@@ -128,14 +113,15 @@ class Thread(Processes):
 
 def test_several_processes_give_the_same_result(happier: Trained) -> None:
     settings, run = happier
-    worker.evaluate_run(settings, run)
-    alone = read(settings, run).result
+    alone = evaluate(settings, run)
     (run.folder / "evaluation" / "per_query.parquet").unlink()
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda thread: worker.evaluate_run(settings, run, processes=thread), threads))
-    pd.testing.assert_frame_equal(read(settings, run).result.per_query, alone.per_query)
+    result = worker.read_evaluated(settings, run)
+    assert result is not None
+    pd.testing.assert_frame_equal(result.result.per_query, alone.per_query)
 
 
 def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
@@ -188,9 +174,7 @@ def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> 
     write_embeddings(tmp_path / "features.npy", features.vectors[torch.from_numpy(rows)], features.ids[rows])
     data = {"manifest": str(tmp_path / "manifest.parquet"), "features": str(tmp_path / "features.npy")}
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
-    worker.evaluate_run(settings, run)
-
-    result, images = read(settings, run).result, read_evaluated_images(settings.evaluation, run)
+    result, images = evaluate(settings, run), read_evaluated_images(settings.evaluation, run)
     assert result.name == "retrieval"
     assert result.per_query.index.tolist() == ["0/0", "2/0", "3/0"]
     assert result.per_query["class"].tolist() == ["l0", "l2", "l3"]
@@ -211,9 +195,7 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     sets = {"small": tmp_path / "small.parquet", "large": tmp_path / "manifest.parquet"}
     evaluation = ManifestsEvaluation(name="manifests", manifests=sets)
     settings = settings.model_copy(update={"evaluation": evaluation, "metrics": ("R@1", "AP")})
-    worker.evaluate_run(settings, run)
-
-    result = read(settings, run).result
+    result = evaluate(settings, run)
     assert result.metrics == ("small R@1", "small AP", "large R@1", "large AP")
     features = read_embeddings(tmp_path / "features.npy")
     assert features.ids is not None
@@ -241,8 +223,7 @@ def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
     settings = write_gldv2(tmp_path, photographs, hierarchy)
     (run,) = table_runs(settings, tmp_path / "out")["narrow"]
     train(run.settings, run.folder)
-    worker.evaluate_run(settings, run)
-    result = read(settings, run).result
+    result = evaluate(settings, run)
 
     files = EvaluationFiles(
         query_embeddings=run.folder / "evaluation" / "queries.npy",

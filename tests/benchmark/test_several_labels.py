@@ -11,11 +11,10 @@ import torch
 from hgld.benchmark.comparison_figures import EvaluatedImages
 from hgld.benchmark.cost_estimate import estimate_cost
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, read_evaluated, work
 from hgld.errors import InputError
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.hierarchy import LabelSets
-from tests.benchmark.comparisons import write_comparison, write_data
+from tests.benchmark.comparisons import train_and_evaluate, write_comparison, write_data
 
 
 def write_several_labels(folder: Path) -> None:
@@ -35,9 +34,7 @@ def test_plan_and_evaluation_take_several_labels(tmp_path: Path) -> None:
     (run,) = table_runs(settings, tmp_path / "out")["happier"]
     (cost,) = estimate_cost(settings, [run]).runs
     assert cost.n_evaluated == 16
-    work(WorkerTask(benchmark=settings, run=run))
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
+    evaluated = train_and_evaluate(settings, run)
     assert evaluated.result.per_query["class"].tolist() == [f"l{c}" for c in range(4) for _ in range(4)]
     assert 0 < evaluated.result.means["H-AP"] <= 1
 

@@ -39,6 +39,8 @@ def test_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
     assert last["step"] == N_STEPS
     assert evaluated.result.means["H-AP"] == pytest.approx(last["H-AP"])
     before = times(once)
+    evaluation = {path.name for path in before if path.parent.name == "evaluation"}
+    assert evaluation == {"embeddings.npy", "embeddings.ids.txt", "per_query.parquet"}
     work(once)
     assert times(once) == before
 

@@ -12,7 +12,7 @@ from sklearn.covariance import ledoit_wolf
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import gaussians
-from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments, unit_length
+from hgld.rejection.gaussians import fit_gaussians, unit_length
 
 
 def images(n: int = 60, dim: int = 4, n_classes: int = 3) -> tuple[torch.Tensor, npt.NDArray[np.int64]]:
@@ -154,14 +154,3 @@ def test_golden_means_and_covariances(shared: Path, kind: str) -> None:
     np.testing.assert_allclose(covariance, golden[f"fit/gmm_{kind}_cov"], rtol=0, atol=1e-11)
     np.testing.assert_allclose(means, golden[f"fit/gmm_{kind}_means"], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(fitted.log_frequencies.exp(), golden["fit/class_freq"], rtol=1e-12)
-
-
-def test_golden_prior_of_heat(shared: Path) -> None:
-    golden = np.load(shared / "golden_beyond" / "ood.npz")
-    tensors = {
-        key: torch.from_numpy(golden[f"heat/ebm/{key}"]) for key in ("prior_means", "prior_cov", "prior_counts")
-    }
-    prior = gaussians_from_moments(*tensors.values())
-    real = torch.from_numpy(golden["heat/ebm/real"]).double()
-    np.testing.assert_allclose(prior.mixture_energies(real), golden["heat/ebm/real/e_gmm"], rtol=1e-10)
-    np.testing.assert_allclose(prior.negative_log_likelihoods(real), golden["heat/ebm/real/gmm_nll"], rtol=1e-10)

@@ -33,11 +33,10 @@ from hgld.benchmark.rejection.split_scores import (
     head_checkpoint,
 )
 from hgld.benchmark.rejection.values import RejectionValues, compare_parts
-from hgld.benchmark.result_files import write_text
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write, exclusive_lock
+from hgld.io.files import atomic_write, exclusive_lock, write_text
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, write_results
@@ -138,9 +137,8 @@ class RejectionComparison:
             "differences": _records(values.differences),
             "failed": [vars(part) for part in failed],
         }
-        with atomic_write(out / "results.json") as draft:
-            draft.write_text(json.dumps(to_json_values(report), indent=1, ensure_ascii=False), encoding="utf-8")
-        write_text(out / "results.md", rejection_markdown(settings, values, failed, shown))
+        write_text(out / "results.json", json.dumps(to_json_values(report), indent=1, ensure_ascii=False))
+        write_text(out / "results.md", rejection_markdown(settings, values, failed, shown) + "\n")
         names = ("values.parquet", "values.csv", "differences.parquet", "results.json", "results.md")
         return values, [*(out / name for name in names), *shown]
 
@@ -148,15 +146,9 @@ class RejectionComparison:
 def compare_rejection(
     study: RejectionComparison, *, force: bool = False, progress: Progress | None = None
 ) -> tuple[RejectionValues, list[Path]]:
-    """Compute missing scores, compare them, and write tables, a figure and a page.
+    """Compute missing scores, or all with ``force``, compare them, and write tables, figures and a page.
 
-    Args:
-        study: The comparison.
-        force: Whether to compute again what is there.
-        progress: Progress in scores, embeddings and splits counted apart.
-
-    Returns:
-        The values, and the files written.
+    Progress is in scores, embeddings and splits counted apart. Returns the values, and the files written.
 
     Raises:
         InputError: Images or embeddings cannot be read, or no score could be computed.
