@@ -16,45 +16,48 @@ from hgld.tables.embeddings import write_embeddings
 from tests.child_processes import run_child, single_thread_environment
 from tests.models.embedding import assert_same_output
 
-#: A network that takes one of the faults in a folder at a batch of a part, not when it is loaded.
-MODEL = """
+#: Module of each Python process, of which those that count a part of the distractors begin with a fault of a folder.
+SITE = """
 import os, signal, sys, time
 from pathlib import Path
-import numpy as np
 
-WEIGHTS = np.random.default_rng(0).normal(size=(192, 8)).astype(np.float32)
+WORLD = Path(__file__).parent
 
-def fail(fault):
-    fault.unlink()
+def fail(faults):
+    for fault in faults.iterdir():
+        try:
+            fault.unlink()
+        except FileNotFoundError:
+            continue  # another part has taken it
+        break
+    else:
+        return
     if fault.name == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault.name == "node" and "RAY_RAYLET_PID" in os.environ:
         for process in (int(os.environ["RAY_RAYLET_PID"]), os.getppid()):
             os.kill(process, signal.SIGKILL)
     elif fault.name == "node":
-        fault.with_name("lost.tmp").write_text(f"{os.environ['SLURMD_NODENAME']} {os.environ['SLURM_JOB_ID']}")
-        fault.with_name("lost.tmp").rename(fault.parent.parent / "lost")
+        (WORLD / "lost.tmp").write_text(f"{os.environ['SLURMD_NODENAME']} {os.environ['SLURM_JOB_ID']}")
+        (WORLD / "lost.tmp").rename(WORLD / "lost")
     time.sleep(3 if fault.name == "slow" else 600)
+
+if "--counts" in sys.orig_argv and "--part" in sys.orig_argv:
+    fail(WORLD / "faults" / "counting")
+"""
+#: A network that has one of the faults in a folder at a batch of a part, not when it is loaded.
+MODEL = """
+import sys
+import numpy as np
+
+WEIGHTS = np.random.default_rng(0).normal(size=(192, 8)).astype(np.float32)
 
 def model(images):
     if "--part" in sys.argv and len(images) == 32:
-        for fault in (Path(__file__).parent / "faults").iterdir():
-            try:
-                fail(fault)
-            except FileNotFoundError:
-                continue  # another part has taken it
-            break
+        from sitecustomize import WORLD, fail
+
+        fail(WORLD / "faults" / "embedding")
     return images.reshape(len(images), -1) @ WEIGHTS
-"""
-#: Kills a process that counts a part of the distractors, once.
-SITE = """
-import os, signal, sys
-if "--counts" in sys.orig_argv and "--part" in sys.orig_argv:
-    try:
-        os.unlink(os.path.join(os.path.dirname(__file__), "faults", "counting"))
-        os.kill(os.getpid(), signal.SIGKILL)
-    except FileNotFoundError:
-        pass
 """
 
 
@@ -83,9 +86,11 @@ class World:
         self.environment["PYTHONPATH"] = f"{folder}{os.pathsep}{self.environment['PYTHONPATH']}"
 
     def fail(self, *faults: str) -> None:
-        (self.folder / "faults").mkdir(exist_ok=True)
-        for fault in faults:
-            (self.folder / "faults" / fault).touch()
+        """Let each of these faults happen once while parts embed, and once while parts count."""
+        for work in ("embedding", "counting"):
+            (self.folder / "faults" / work).mkdir(parents=True)
+            for fault in faults:
+                (self.folder / "faults" / work / fault).touch()
 
     def embed(self, out: str) -> list[str]:
         model = f"python:{self.folder / 'model.py'}:model"
@@ -101,13 +106,13 @@ class World:
         child = run_child([*before, sys.executable, "-m", "hgld", *arguments], environment=self.environment)
         return child.stdout, child.stderr
 
-    def require_same_results(self, *engine: str, before: tuple[str, ...] = ()) -> str:
-        """Embed and evaluate by an engine and by one process; return the log of the former."""
+    def require_same_results(self, *engine: str, before: tuple[str, ...] = ()) -> tuple[str, str]:
+        """Embed and evaluate by an engine and by one process; return the logs of the former."""
         self.run(self.embed("whole/e.npy"))
         _, log = self.run([*self.embed("parts/e.npy"), *engine])
         assert_same_output(self.folder / "whole" / "e.npy", self.folder / "parts" / "e.npy")
-        self.fail("counting")
         counts = ["--counts", str(self.folder / "counts")]
-        assert self.run(self.evaluate(*counts, *engine), *before)[0] == self.run(self.evaluate())[0]
-        assert not list((self.folder / "faults").iterdir())
-        return log
+        results, counting_log = self.run(self.evaluate(*counts, *engine), *before)
+        assert results == self.run(self.evaluate())[0]
+        assert not list((self.folder / "faults").glob("*/*"))
+        return log, counting_log

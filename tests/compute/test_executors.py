@@ -93,28 +93,31 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
 class TestEngines:
     def test_processes(self, world: World) -> None:
         world.fail("killed", "slow")
-        log = world.require_same_results("--executor", "local", "--parts", "3", "--max-running", "2")
-        assert "/3 was killed; it is run again" in log
+        for log in world.require_same_results("--executor", "local", "--parts", "3", "--max-running", "2"):
+            assert "/3 was killed; it is run again" in log
 
     def test_slurm(self, world: World, cluster: SlurmCluster) -> None:
         world.environment |= cluster.variables
 
-        def lose_node() -> None:
-            while not (world.folder / "lost").exists():
-                threading.Event().wait(0.1)
-            node, job = (world.folder / "lost").read_text().split()
-            cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
-            cluster.start_again(job)
-            cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)  # it may be already
+        def lose_nodes() -> None:
+            for _ in ("embedding", "counting"):
+                while not (world.folder / "lost").exists():
+                    threading.Event().wait(0.1)
+                node, job = (world.folder / "lost").read_text().split()
+                (world.folder / "lost").unlink()
+                cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+                cluster.start_again(job)
+                cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)  # or it is up
 
-        losing = threading.Thread(target=lose_node, daemon=True)
+        losing = threading.Thread(target=lose_nodes, daemon=True)
         losing.start()
         world.fail("killed", "node", "slow")
         engine = ("--executor", "slurm", "--parts", "3", "--sbatch", "--time=10")
         # A step sets variables that would be settings of the jobs: it has a node of its own, but they any.
-        log = world.require_same_results(*engine, before=("srun", "--ntasks=1", "--time=5", "--nodelist=n0"))
+        logs = world.require_same_results(*engine, before=("srun", "--ntasks=1", "--time=5", "--nodelist=n0"))
         losing.join(60)
-        assert "it is submitted again to resume" in log
+        assert not losing.is_alive()
+        assert all("it is submitted again to resume" in log for log in logs)
 
     def test_ray(self, world: World, ray_nodes: str) -> None:
         world.fail("killed", "node", "slow")
