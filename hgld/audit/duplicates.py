@@ -171,116 +171,99 @@ def find_duplicates(
     Raises:
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
     """
-    config = config or DuplicatesConfig()
-    encoded = EncodedImages(manifest, root)
-    pictures = read_thumbnails(encoded, progress)
-    copies = _copies_of(range(len(manifest)), encoded, pictures, embeddings, config, index)
-    return _grouped(copies, manifest, pictures, config)
+    search = DuplicatesSearch(EncodedImages(manifest, root), embeddings, config or DuplicatesConfig(), index)
+    return search.whole(progress)
 
 
-def write_part_of_duplicates(
-    parts: AuditParts,
-    part: Part,
-    manifest: Manifest,
-    root: Path,
-    embeddings: torch.Tensor | None = None,
-    config: DuplicatesConfig | None = None,
-    *,
-    index: NeighbourIndex | None = None,
-    progress: Progress | None = None,
-) -> Path | None:
-    """Write the thumbnails of a part; when those of all parts are there, the copies of its images.
+@dataclass(frozen=True, eq=False)
+class DuplicatesSearch:
+    """Search for copies, of which parts have the same results; arguments are those of :func:`find_duplicates`."""
 
-    Thumbnails, and copies among all images, do not depend on the parts. Other arguments are those of
-    :func:`find_duplicates`.
+    encoded: EncodedImages
+    embeddings: torch.Tensor | None
+    config: DuplicatesConfig
+    index: NeighbourIndex | None
 
-    Returns:
-        The file that was written; None if the thumbnails of other parts have to be written first.
-    """
-    rows, path = rows_of_part(part, len(manifest)), parts.path(part, THUMBNAILS)
-    encoded = EncodedImages(manifest, root)
-    if not path.exists():
-        thumbnails, unreadable = read_thumbnails(encoded, progress, rows)
-        with atomic_write(path) as draft:
-            tensors = {"thumbnails": torch.as_tensor(thumbnails)}
-            save_file(tensors, draft, {"unreadable": json.dumps(unreadable)})
-        return path
-    if not all(each.exists() for each in parts.paths(part.count, THUMBNAILS)):
-        return None
-    pictures = _read_thumbnails_of_parts(parts, part.count, root)
-    copies = _copies_of(rows, encoded, pictures, embeddings, config or DuplicatesConfig(), index)
-    return parts.write(part, copies)
+    def whole(self, progress: Progress | None = None) -> Duplicates:
+        """Return the copies among all images."""
+        pictures = read_thumbnails(self.encoded, progress)
+        return self.grouped(self.copies_of(range(len(self.encoded.manifest)), pictures), pictures)
 
+    def join(self, parts: AuditParts, count: int) -> Duplicates:
+        """Return the copies among all images from the files of all parts."""
+        return self.grouped(parts.read(count), self._thumbnails_of(parts, count))
 
-def join_duplicates(
-    parts: AuditParts, count: int, manifest: Manifest, root: Path, config: DuplicatesConfig | None = None
-) -> Duplicates:
-    """Return what :func:`find_duplicates` does from the files of all parts."""
-    pictures = _read_thumbnails_of_parts(parts, count, root)
-    return _grouped(parts.read(count), manifest, pictures, config or DuplicatesConfig())
+    def write_part(self, parts: AuditParts, part: Part, progress: Progress) -> Path | None:
+        """Write the thumbnails of a part; when those of all parts are there, the copies of its images.
 
+        Returns:
+            The file that was written; None if the thumbnails of other parts have to be written first.
+        """
+        rows, path = rows_of_part(part, len(self.encoded.manifest)), parts.path(part, THUMBNAILS)
+        if not path.exists():
+            thumbnails, unreadable = read_thumbnails(self.encoded, progress, rows)
+            with atomic_write(path) as draft:
+                tensors = {"thumbnails": torch.as_tensor(thumbnails)}
+                save_file(tensors, draft, {"unreadable": json.dumps(unreadable)})
+            return path
+        if not all(each.exists() for each in parts.paths(part.count, THUMBNAILS)):
+            return None
+        pictures = self._thumbnails_of(parts, part.count)
+        return parts.write(part, self.copies_of(rows, pictures))
 
-def _read_thumbnails_of_parts(parts: AuditParts, count: int, root: Path) -> _Pictures:
-    """Return thumbnails, which stay in their files, and why others could not be read; see :func:`read_thumbnails`."""
-    tensors, unreadable = [], dict[str, str]()
-    for path in parts.paths(count, THUMBNAILS):
-        with safe_open(path, framework="pt") as file:
-            tensors.append(file.get_tensor("thumbnails"))
-            unreadable |= json.loads(file.metadata()["unreadable"])
-    thumbnails = PartedTensor(tensors)
-    _require_readable(len(thumbnails), unreadable, root)
-    return thumbnails, unreadable
+    def _thumbnails_of(self, parts: AuditParts, count: int) -> _Pictures:
+        """Return the thumbnails of parts, which stay in their files; see :func:`read_thumbnails`."""
+        tensors, unreadable = [], dict[str, str]()
+        for path in parts.paths(count, THUMBNAILS):
+            with safe_open(path, framework="pt") as file:
+                tensors.append(file.get_tensor("thumbnails"))
+                unreadable |= json.loads(file.metadata()["unreadable"])
+        thumbnails = PartedTensor(tensors)
+        _require_readable(len(thumbnails), unreadable, self.encoded.root)
+        return thumbnails, unreadable
 
+    def copies_of(self, rows: range, pictures: _Pictures) -> pa.Table:
+        """Return the copies among some images and the nearest ones of all: a pair a row, with what is known of it."""
+        (thumbnails, unreadable), embeddings, config = pictures, self.embeddings, self.config
+        readable = ~np.isin(self.encoded.manifest.ids, [*unreadable])
+        if self.index is not None:
+            assert embeddings is not None
+            neighbours = _search(self.index, embeddings, rows, config.neighbours)
+        else:
+            vectors, usable = searched_vectors(thumbnails, readable, embeddings)
+            _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
+        pairs = _candidates(np.arange(rows.start, rows.stop), neighbours, readable)
+        correlations = thumbnail_correlations(thumbnails, pairs)
+        cosines = np.full(len(pairs), np.nan, np.float32)
+        if embeddings is not None:
+            mean = mean_direction(embeddings)
+            for block in _blocks(len(pairs)):
+                first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
+                cosines[block] = (first * second).sum(1).numpy()
+        found = config.are_copies(correlations, cosines)
+        pairs = pairs[found]
+        same_pixels = np.array([_same_pixels(self.encoded, pair) for pair in pairs.tolist()], np.bool_)
+        columns = (*pairs.T, correlations[found], cosines[found], same_pixels)
+        return pa.table(dict(zip(("first", "second", "correlation", "cosine", "same_pixels"), columns, strict=True)))
 
-def _copies_of(
-    rows: range,
-    encoded: EncodedImages,
-    pictures: _Pictures,
-    embeddings: torch.Tensor | None,
-    config: DuplicatesConfig,
-    index: NeighbourIndex | None,
-) -> pa.Table:
-    """Return the copies among some images and the nearest ones of all: a pair a row, with what is known of it."""
-    thumbnails, unreadable = pictures
-    readable = ~np.isin(encoded.manifest.ids, [*unreadable])
-    if index is not None:
-        assert embeddings is not None
-        neighbours = _search(index, embeddings, rows, config.neighbours)
-    else:
-        vectors, usable = searched_vectors(thumbnails, readable, embeddings)
-        _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
-    pairs = _candidates(np.arange(rows.start, rows.stop), neighbours, readable)
-    correlations = thumbnail_correlations(thumbnails, pairs)
-    cosines = np.full(len(pairs), np.nan, np.float32)
-    if embeddings is not None:
-        mean = mean_direction(embeddings)
-        for block in _blocks(len(pairs)):
-            first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
-            cosines[block] = (first * second).sum(1).numpy()
-    found = config.are_copies(correlations, cosines)
-    pairs = pairs[found]
-    same_pixels = np.array([_same_pixels(encoded, pair) for pair in pairs.tolist()], np.bool_)
-    columns = (*pairs.T, correlations[found], cosines[found], same_pixels)
-    return pa.table(dict(zip(("first", "second", "correlation", "cosine", "same_pixels"), columns, strict=True)))
-
-
-def _grouped(copies: pa.Table, manifest: Manifest, pictures: _Pictures, config: DuplicatesConfig) -> Duplicates:
-    """Return the groups of pairs of copies, which two parts may both have found."""
-    first, second, *values = (copies[name].to_numpy() for name in copies.column_names)
-    pairs, kept = np.unique(np.stack([first, second], axis=1), axis=0, return_index=True)
-    correlations, cosines, same_pixels = (each[kept] for each in values)
-    groups = _groups(pairs, len(manifest))
-    return Duplicates(
-        manifest=manifest,
-        pairs=pairs,
-        correlations=correlations,
-        cosines=cosines,
-        same_pixels=same_pixels,
-        groups=groups,
-        left_out=_left_out(groups, manifest.splits == config.train_split),
-        thumbnails=pictures[0],
-        unreadable=pictures[1],
-    )
+    def grouped(self, copies: pa.Table, pictures: _Pictures) -> Duplicates:
+        """Return the groups of pairs of copies, which two parts may both have found."""
+        manifest = self.encoded.manifest
+        first, second, *values = (copies[name].to_numpy() for name in copies.column_names)
+        pairs, kept = np.unique(np.stack([first, second], axis=1), axis=0, return_index=True)
+        correlations, cosines, same_pixels = (each[kept] for each in values)
+        groups = _groups(pairs, len(manifest))
+        return Duplicates(
+            manifest=manifest,
+            pairs=pairs,
+            correlations=correlations,
+            cosines=cosines,
+            same_pixels=same_pixels,
+            groups=groups,
+            left_out=_left_out(groups, manifest.splits == self.config.train_split),
+            thumbnails=pictures[0],
+            unreadable=pictures[1],
+        )
 
 
 def thumbnail(image: Image.Image) -> NDArray[np.uint8]:

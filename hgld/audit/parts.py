@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.io.files import atomic_write
 from hgld.ragged import RaggedIndices
-from hgld.tables import Provenance
 
 #: Images that are searched with at once. Parts have whole blocks, as the last bits of cosines depend on the size.
 BLOCK = 4096
@@ -70,18 +68,16 @@ class AuditParts:
     """Files of the parts of an audit, in a hidden folder beside its output.
 
     Args:
-        out: Output of the audit.
-        made_of: Settings and inputs; parts of others are in another folder.
+        folder: The folder.
     """
 
-    out: Path
-    made_of: Provenance
+    folder: Path
 
-    @property
-    def folder(self) -> Path:
-        """Folder of the files."""
-        digest = hashlib.sha256(self.made_of.to_json().encode()).hexdigest()
-        return self.out.with_name(f".{self.out.name}.{digest[:16]}.parts")
+    @classmethod
+    def of(cls, out: Path, *made_of: object) -> AuditParts:
+        """Return the files for an output; those of other settings or inputs are in another folder."""
+        digest = hashlib.sha256(repr(made_of).encode()).hexdigest()
+        return cls(out.with_name(f".{out.name}.{digest[:16]}.parts"))
 
     def path(self, part: Part, suffix: str = ".parquet") -> Path:
         """Return the file of a part, which is there as a whole or not at all."""
@@ -104,7 +100,3 @@ class AuditParts:
     def read(self, count: int) -> pa.Table:
         """Return the rows of the tables of all parts."""
         return pa.concat_tables([pq.read_table(path) for path in self.paths(count)])
-
-    def remove(self) -> None:
-        """Remove the files."""
-        shutil.rmtree(self.folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -96,8 +97,8 @@ def duplicates(
         part: Work on one of several parts of the images, such as 3/16: read its thumbnails, then, when those of all
             parts are there, find its copies. Default: all images.
     """
-    from hgld.audit import find_duplicates, measure_recall
-    from hgld.audit.duplicates import THUMBNAILS, join_duplicates, write_part_of_duplicates
+    from hgld.audit.duplicates import THUMBNAILS, DuplicatesSearch, measure_recall
+    from hgld.datasets.image_dataset import EncodedImages
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import read_gallery
     from hgld.search.query_model import load_query_model
@@ -114,24 +115,23 @@ def duplicates(
         neighbours = open_index(index, read_gallery(embeddings))
     if embeddings is not None and recall:
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
-    parts = _parts("audit duplicates", out, config, manifest, root, embeddings, index)
+    parts = _parts(out, config, manifest, root, embeddings, index)
+    search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config, neighbours)
     with TerminalProgress("audit", "images") as progress:
         if part:
-            path = write_part_of_duplicates(parts, part, *images[:3], config, index=neighbours, progress=progress)
-            typer.echo(path or f"{parts.folder}: thumbnails of other parts are missing; run these first")
+            written = search.write_part(parts, part, progress)
+            typer.echo(written or f"{parts.folder}: thumbnails of other parts are missing; run these first")
             return
         if execution.parts:
             for suffix in (THUMBNAILS, ".parquet"):
                 execution.run_parts(out, parts.has(suffix))
-            found = join_duplicates(parts, execution.parts, *images[:2], config)
-        else:
-            found = find_duplicates(*images[:3], config, index=neighbours, progress=progress)
+        found = search.join(parts, execution.parts) if execution.parts else search.whole(progress)
     typer.echo(_format_duplicates(found))
     if recall:
         typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
     _write_duplicates(images, found, config, out, page)
     if execution.executor:
-        parts.remove()
+        shutil.rmtree(parts.folder)
 
 
 @audit.command()
@@ -176,7 +176,7 @@ def labels(
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
     images = _AuditedImages.read(manifest, root, embeddings, part)
-    parts, voters = _parts("audit labels", out, config, manifest, root, embeddings), None
+    parts, voters = _parts(out, config, manifest, root, embeddings), None
     if part:
         rows = rows_of_part(part, len(images.manifest))
         typer.echo(parts.write(part, find_voters(images.manifest, images.vectors, config, rows)))
@@ -188,7 +188,7 @@ def labels(
     typer.echo(_format_label_errors(found, images.manifest.level_names))
     _write_label_errors(images, found, config, out, page)
     if execution.executor:
-        parts.remove()
+        shutil.rmtree(parts.folder)
     if queue is not None and hierarchy is not None:
         typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
@@ -351,17 +351,13 @@ class _AuditedImages(NamedTuple):
         return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
 
 
-def _parts(
-    command: str, out: Path, config: object, manifest: Path, root: Path | None, *large: Path | None
-) -> AuditParts:
+def _parts(out: Path, config: object, manifest: Path, root: Path | None, *large: Path | None) -> AuditParts:
     """Return the files of the parts of an audit; of the large inputs, names, sizes and modification times count."""
     from hgld.audit.parts import AuditParts
     from hgld.io.files import sha256_of, stat_digest
-    from hgld.tables import Provenance
 
     files = [each for path in large if path for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    inputs = {"manifest": sha256_of(manifest), "large": stat_digest(files)}
-    return AuditParts(out, Provenance(command, {**vars(config), "root": str(root)}, inputs))
+    return AuditParts.of(out, config, root, sha256_of(manifest), stat_digest(files))
 
 
 def _write_duplicates(
