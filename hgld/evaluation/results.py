@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hgld.arrays import AnyFloats, Booleans, Floats, Integers
-from hgld.compute.resampling import Interval, check_resampling, percentile_interval
+from hgld.arrays import AnyFloats, Booleans, Integers
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_means
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
@@ -137,7 +137,7 @@ class RetrievalResult:
         """
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
-        means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
+        means = resampled_means(values, np.arange(len(values)), n_resamples, np.random.default_rng(seed))
         return {name: percentile_interval(means[:, i], confidence) for i, name in enumerate(self.metrics)}
 
     def part(self, name: str, queries: Booleans) -> RetrievalResult:
@@ -181,19 +181,6 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
     return {"queries": len(per_query)} | {
         f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
     }
-
-
-def _resampled_means(values: Floats, n_resamples: int, rng: np.random.Generator) -> Floats:
-    """Return the column means of each resample, ignoring NaN: shape (n_resamples, n_metrics)."""
-    known = ~np.isnan(values)
-    filled = np.where(known, values, 0.0)
-    n_queries = len(values)
-    means = np.empty((n_resamples, values.shape[1]))
-    for draw in range(n_resamples):
-        times = np.bincount(rng.integers(n_queries, size=n_queries), minlength=n_queries).astype(np.float64)
-        n_known = times @ known
-        means[draw] = np.where(n_known > 0, times @ filled / np.maximum(n_known, 1), np.nan)
-    return means
 
 
 def metric_names(results: Iterable[RetrievalResult]) -> list[str]:
