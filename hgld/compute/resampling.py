@@ -55,9 +55,6 @@ def resampled_counts(
 
     Args:
         codes: Code of each item, int, shape (n,), each below ``n_codes``.
-        n_codes: Number of codes.
-        n_resamples: Number of resamples.
-        rng: Source of the draws.
 
     Returns:
         int64, shape (n_resamples, n_codes); each row adds up to n.
@@ -93,8 +90,6 @@ def resampled_means(values: Floats, clusters: Integers, n_resamples: int, rng: n
     Args:
         values: float64, shape (n, M).
         clusters: int64, shape (n,); cluster of each row, numbered from 0.
-        n_resamples: Number of resamples.
-        rng: Source of the draws.
 
     Returns:
         float64, shape (n_resamples, M); NaN where no drawn row has a value.

@@ -127,7 +127,6 @@ class RetrievalResult:
         Args:
             confidence: Share of resampled means within an interval, between 0 and 1.
             n_resamples: Number of resamples; all metrics share the same draws.
-            seed: Seed of the draws.
 
         Returns:
             (low, high) by metric; NaN where no query has the metric.
@@ -159,13 +158,7 @@ class RetrievalResult:
 
 
 def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[int]) -> None:
-    """Warn of levels at which no query has a positive.
-
-    Args:
-        name: Name of the result.
-        per_query: Its table, see :class:`RetrievalResult`.
-        levels: Levels to look at.
-    """
+    """Warn of levels at which no query has a positive."""
     lacking = [str(level) for level in levels if len(per_query) and not per_query[f"positives_l{level}"].any()]
     if lacking:
         warnings.warn(
@@ -210,7 +203,6 @@ def mark_best(metric: str, means: Sequence[float], best: str, second: str, *, de
         means: Values; the cell of NaN is empty.
         best: Format of the best cells, with ``{}`` for the number.
         second: Format of the second-best cells.
-        decimals: Number of decimals.
 
     >>> mark_best("H-AP", [0.1234, 0.25, math.nan, 0.1], "**{}**", "_{}_")
     ['_12.3_', '**25.0**', '', '10.0']
@@ -296,7 +288,6 @@ def results_to_json(
     not given; ``counts``; ``settings``. NaN is null.
 
     Args:
-        results: Results of the parts.
         intervals: Confidence intervals of each result, from :meth:`RetrievalResult.intervals`.
         mean: Mean of each metric over the results, for protocols that report it.
         **further: Further values, such as figures of rejected queries.
@@ -363,7 +354,6 @@ def results_to_latex(
     several can be best, and then none is second.
 
     Args:
-        results: Results of the methods.
         metrics: Columns; by default those of :data:`TABLE_VII` that a result has.
         caption: LaTeX, put above the table.
 
@@ -385,9 +375,6 @@ def latex_table(
     """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
 
     Args:
-        rows: Rows of the table.
-        metrics: Columns.
-        caption: LaTeX, put above the table.
         mark: Whether to mark the best and the second of each column.
     """
     best, second = (r"\textbf{{{}}}", r"\underline{{{}}}") if mark else ("{}", "{}")
@@ -441,11 +428,6 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
     Columns: ``part``, the name of the result, where there are several; ``query``; the metrics, float64, from 0 to 1;
     ``positives_l1`` and so on, int64. What a result or a query does not have is null. The file's metadata hold the
     provenance, as those of every table do (see :mod:`hgld.tables`).
-
-    Args:
-        results: Results of the parts.
-        path: File to write or replace.
-        provenance: Command, parameters and inputs of the evaluation.
 
     Raises:
         ConfigurationError: The suffix of the file is not ``.parquet``.
