@@ -31,7 +31,7 @@ from scipy import stats
 
 from hgld.benchmark.runs import read_training_record
 from hgld.benchmark.worker import EvaluatedRun
-from hgld.compute.resampling import check_resampling, percentile_interval, resample_blocks, resampled_counts
+from hgld.compute.resampling import check_resampling, percentile_interval, resampled_means
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names
 
@@ -76,8 +76,8 @@ def paired_difference(
     known = ~np.isnan(differences)
     if not known.any():
         return Difference(math.nan, math.nan, math.nan)
-    drawn = np.asarray(classes, object)[known]
-    draws = resampled_means(differences[known, None], drawn, n_resamples, np.random.default_rng(seed))
+    numbers = np.unique(np.asarray(classes, object)[known].astype(str), return_inverse=True)[1]
+    draws = resampled_means(differences[known, None], numbers, n_resamples, np.random.default_rng(seed))
     return Difference(float(differences[known].mean()), *percentile_interval(draws[:, 0], confidence))
 
 
@@ -284,7 +284,10 @@ def compare(
             if metrics is not None:
                 raise ConfigurationError(f"there is a result of which no query has {metric}; choose other metrics")
             continue
-        draws = resampled_means(values.to_numpy(), classes.loc[values.index].to_numpy(object), n_resamples, rng)
+        numbers = np.unique(classes.loc[values.index].to_numpy(object).astype(str), return_inverse=True)[1]
+        draws = resampled_means(values.to_numpy(), numbers, n_resamples, rng)
+        # Draws without any query that has the metric, of very few, deviate by nothing.
+        draws = np.where(np.isnan(draws), values.mean().to_numpy(), draws)
         means = np.array([result.means[metric] for result in named.values()])
         rows.append(_compare_metric(metric, list(named), means, draws, reference, confidence))
     if not rows:
@@ -343,20 +346,3 @@ def _compare_metric(
         }
     )
     return table
-
-
-def resampled_means(
-    values: Floats, classes: npt.NDArray[np.object_], n_resamples: int, rng: np.random.Generator
-) -> Floats:
-    """Return the means over the queries of drawn classes, NaN excluded: (n_query, M) -> (n_resamples, M)."""
-    names, rows = np.unique(classes.astype(str), return_inverse=True)
-    known = ~np.isnan(values)
-    totals = np.zeros((len(names), 2 * values.shape[1]))
-    np.add.at(totals, rows, np.column_stack([np.where(known, values, 0), known]))
-    means = []
-    for n_rows in resample_blocks(n_resamples, len(names)):
-        times = resampled_counts(np.arange(len(names)), len(names), n_rows, rng)
-        sums, counts = np.split(times @ totals, 2, axis=1)
-        # Draws without any query that has the metric, of very few, deviate by nothing.
-        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nanmean(values, axis=0)))
-    return np.concatenate(means)

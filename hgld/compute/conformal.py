@@ -108,8 +108,6 @@ def sets_by_level(
     Args:
         scores: float64, shape (m, n_classes); scores of the items to classify.
         known: Items to calibrate on, see :func:`prediction_sets`.
-        coverage: Probability that a set holds the true name.
-        levels: By level, the name of each class.
 
     Raises:
         InputError: The items that calibrate are too few for any promise.
@@ -130,8 +128,6 @@ def measure_sets(
 
     Args:
         folds: Items to measure on, with those to calibrate on.
-        coverage: Probability that a set holds the true name.
-        levels: By level, the name of each class.
 
     Raises:
         InputError: The items that calibrate are too few for any promise.

@@ -42,7 +42,6 @@ class Part:
 
     Args:
         number: Number of the part, from 1.
-        count: Number of parts.
 
     Raises:
         ConfigurationError: The number is not one of 1 to ``count``.
@@ -164,9 +163,7 @@ class Executor(Protocol):
         """Run tasks until each is over, and return those that failed.
 
         Args:
-            tasks: Tasks that are not done.
             folder: Folder for what the executor writes itself.
-            progress: Receives the number of tasks that are over.
 
         Raises:
             KeyboardInterrupt: A signal asked the process to stop.
@@ -189,7 +186,6 @@ class Slot:
 
     Args:
         devices: One device per process of the task: ``cpu`` for each, or GPUs such as ``cuda:0``.
-        threads: Number of threads per process.
     """
 
     devices: tuple[str, ...]

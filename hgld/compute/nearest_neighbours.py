@@ -26,10 +26,7 @@ class RunningTopK:
     as kept ones. Few blocks of a long matrix have any, so the cost is that of one comparison per score.
 
     Args:
-        n_rows: Number of rows.
         k: Number of scores per row; may exceed the number of columns.
-        dtype: Type of the scores, float32 or float64.
-        device: Device of the scores.
 
     >>> top_k = RunningTopK(1, 2, torch.float32, torch.device("cpu"))
     >>> top_k.add(torch.tensor([[0.5, 2.0]]), 0)
@@ -164,7 +161,6 @@ def nearest_neighbours(
         k: Number of items per query; may exceed the size of the gallery.
         excluded: Gallery items to exclude for each query.
         gallery_mask: bool, shape (n_gallery,); False for items to exclude for all queries.
-        config: How scores are computed.
         scorer: Computes them in another way than by this configuration.
 
     Returns:

@@ -79,7 +79,6 @@ def joined_processes(backend: str = "gloo", *, join_timeout: timedelta = JOIN_TI
 
     Args:
         backend: Backend of ``torch.distributed``. The default suffices for exchanging results, on GPUs as well.
-        join_timeout: How long to wait for the others.
 
     Raises:
         ProcessError: A process did not come in time, or ended while this one worked with it.

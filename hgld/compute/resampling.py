@@ -55,9 +55,6 @@ def resampled_counts(
 
     Args:
         codes: Code of each item, int, shape (n,), each below ``n_codes``.
-        n_codes: Number of codes.
-        n_resamples: Number of resamples.
-        rng: Source of the draws.
 
     Returns:
         int64, shape (n_resamples, n_codes); each row adds up to n.
@@ -85,6 +82,27 @@ def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
     rows = max(_BLOCK_SIZE // max(n_items, 1), 1)
     for start in range(0, n_resamples, rows):
         yield min(rows, n_resamples - start)
+
+
+def resampled_means(values: Floats, clusters: Integers, n_resamples: int, rng: np.random.Generator) -> Floats:
+    """Draw clusters with replacement, and return the means over all rows of those drawn, leaving out NaN.
+
+    Args:
+        values: float64, shape (n, M).
+        clusters: int64, shape (n,); cluster of each row, numbered from 0.
+
+    Returns:
+        float64, shape (n_resamples, M); NaN where no drawn row has a value.
+    """
+    n_clusters, known = int(clusters.max(initial=-1)) + 1, ~np.isnan(values)
+    totals = np.zeros((n_clusters, 2 * values.shape[1]))
+    np.add.at(totals, clusters, np.column_stack([np.where(known, values, 0), known]))
+    means = []
+    for n_rows in resample_blocks(n_resamples, n_clusters):
+        times = resampled_counts(np.arange(n_clusters), n_clusters, n_rows, rng)
+        sums, counts = np.split(times @ totals, 2, axis=1)
+        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+    return np.concatenate(means)
 
 
 def wilson(share: Floats, count: Integers | Floats) -> tuple[Floats, Floats]:

@@ -111,7 +111,6 @@ class ScoringConfig:
         """Return the number of queries ranked at once against a gallery of this size.
 
         Args:
-            n_gallery: Number of gallery items.
             keys: Type of the keys that are sorted where scores are not float64.
         """
         kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else keys
@@ -128,7 +127,6 @@ class Scorer:
     Args:
         queries: float, shape (n_query, d).
         gallery: float, shape (n_gallery, d).
-        config: Device, precision and distance.
 
     Attributes:
         gallery: The gallery, on the device if it fits.
@@ -173,7 +171,6 @@ class Scorer:
         To be used within :func:`float32_matmul`, which holds for all threads.
 
         Args:
-            queries: Slice of the queries.
             starts: One of the :meth:`shares`; all blocks by default.
         """
         own = self.query_vectors(queries)

@@ -71,7 +71,6 @@ def nearest_labels(
         labels: Labels of the gallery, int64, shape (n_gallery, L), finest first.
         queries: Embeddings, float, shape (n, d).
         gallery_mask: bool, shape (n_gallery,); False for images that are not neighbours of any query.
-        config: How the gallery is searched.
 
     Returns:
         Labels, int64, and confidences, float64, both of shape (n,).
@@ -244,10 +243,6 @@ def build_task(
 
 def label_array(labels: Labelling | Tensor, role: str) -> Labelling:
     """Return labels as int64, shape (n, L); label sets are returned as they are.
-
-    Args:
-        labels: Labels of queries or of the gallery.
-        role: ``query`` or ``gallery``, for messages.
 
     Raises:
         InputError: They are not integers of shape (n, L) or (n,).

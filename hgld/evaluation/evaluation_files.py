@@ -39,7 +39,6 @@ class EvaluationInputs:
     """Contents of the input files, from which a protocol builds its tasks.
 
     Args:
-        files: The files.
         queries: Embeddings of the queries; of all images where there is one file.
         gallery: Embeddings of the gallery; the same object where there is one file.
         hierarchy: Levels above landmarks.
@@ -126,7 +125,6 @@ class EvaluationProtocol:
     """A way to evaluate embeddings.
 
     Args:
-        name: Name for users.
         inputs: Combinations of inputs that it accepts, the usual one first.
         build_tasks: Function from the contents of the input files to the tasks. It raises an
             :class:`~hgld.errors.InputError` for ground truth that is malformed or does not fit the embeddings.
@@ -238,14 +236,7 @@ def evaluate_files(
 def evaluate_inputs(
     protocol: EvaluationProtocol, inputs: EvaluationInputs, tasks: Sequence[RetrievalTask], config: EvaluationConfig
 ) -> Evaluation:
-    """Evaluate the contents of files.
-
-    Args:
-        protocol: Protocol that the files suit.
-        inputs: Their contents.
-        tasks: Tasks that the protocol has built from them.
-        config: Metrics, and how to rank.
-    """
+    """Evaluate the contents of files."""
     if protocol.answer_queries is not None:
         answered, answers = protocol.answer_queries(inputs, config)
         return Evaluation(tuple(answered), (), hierarchy=inputs.hierarchy, answers=answers)

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import torch
 
 from hgld.arrays import Integers
-from hgld.datasets.image_labels import labels_from_landmarks
+from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig, block_columns
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
@@ -68,8 +68,6 @@ def official_task(
 
     Args:
         queries: Embeddings of the test images; those that the solution ignores may be absent.
-        gallery: Embeddings of all index images.
-        solution: Positives of each test image.
         landmarks: Landmarks of the index images, on which rejection scores are fitted.
 
     Raises:
@@ -105,19 +103,10 @@ def labelled_task(
 ) -> RetrievalTask:
     """Rank the index images that have hierarchical labels, by landmark.
 
-    Args:
-        queries: Embeddings of the test images.
-        gallery: Embeddings of all index images.
-        solution: Positives of each test image.
-        landmarks: Landmarks of the index images.
-        hierarchy: H-GLDv2's levels of the index landmarks.
-
     Raises:
         InputError: Test images are not embedded, or no image has labels.
     """
-    landmarks_of_queries = query_landmarks(solution, landmarks)
-    query_labels = labels_from_landmarks(landmarks_of_queries.landmark_ids, hierarchy, "index")
-    gallery_labels = labels_from_landmarks(_landmark_ids(gallery, landmarks), hierarchy, "index")
+    query_labels, gallery_labels, counts = _labels(solution, landmarks, _landmark_ids(gallery, landmarks), hierarchy)
     labelled = query_labels.labelled
     labels_of_queries = take_images(query_labels.labelling, labelled)
     rows = rows_of(queries, solution.query_ids, _SCORED)
@@ -134,13 +123,24 @@ def labelled_task(
         landmark_split="index",
         gallery_mask=gallery_labels.labelled,
         metric_names={"mAP@100": "map100_labelled"},
-        counts={
-            "ignored_queries": solution.n_ignored,
-            "queries_without_labels": int((~labelled).sum()),
-            "queries_of_several_landmarks": landmarks_of_queries.n_mixed,
-            "gallery_without_labels": int((~gallery_labels.labelled).sum()),
-        },
+        counts=counts,
     )
+
+
+def _labels(
+    solution: RetrievalSolution, landmarks: ImageLandmarks, gallery_landmarks: Integers, hierarchy: Hierarchy
+) -> tuple[ImageLabels, ImageLabels, dict[str, int]]:
+    """Return the labels of the test images and of the gallery, and how many of them are left out."""
+    of_queries = query_landmarks(solution, landmarks)
+    queries = labels_from_landmarks(of_queries.landmark_ids, hierarchy, "index")
+    gallery = labels_from_landmarks(gallery_landmarks, hierarchy, "index")
+    counts = {
+        "ignored_queries": solution.n_ignored,
+        "queries_without_labels": int((~queries.labelled).sum()),
+        "queries_of_several_landmarks": of_queries.n_mixed,
+        "gallery_without_labels": int((~gallery.labelled).sum()),
+    }
+    return queries, gallery, counts
 
 
 def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
@@ -216,10 +216,7 @@ def labelled_result(
     """Score predictions by landmark and the levels above, over the index images that have hierarchical labels.
 
     Args:
-        predictions: Predicted images of the test images.
         solution: Positives of each test image, of which the first gives its landmark.
-        landmarks: Landmarks of the index images.
-        hierarchy: H-GLDv2's levels of the index landmarks.
         config: Metrics and relevance; how to rank is not used.
 
     Raises:
@@ -227,9 +224,7 @@ def labelled_result(
         InputError: Positives have no landmark, or no image has labels.
     """
     solution = _with_positives(solution)
-    landmarks_of_queries = query_landmarks(solution, landmarks)
-    query_labels = labels_from_landmarks(landmarks_of_queries.landmark_ids, hierarchy, "index")
-    gallery_labels = labels_from_landmarks(landmarks.landmark_ids, hierarchy, "index")
+    query_labels, gallery_labels, left_out = _labels(solution, landmarks, landmarks.landmark_ids, hierarchy)
     labelled = query_labels.labelled
     query_ids = [query for query, known in zip(solution.query_ids, labelled, strict=True) if known]
     query_codes, gallery_codes = nested_codes(
@@ -244,10 +239,7 @@ def labelled_result(
     ).renamed({"mAP@100": "map100_labelled"})
     counts = {
         "gallery": len(landmarks.ids),
-        "ignored_queries": solution.n_ignored,
-        "queries_without_labels": int((~labelled).sum()),
-        "queries_of_several_landmarks": landmarks_of_queries.n_mixed,
-        "gallery_without_labels": len(landmarks.ids) - n_labelled,
+        **left_out,
         **_without_predictions(predictions, result),
         f"queries_with_fewer_than_{N_RANKS}_labelled_images": n_short,
         "predicted_images_that_the_index_lacks": n_unknown,

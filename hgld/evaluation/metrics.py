@@ -124,7 +124,7 @@ def hierarchical_relevance(counts: Tensor, alpha: float = 1.0, *, count_query: b
     return torch.where(counts > 0, weights / sizes.clamp(min=1), 0.0)
 
 
-def weighted_ap_relevance(counts: Tensor, weights: Sequence[float]) -> Tensor:
+def weighted_ap_relevance(counts: Tensor, weights: Sequence[float] | None = None) -> Tensor:
     """Relevance for which H-AP is the weighted sum of the APs of all levels (paper, Property 1).
 
     The relevance of an item of level l is the sum over p <= l of w_p / |Omega^(+,p)|, where Omega^(+,p) are the items
@@ -133,7 +133,7 @@ def weighted_ap_relevance(counts: Tensor, weights: Sequence[float]) -> Tensor:
 
     Args:
         counts: float64, shape (n_query, L + 1), as in :func:`hierarchical_relevance`.
-        weights: w_1, ..., w_L, coarsest first, positive.
+        weights: w_1, ..., w_L, coarsest first, positive. Default: 1/L each.
 
     Raises:
         ConfigurationError: The number of weights is not L, or one is not positive.
@@ -142,6 +142,7 @@ def weighted_ap_relevance(counts: Tensor, weights: Sequence[float]) -> Tensor:
     tensor([[0.0000, 0.1250, 0.6250]], dtype=torch.float64)
     """
     n_levels = counts.shape[1] - 1
+    weights = [1 / n_levels] * n_levels if weights is None else weights
     check_level_weights(weights, n_levels)
     sizes = counts[:, 1:].to(torch.float64).flip(1).cumsum(1).flip(1)  # of level p or finer
     shares = torch.tensor(list(weights), dtype=torch.float64, device=counts.device) / sizes.clamp(min=1)
@@ -308,7 +309,6 @@ def weighted_average_precision(statistics: RankingStatistics, level_weights: Seq
     positives is undefined: it drops out of the sum, and the other weights are scaled to add up to 1.
 
     Args:
-        statistics: Statistics of the rankings.
         level_weights: w_1, ..., w_L, coarsest first, positive; scaled to add up to 1. Equal by default.
 
     Raises:
@@ -491,9 +491,7 @@ def average_hierarchical_precision(
 
     Args:
         levels: uint8, shape (n, N); level of the item at each rank, best rank first.
-        statistics: Statistics of these rankings.
         k: Number of ranks; all of them by default.
-        similarity: Similarity of HP@k.
         trapezoid: Whether to take the area under the curve as published code does (semantic-embeddings of Barz and
             Denzler): by the trapezoidal rule with steps of 1/k, so that a perfect ranking has (k - 1) / k.
     """
@@ -545,12 +543,7 @@ def least_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> T
 
 
 def _precision_sums(rows: tuple[Tensor, Tensor, Tensor], *, offset: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the sum of HP@1, ..., HP@n of each row, HP@1 and HP@n.
-
-    Args:
-        rows: Levels, the number of positives of each level, and the last rank n.
-        offset: See :data:`_OFFSET`.
-    """
+    """Return the sum of HP@1, ..., HP@n of each row, HP@1 and HP@n."""
     levels, positives, last_rank = rows
     rank = torch.arange(1, levels.shape[1] + 1, dtype=torch.float64, device=levels.device)
     best = (offset * rank).repeat(len(levels), 1)
@@ -664,7 +657,6 @@ class Metric:
         Args:
             name: Name of an entry of :data:`METRICS`, with a number for K, and ``_lN`` for a level N that is not the
                 finest.
-            n_levels: Number of levels L.
 
         Raises:
             ConfigurationError: There is no such metric, or no such level.
@@ -704,7 +696,6 @@ class Metric:
 
         Args:
             levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last needed.
-            statistics: Statistics of these rankings.
             weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.metrics.LevelWeights`.
             ranks: Ranks of the positives, from 0; those in ``levels`` by default.
         """
@@ -752,7 +743,6 @@ def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
     """Return the metrics that the papers report: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
 
     Args:
-        n_levels: Number of levels L.
         n_ranked: Number of ranked items; mAP@100 needs 100.
 
     >>> default_metrics(n_levels=2, n_ranked=1000)

@@ -176,7 +176,6 @@ def sum_directions(vectors: Tensor, groups: Integers, n_groups: int) -> Floats:
     Args:
         vectors: float, shape (n, d); may be memory-mapped.
         groups: int64, shape (n,); position of the group of each vector, -1 for vectors of none, which are not read.
-        n_groups: Number of groups.
 
     Returns:
         float64, shape (n_groups, d).
@@ -348,7 +347,6 @@ def revisited_tasks(
         queries: Embeddings with the names of the queries as ids; folders and suffixes of ids do not matter.
         gallery: The same for the gallery; images that the ground truth does not name, such as those of the queries,
             are left out.
-        truth: Ground truth.
         distractors: Further images of the gallery, all of which are negatives, such as the million of R1M.
 
     Returns:
@@ -420,7 +418,6 @@ def revisited_precision_at(ranks: Integers, k: int) -> float:
 
     Args:
         ranks: Ranks of all positives, ascending, from 0, shape (n_positive,); ignored images do not count.
-        k: Cutoff.
 
     Returns:
         Value from 0 to 1; NaN for a query without positives.
@@ -489,7 +486,6 @@ def ilias_tasks(
     Args:
         queries: Embeddings of the queries; suffixes of ids and folders above ``ilias_core`` do not matter.
         gallery: The same for the positives; those of queries among them are left out.
-        ids: Ids of queries and positives.
         distractors: Further images of the gallery, all of which are negatives: those of YFCC100M, or of mini-ILIAS.
 
     Raises:

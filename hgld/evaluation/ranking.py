@@ -80,7 +80,6 @@ class KeyFormat:
     """Form of keys.
 
     Args:
-        dtype: torch.int32 or torch.int64.
         bits: Number of bits of a level.
         flip: Bits that are flipped in levels: keys ascend, so that lower levels come first, or last.
         scale: Factor of scores; negative, so that the best score has the smallest key.
@@ -117,9 +116,6 @@ class KeyRows:
 
     Args:
         n_rows: Largest number of queries in a block.
-        n_items: Number of gallery items.
-        key_format: Form of keys.
-        device: Device of the scores.
     """
 
     def __init__(self, n_rows: int, n_items: int, key_format: KeyFormat, device: torch.device) -> None:
@@ -131,7 +127,6 @@ class KeyRows:
         """Store the scores, float32, and levels of a block of the gallery; scores are overwritten.
 
         Args:
-            gallery: Slice of the gallery.
             scores: float, shape (n_query, n_block).
             levels: uint8, the same shape.
             excluded: Pairs that are ranked last, with level 0.
@@ -266,11 +261,6 @@ _WIDTH = 2**14
 
 def count_positives(judgements: RelevanceJudgements, queries: slice, excluded: ExcludedPairs) -> Tensor:
     """Count the ranked items of level 1, ..., L or finer for a block of queries, on a CPU.
-
-    Args:
-        judgements: Levels of all pairs.
-        queries: Slice of the queries.
-        excluded: Pairs of the block that are not ranked.
 
     Returns:
         int64, shape (n_query, L).
@@ -410,13 +400,10 @@ def rank(
     the gallery comes first.
 
     Args:
-        task: Queries, gallery, judgements and exclusions.
-        config: Settings of ranking.
         n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
         needed: Ranks that are needed, all of them by default; further ones may be left out of ``levels`` where that
             is faster, and the first have the same levels.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
-        progress: Progress bar over the queries.
 
     Yields:
         Rankings of a block; the next block overwrites them.

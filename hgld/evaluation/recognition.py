@@ -99,16 +99,7 @@ class RecognitionResult(RetrievalResult):
         *,
         metrics: tuple[str, ...] = RECOGNITION_METRICS,
     ) -> RecognitionResult:
-        """Return the result of images in the order of their ranks.
-
-        Args:
-            name: Name of the images.
-            image_ids: Ids of the images, shape (n,).
-            answered: See :func:`recognition_values`, as for the next two.
-            right: Whether each prediction is right.
-            has_landmark: Whether each image shows a landmark.
-            metrics: Metrics to report.
-        """
+        """Return the result of images in the order of their ranks, see :func:`recognition_values`."""
         values = recognition_values(answered, right, has_landmark)
         per_query = pd.DataFrame(values | {"answered": answered}, index=pd.Index(image_ids, name="query"))
         return cls(name, per_query, metrics, _counts(per_query), dict(_SETTINGS))
@@ -182,8 +173,6 @@ def recognition_results(
 
     Args:
         predictions: Predicted landmark by test image; those without a prediction are absent.
-        solution: Landmarks of the test images.
-        metrics: Metrics to report.
     """
     results = []
     for usage, landmarks in solution.landmarks.items():
@@ -217,7 +206,6 @@ def answer_test_images(
     Args:
         inputs: Embeddings of the test images and of the gallery, with landmark ids or a file of labels.
         solution: Ground truth, which says what the test images are.
-        config: How to answer, and to search the gallery.
 
     Raises:
         InputError: Files do not fit each other, or no gallery image is left.

@@ -77,8 +77,6 @@ def expand(
         gallery: float, shape (n_gallery, d).
         cosines: float, shape (n, k); negative ones count as 0.
         positions: int64, shape (n, k), of the neighbours in the gallery; -1 for none.
-        settings: Method and alpha.
-        device: Device of the result.
     """
     alpha = 0 if settings.rerank == "aqe" else settings.rerank_alpha
     weights = torch.from_numpy(np.where(positions < 0, 0, cosines.clip(min=0) ** alpha)).to(device)
@@ -187,8 +185,6 @@ def candidate_ranks(
         gallery: float, shape (n_gallery, d).
         cosines: float, shape (n, c), highest first.
         positions: int64, shape (n, c), of the candidates in the gallery; -1 after the last.
-        settings: The method.
-        pairs: Scores of pairs, for local features.
 
     Raises:
         ConfigurationError: There are no scores of pairs, but the method needs them.
@@ -259,11 +255,8 @@ class RerankedScorer(Scorer):
     Args:
         queries: float, shape (n_query, d).
         gallery: float, shape (n_gallery, d).
-        config: Device and precision.
-        settings: The method.
         itself: Gallery items that are the query itself, or copies of it, for each query.
         gallery_mask: bool, shape (n_gallery,); False for items that do not belong to the gallery.
-        pairs: Scores of pairs, for local features.
 
     Raises:
         InputError: See :class:`~hgld.compute.scoring.Scorer`.
@@ -375,9 +368,6 @@ def reranked_search(
         search: Finds the cosines and positions of a number of nearest items of vectors, float, shape (n, d).
         queries: float, shape (n, d).
         gallery: float, shape (n_gallery, d).
-        k: Number of items per query.
-        settings: The method.
-        pairs: Scores of pairs, for local features.
     """
     if settings.rerank in ("aqe", "alpha-qe"):
         near = search(queries, settings.neighbours)

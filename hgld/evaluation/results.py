@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hgld.arrays import AnyFloats, Booleans, Floats, Integers
-from hgld.compute.resampling import Interval, check_resampling, percentile_interval
+from hgld.arrays import AnyFloats, Booleans, Integers
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_means
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
@@ -127,7 +127,6 @@ class RetrievalResult:
         Args:
             confidence: Share of resampled means within an interval, between 0 and 1.
             n_resamples: Number of resamples; all metrics share the same draws.
-            seed: Seed of the draws.
 
         Returns:
             (low, high) by metric; NaN where no query has the metric.
@@ -137,7 +136,7 @@ class RetrievalResult:
         """
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
-        means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
+        means = resampled_means(values, np.arange(len(values)), n_resamples, np.random.default_rng(seed))
         return {name: percentile_interval(means[:, i], confidence) for i, name in enumerate(self.metrics)}
 
     def part(self, name: str, queries: Booleans) -> RetrievalResult:
@@ -159,13 +158,7 @@ class RetrievalResult:
 
 
 def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[int]) -> None:
-    """Warn of levels at which no query has a positive.
-
-    Args:
-        name: Name of the result.
-        per_query: Its table, see :class:`RetrievalResult`.
-        levels: Levels to look at.
-    """
+    """Warn of levels at which no query has a positive."""
     lacking = [str(level) for level in levels if len(per_query) and not per_query[f"positives_l{level}"].any()]
     if lacking:
         warnings.warn(
@@ -181,19 +174,6 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
     return {"queries": len(per_query)} | {
         f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
     }
-
-
-def _resampled_means(values: Floats, n_resamples: int, rng: np.random.Generator) -> Floats:
-    """Return the column means of each resample, ignoring NaN: shape (n_resamples, n_metrics)."""
-    known = ~np.isnan(values)
-    filled = np.where(known, values, 0.0)
-    n_queries = len(values)
-    means = np.empty((n_resamples, values.shape[1]))
-    for draw in range(n_resamples):
-        times = np.bincount(rng.integers(n_queries, size=n_queries), minlength=n_queries).astype(np.float64)
-        n_known = times @ known
-        means[draw] = np.where(n_known > 0, times @ filled / np.maximum(n_known, 1), np.nan)
-    return means
 
 
 def metric_names(results: Iterable[RetrievalResult]) -> list[str]:
@@ -223,7 +203,6 @@ def mark_best(metric: str, means: Sequence[float], best: str, second: str, *, de
         means: Values; the cell of NaN is empty.
         best: Format of the best cells, with ``{}`` for the number.
         second: Format of the second-best cells.
-        decimals: Number of decimals.
 
     >>> mark_best("H-AP", [0.1234, 0.25, math.nan, 0.1], "**{}**", "_{}_")
     ['_12.3_', '**25.0**', '', '10.0']
@@ -309,7 +288,6 @@ def results_to_json(
     not given; ``counts``; ``settings``. NaN is null.
 
     Args:
-        results: Results of the parts.
         intervals: Confidence intervals of each result, from :meth:`RetrievalResult.intervals`.
         mean: Mean of each metric over the results, for protocols that report it.
         **further: Further values, such as figures of rejected queries.
@@ -376,7 +354,6 @@ def results_to_latex(
     several can be best, and then none is second.
 
     Args:
-        results: Results of the methods.
         metrics: Columns; by default those of :data:`TABLE_VII` that a result has.
         caption: LaTeX, put above the table.
 
@@ -398,9 +375,6 @@ def latex_table(
     """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
 
     Args:
-        rows: Rows of the table.
-        metrics: Columns.
-        caption: LaTeX, put above the table.
         mark: Whether to mark the best and the second of each column.
     """
     best, second = (r"\textbf{{{}}}", r"\underline{{{}}}") if mark else ("{}", "{}")
@@ -454,11 +428,6 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
     Columns: ``part``, the name of the result, where there are several; ``query``; the metrics, float64, from 0 to 1;
     ``positives_l1`` and so on, int64. What a result or a query does not have is null. The file's metadata hold the
     provenance, as those of every table do (see :mod:`hgld.tables`).
-
-    Args:
-        results: Results of the parts.
-        path: File to write or replace.
-        provenance: Command, parameters and inputs of the evaluation.
 
     Raises:
         ConfigurationError: The suffix of the file is not ``.parquet``.

@@ -119,7 +119,6 @@ class ListJudgements(RelevanceJudgements):
 
     Args:
         positives: Positions of the positives in the gallery, for each query.
-        n_gallery: Number of gallery items.
 
     Raises:
         InputError: A position is not in the gallery.
@@ -141,12 +140,7 @@ class ListJudgements(RelevanceJudgements):
 
 
 class WithDistractors(RelevanceJudgements):
-    """Judgements of a gallery, and after it distractors, which are of level 0 for every query.
-
-    Args:
-        judged: Judgements of the gallery without them.
-        n_distractors: Number of distractors.
-    """
+    """Judgements of a gallery, and after it distractors, which are of level 0 for every query."""
 
     def __init__(self, judged: RelevanceJudgements, n_distractors: int) -> None:
         self.judged, self.n_gallery = judged, judged.n_gallery + n_distractors

@@ -15,8 +15,14 @@ from hgld.errors import InputError
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.parquet import TABLE_KEY, read_metadata
-from hgld.taxonomy.decisions import DecisionIndex, corrected_decisions, read_corrections, read_named_decisions
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.decisions import (
+    Decision,
+    DecisionIndex,
+    corrected_decisions,
+    read_corrections,
+    read_named_decisions,
+)
+from hgld.taxonomy.groups import Group, read_taxonomy
 
 #: Split and landmark id.
 Key = tuple[str, int]
@@ -56,7 +62,8 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
     )
     parts = [tables.read_table(table, tables.SCRAPED) for table in found.scraped]
     scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
-    decisions = _read_decisions(find_annotations(path, folder))
+    annotations = find_annotations(path, folder)
+    decisions = read_annotations(annotations)[0] if annotations.keys() >= {"decisions", "taxonomy"} else None
     missing = tuple(f"{folder} has no {name} table that {hierarchy} was made from" for name in found.missing)
     return BuildInputs(built.inputs, clean, removed, scraped, decisions, missing)
 
@@ -128,13 +135,12 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
     return {role: found[digest] for role, digest in digests.items() if digest in found}
 
 
-def _read_decisions(annotations: Mapping[str, Path]) -> DecisionIndex | None:
-    """Return the decisions, with the names of groups that the hierarchy has; None unless both files are found."""
-    if not annotations.keys() >= {"decisions", "taxonomy"}:
-        return None
-    groups = read_taxonomy(annotations["taxonomy"])
-    corrections = read_corrections(annotations["corrections"], groups) if "corrections" in annotations else {}
-    return DecisionIndex(corrected_decisions(read_named_decisions(annotations["decisions"], groups), corrections))
+def read_annotations(files: Mapping[str, Path]) -> tuple[DecisionIndex, dict[str, Decision], list[Group]]:
+    """Return the decisions of :func:`find_annotations`, corrected, the corrections, and the groups of both."""
+    groups = read_taxonomy(files["taxonomy"])
+    corrections = read_corrections(files["corrections"], groups) if "corrections" in files else {}
+    named = read_named_decisions(files["decisions"], groups)
+    return DecisionIndex(corrected_decisions(named, corrections)), corrections, groups
 
 
 def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:

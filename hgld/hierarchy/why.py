@@ -12,21 +12,13 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.hierarchy.build_inputs import find_annotations
+from hgld.hierarchy.build_inputs import find_annotations, read_annotations
 from hgld.hierarchy.tree import ROOT
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
-from hgld.taxonomy.decisions import (
-    Decision,
-    DecisionIndex,
-    corrected_decisions,
-    format_time,
-    landmark_key,
-    read_corrections,
-    read_named_decisions,
-)
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
+from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, landmark_key
+from hgld.taxonomy.groups import Group, find_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
 
 _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
@@ -97,10 +89,7 @@ def trace_landmark(
     rows = {stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()}
     rows["scraped"] = [row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)]
     splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
-    groups = read_taxonomy(files.annotations["taxonomy"])
-    corrected = read_corrections(path, groups) if (path := files.annotations.get("corrections")) else {}
-    named = read_named_decisions(files.annotations["decisions"], groups)
-    index = DecisionIndex(corrected_decisions(named, corrected))
+    index, corrections_read, groups = read_annotations(files.annotations)
     traces = []
     for name in splits:
         row_of = {
@@ -108,7 +97,7 @@ def trace_landmark(
             for stage, stage_rows in rows.items()
         }
         if any(row_of.values()):
-            correction = corrected.get(landmark_key(name, landmark_id))
+            correction = corrections_read.get(landmark_key(name, landmark_id))
             steps = _steps(files, row_of, index, correction, {group.name: group for group in groups})
             traces.append(Trace(name, landmark_id, steps))
     if not traces:

@@ -70,7 +70,6 @@ def ap_errors(embeddings: Tensor, labels: Labels, step: Step) -> Tensor:
     Args:
         embeddings: Float tensor of shape (B, d), unit vectors.
         labels: Integers of shape (B, L), finest level first, or (B,).
-        step: The surrogate.
 
     Returns:
         Tensor of shape (n,), for the n queries that have a positive.
@@ -123,14 +122,13 @@ def operating_shares(
     scores = scores.double()
     positives, negatives = levels == n_levels, (levels >= 0) & (levels < n_levels)
     everything = torch.ones_like(positives)
-    wrong = (0.0, math.inf)
     counts = [
         sum(_pairs_between(scores, everything, everything, each) for each in intervals),
         sum(_pairs_between(scores, positives, negatives, each) for each in intervals),
-        sum(_pairs_between(scores, positives, negatives, _intersection(each, wrong)) for each in intervals),
+        sum(_pairs_between(scores, positives, negatives, (max(low, 0.0), high)) for low, high in intervals),
     ]
     n_ranked = int((positives.sum(1) * negatives.sum(1)).sum())
-    n_wrong = _pairs_between(scores, positives, negatives, wrong)
+    n_wrong = _pairs_between(scores, positives, negatives, (0.0, math.inf))
     if not n_ranked:
         raise InputError(f"none of {len(scores)} queries has both a positive and a negative in its batch")
     return OperatingShares(
@@ -174,11 +172,6 @@ def _scores_and_levels(embeddings: Tensor, labels: Labels) -> tuple[Tensor, Tens
     x, label_matrix, _, _ = checked_batch(embeddings.detach(), labels)
     levels = pair_levels(label_matrix, label_matrix).fill_diagonal_(-1)
     return x @ x.T, levels, label_matrix.shape[-1]
-
-
-def _intersection(interval: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    low, high = max(interval[0], other[0]), min(interval[1], other[1])
-    return low, max(low, high)
 
 
 def _pairs_between(scores: Tensor, first: Tensor, second: Tensor, interval: tuple[float, float]) -> int:
@@ -279,7 +272,6 @@ def diagnose(embeddings: Tensor, labels: LabelMatrix, config: DiagnosisConfig | 
     Args:
         embeddings: float, shape (n, d); they are scaled to length 1.
         labels: int64, shape (n, L), finest first, numbered from 0 in each column.
-        config: What to diagnose.
 
     Raises:
         ConfigurationError: The batches cannot be made, or a value is out of range.
@@ -317,7 +309,6 @@ def diagnose_files(
     Args:
         files: Embeddings of all images, their labels and hierarchy; images without labels are excluded.
         baseline: Embeddings of the same images in the same order.
-        config: What to diagnose.
 
     Returns:
         The diagnosis, and that of the baseline if given.

@@ -326,7 +326,7 @@ def _chosen_relevance(
     if relevance == "weighted_ap":
         if level_weights is not None and not all(weight > 0 for weight in level_weights):
             raise ConfigurationError(f"`level_weights` are {list(level_weights)}; expected positive ones")
-        return partial(_weighted_ap_relevance, level_weights=level_weights)
+        return partial(weighted_ap_relevance, weights=level_weights)
     if level_weights is not None:
         raise ConfigurationError("`level_weights` have no effect without the `relevance` weighted_ap")
     if relevance == "algorithm1":
@@ -335,11 +335,6 @@ def _chosen_relevance(
         return checked_relevance(relevance)
     require_choice(RelevanceName, relevance=relevance)
     return partial(hierarchical_relevance, alpha=alpha)
-
-
-def _weighted_ap_relevance(counts: Tensor, level_weights: tuple[float, ...] | None) -> Tensor:
-    n_levels = counts.shape[1] - 1
-    return weighted_ap_relevance(counts, [1 / n_levels] * n_levels if level_weights is None else level_weights)
 
 
 def _level_shares(counts: Tensor) -> Tensor:

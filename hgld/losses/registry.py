@@ -107,7 +107,6 @@ class LabelSpace:
         """Return the space of training labels.
 
         Args:
-            dim: Dimension d of the embeddings.
             labels: Integer array of shape (N, L), finest level first, numbered from 0 in each column; or label sets.
 
         >>> LabelSpace.from_labels(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes
@@ -250,7 +249,6 @@ class DecomposableSpec(LossSpec):
     Args:
         constructor: Function such as :func:`~hgld.losses.happier`, from the decomposability loss, lambda and the
             parameters of the rank loss.
-        rank_loss: Constructor of the rank loss.
         pairs: Whether the decomposability loss of pairs is a choice.
         defaults: Defaults of options that differ from those of the constructors.
 

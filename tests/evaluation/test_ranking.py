@@ -145,11 +145,6 @@ def test_long_embedding_causes_no_ties_among_the_others() -> None:
     assert order(scores, [[1, 3, 2]]) == [[2, 3, 1]]
 
 
-def test_score_step_is_a_sixteenth_of_float32_resolution_below_1() -> None:
-    below_1 = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)).item()
-    assert (1 - below_1) / 16 == 2.0**-28
-
-
 @given(levels_and_scores(254, SCORES, 12), TIES, st.data())
 def test_float64_scores_of_any_magnitude_are_sorted_exactly(
     items: list[tuple[float, int]], ties: Ties, data: st.DataObject

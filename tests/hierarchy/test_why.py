@@ -165,13 +165,6 @@ def test_trace_of_an_excluded_landmark_names_the_tables_that_would_tell(built: P
     )
 
 
-def test_trace_without_hierarchy_uses_other_tables(built: Path) -> None:
-    built.unlink()
-    assert steps(built, 1)["hierarchy"].startswith(
-        "unknown, no hierarchy.parquet in the folder; its label has a group"
-    )
-
-
 def test_why_command_prints_both_splits(built: Path) -> None:
     folder = built.parent
     options = ["--hierarchy", built, "--decisions", folder / "decisions.csv", "--taxonomy", folder / "taxonomy.csv"]

@@ -79,16 +79,6 @@ def test_gradients_of_the_pair_loss_agree_with_finite_differences(reduction: Pai
     )
 
 
-def test_gradients_of_the_proxy_loss_agree_with_finite_differences() -> None:
-    loss = ProxyLoss(4, 6).double()
-
-    def value(x: torch.Tensor, proxies: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.func.functional_call(loss, {"proxies": proxies}, (x, CLASSES))
-        return result
-
-    assert torch.autograd.gradcheck(value, (unit_vectors(8).requires_grad_(), loss.proxies.detach().requires_grad_()))
-
-
 def test_proxy_loss_agrees_with_norm_softmax_of_pytorch_metric_learning() -> None:
     from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 
@@ -106,18 +96,6 @@ def test_proxies_are_uniform_at_first_and_ignore_references() -> None:
     x = unit_vectors(8, 16)
     assert loss(x, CLASSES) == loss(x, CLASSES, unit_vectors(3, 16, seed=1), CLASSES[:3])
     assert loss.reference_part() is None
-
-
-def test_half_precision_is_computed_in_float32() -> None:
-    x = unit_vectors(8).float()
-    for loss in (DecomposabilityLoss(), ProxyLoss(4, 6)):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            value = loss(x, CLASSES)
-        assert value.dtype == torch.float32
-        assert value == loss(x, CLASSES)
-    references, reference_labels = REFERENCES.half(), CLASSES[:5]
-    loss = DecomposabilityLoss()
-    assert loss(x, CLASSES, references, reference_labels) == loss(x, CLASSES, references.float(), reference_labels)
 
 
 LABELS = torch.tensor([[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0], [2, 1, 0], [2, 1, 0], [3, 2, 1], [3, 2, 1]])

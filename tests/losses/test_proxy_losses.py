@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hgld.losses import CSL, ArcFace, CrossEntropy, Loss, ProxyGML, ProxyNCA, ProxyNCAPP
+from hgld.losses import CSL, ArcFace, CrossEntropy, Loss, ProxyGML, ProxyLoss, ProxyNCA, ProxyNCAPP
 from tests.losses.batches import LABELS, check_gradients, class_vectors
 
 X = class_vectors(LABELS)
@@ -100,6 +100,7 @@ def test_csl_with_a_single_class_at_the_root_ignores_the_root() -> None:
 
 
 MAKE: dict[str, Callable[[], Loss]] = {
+    "norm_softmax": lambda: ProxyLoss(4, 6),
     "csl": lambda: CSL(CLASSES, 6),
     "arcface": lambda: ArcFace(4, 6),
     "proxy_nca_pp": lambda: ProxyNCAPP(4, 6),

@@ -36,12 +36,13 @@ def test_simix_repeats_with_its_generator() -> None:
     assert first(embeddings, labels, *hierarchical_batch(1)).isfinite()
 
 
-def test_simix_repeats_with_the_global_generator() -> None:
-    embeddings, labels = hierarchical_batch()
-    torch.manual_seed(3)
-    value = SiMix(SupAP())(embeddings, labels)
-    torch.manual_seed(3)
-    assert value == SiMix(SupAP())(embeddings, labels)
+@pytest.mark.parametrize("loss", [SiMix(SupAP()), SupAP(mixup=MixedPositives())], ids=type)
+def test_mixing_repeats_with_the_global_generator(loss: Loss) -> None:
+    values = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        values.append(loss(*hierarchical_batch()))
+    assert values[0] == values[1]
 
 
 def test_mixed_positives_of_queries_with_different_numbers_of_positives() -> None:
@@ -54,14 +55,6 @@ def test_mixed_positives_of_queries_with_different_numbers_of_positives() -> Non
     torch.testing.assert_close(mixed_scores[:, :4], scores)
     without_positives = MixedPositives()(scores, torch.zeros_like(levels))
     assert without_positives[0].shape == (2, 4)
-
-
-def test_mixed_positives_repeat_with_the_global_generator() -> None:
-    embeddings, labels = hierarchical_batch()
-    torch.manual_seed(0)
-    value = SupAP(mixup=MixedPositives())(embeddings, labels)
-    torch.manual_seed(0)
-    assert value == SupAP(mixup=MixedPositives())(embeddings, labels)
 
 
 def smooth_ap_of_mixed_scores(scores: torch.Tensor, classes: list[int], tau: float = 0.01) -> float:

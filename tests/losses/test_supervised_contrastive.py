@@ -16,6 +16,7 @@ from pytorch_metric_learning.losses import SupConLoss
 from hgld.losses import HMLC, MultiSupCon
 from tests.losses.batches import LABELS, REFERENCE_LABELS, hierarchical_batch, unit_vectors
 from tests.losses.golden import newer_cases, newer_losses, tensor
+from tests.losses.test_label_sets import IMAGES, padded
 
 #: Readings of the positives of a level, by their names in the golden file.
 READINGS: dict[str, Any] = {"incl": "equal", "lca": "lca"}
@@ -91,15 +92,6 @@ def test_references_that_are_the_batch_add_each_query_to_its_positives() -> None
     for variant, factor in (("paper", 1), ("code", 1 / 0.07 / 2)):
         value = HMLC("hmc", 1.0, variant=variant)(x, labels, x, labels)  # type: ignore[arg-type]
         assert value.item() == pytest.approx(expected.item() * factor)
-
-
-#: A class of each level below two roots.
-LEAVES = torch.tensor([[leaf, leaf // 2, leaf // 4] for leaf in range(8)])
-IMAGES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4, unique=True), min_size=2, max_size=6)
-
-
-def padded(images: list[list[int]]) -> torch.Tensor:
-    return torch.stack([torch.cat([LEAVES[image], torch.full((5 - len(image), 3), -1)]) for image in images])
 
 
 def classes(image: list[list[int]]) -> set[tuple[int, int]]:

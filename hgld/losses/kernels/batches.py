@@ -134,10 +134,6 @@ def checked_batch(
     """Return the arguments of :meth:`hgld.losses.Loss.forward` as the losses compute with them.
 
     Args:
-        embeddings: See :meth:`hgld.losses.Loss.forward`, as for the others.
-        labels: Labels of the embeddings.
-        reference_embeddings: Embeddings of references.
-        reference_labels: Labels of references.
         any_length: Whether embeddings may have another length than 1.
 
     Returns:
@@ -193,15 +189,18 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> Tensor:
 
     Args:
         labels: Integers of shape (n, L), or (n,) for a single level, or (n, K, L) for label sets.
-        name: Name of the parameter for messages.
-        device: Device of the result.
 
     Raises:
         InputError: They are not a tensor or an array, or not of integers.
     """
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         labels = torch.tensor(np.asarray(labels, dtype=np.int64, order="C"))
-    if not (isinstance(labels, Tensor) and _is_integer(labels.dtype)):
+    if (
+        not isinstance(labels, Tensor)
+        or labels.is_floating_point()
+        or labels.is_complex()
+        or labels.dtype == torch.bool
+    ):
         found = f"of {labels.dtype}" if isinstance(labels, Tensor | np.ndarray) else f"a {type(labels).__name__}"
         raise InputError(
             f"`{name}` are {found}; expected integers, as a tensor or numpy array: number the classes, for example "
@@ -237,10 +236,6 @@ def _checked_images(labels: Tensor, name: str) -> Tensor:
                 f"{int(rows.int().argmax())}; expected at least one label for each, 0 or more, then rows of -1"
             )
     return without_padding(labels)
-
-
-def _is_integer(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _checked_embeddings(embeddings: Tensor, name: str) -> Tensor:

@@ -84,10 +84,8 @@ def interpolated_sums(ranking: Ranking, weights: Tensor, step: Sigmoid | SupRank
     Between the passes each score takes some 40 bytes.
 
     Args:
-        ranking: The items.
         weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1).
         step: Step without a jump at 0, see :meth:`Step.split() <hgld.losses.kernels.steps.Step.split>`.
-        grid: Grid over these scores, of :func:`grid_over`.
     """
     return _Interpolation.apply(ranking.scores, ranking, weights, step, grid)  # type: ignore[no-any-return]
 
@@ -97,7 +95,6 @@ def grid_over(scores: Tensor, step: Sigmoid | SupRankStep) -> Grid | None:
 
     Args:
         scores: Float tensor with at least one element; there is no grid for scores that are not finite.
-        step: Step of the sums.
     """
     lowest, highest = (bound.item() for bound in torch.aminmax(scores.detach()))
     if not (highest - lowest) * CELLS_PER_TAU / step.tau <= MAX_CELLS:
@@ -110,10 +107,7 @@ class Grid:
     """Equally spaced points over the range of the scores, one before it and two after it.
 
     Args:
-        lowest: Least score.
-        highest: Greatest score.
         width: Width of a cell, the distance of two points.
-        device: Device of the values at points.
     """
 
     def __init__(self, lowest: float, highest: float, width: float, device: torch.device) -> None:

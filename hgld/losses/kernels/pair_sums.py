@@ -48,10 +48,8 @@ def pair_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
     Memory is O(n_query x n_items + block); the backward pass recomputes the blocks.
 
     Args:
-        ranking: The items.
         weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1) and the dtype of
             the scores.
-        step: Step h.
     """
     return _PairSums.apply(ranking.scores, ranking, weights, step)  # type: ignore[no-any-return]
 
@@ -173,7 +171,6 @@ def loop_sums(
         order: int64 tensor of the same shape, the items of each query by level.
         starts: int64 tensor of shape (n_query, L + 2): place of the first item of each level, and the number of all.
         weights: Weights by level, shape (n_query or 1, L + 1, L + 1).
-        step: Step of the sums.
         upstream: Gradient of the sums, for the gradient by the scores.
     """
     line, middle = as_line_step(step), torch.stack(torch.aminmax(scores)).double().mean().item()

@@ -57,7 +57,6 @@ def step_sums(ranking: Ranking, *terms: tuple[Tensor, Step]) -> Tensor:
     """Return S_k of every positive item k of every query, added up over several weights and steps.
 
     Args:
-        ranking: The items.
         *terms: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1) and the dtype of the
             scores; and the step h.
 
@@ -91,7 +90,6 @@ def rank(ranking: Ranking, *, plus: Step, minus: Step) -> Tensor:
     """Return rank^+(k) + rank^-(k) of every positive, 1 for other items.
 
     Args:
-        ranking: The items.
         plus: Step h^+, for items of the level of k or finer ones.
         minus: Step h^-, for items of coarser levels.
 
@@ -110,9 +108,7 @@ def h_rank_plus(ranking: Ranking, relevance: Tensor, *, plus: Step, finer: Step 
     """Return H-rank^+(k) of every positive, 0 for other items.
 
     Args:
-        ranking: The items.
         relevance: Relevance of each level, of shape (n_query, L + 1) and the dtype of the scores; 0 for level 0.
-        plus: Step h^+.
         finer: Step for items of finer levels than that of k. Default: ``plus``.
     """
     pair_relevance = torch.minimum(relevance.unsqueeze(1), relevance.unsqueeze(2))
@@ -127,7 +123,6 @@ class Pairs(NamedTuple):
 
     Args:
         levels: Function from a block of queries to the levels of their items, int64, 0 to L, (n_query, n_items).
-        n_levels: Largest level L.
         relevance: float64 tensor of shape (B, L + 1), ascending from 0: relevance of the levels of each query, if it
             is given; else a loss has its own.
     """
@@ -173,7 +168,6 @@ class RankLoss(Loss):
         Args:
             scores: float32 or float64 tensor of shape (n_query, n_items).
             levels: int64 tensor of the same shape: 0 to L, or -1 for items excluded from the query's retrieval set.
-            n_levels: Number of levels L.
             relevance: Relevance of each level for each query, float64, ascending from 0, of shape (n_query, L + 1).
                 Default: that of the loss.
 
@@ -196,12 +190,7 @@ class RankLoss(Loss):
         return 1
 
     def has_positive(self, levels: Tensor, n_levels: int) -> Tensor:
-        """Return which queries have a positive: Boolean tensor of shape (n_query,).
-
-        Args:
-            levels: See :meth:`query_losses`.
-            n_levels: Number of levels L.
-        """
+        """Return which queries have a positive: Boolean tensor of shape (n_query,)."""
         return (levels > 0).any(1)
 
     def pairs_of_labels(self, labels: Tensor, reference_labels: Tensor) -> Pairs:

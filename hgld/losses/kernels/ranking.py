@@ -22,7 +22,6 @@ class Ranking:
     Args:
         scores: float32 or float64 tensor of shape (n_query, n_items), with the gradient of the sums.
         levels: int64 tensor of the same shape: 0 to L, or -1 for items excluded from the query's retrieval set.
-        n_levels: Number of levels L.
 
     >>> ranking = Ranking(torch.tensor([[0.5, -1.0, 0.25]]), torch.tensor([[2, 0, 1]]), 2)
     >>> ranking.order, ranking.sorted_levels

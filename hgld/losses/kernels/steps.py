@@ -243,12 +243,7 @@ def suprank_step(
 
 
 def check_temperature(name: str, value: float) -> None:
-    """Raise a :class:`ConfigurationError` if a temperature leaves nothing of a sigmoid, or is not finite.
-
-    Args:
-        name: Name of the parameter for the message.
-        value: Temperature in units of scores, ranks or distances.
-    """
+    """Raise a :class:`ConfigurationError` if a temperature leaves nothing of a sigmoid, or is not finite."""
     if not MIN_TEMPERATURE <= value < math.inf:
         raise ConfigurationError(
             f"`{name}` is {value}; expected at least {MIN_TEMPERATURE}: float32 scores are 6e-08 apart, and below it "
