@@ -28,6 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Floats
 from hgld.compute.resampling import percentile_interval, wilson
 from hgld.review.agreement import (
     MISSING,
@@ -35,7 +36,6 @@ from hgld.review.agreement import (
     AgreementConfig,
     Codes,
     Estimate,
-    Floats,
     encode_categories,
     measure_agreement,
 )

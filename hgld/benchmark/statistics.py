@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
+from hgld.arrays import Floats
 from hgld.benchmark.runs import read_training_record
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.compute.resampling import check_resampling, percentile_interval, resampled_means
@@ -45,8 +46,8 @@ class Difference(NamedTuple):
 
 
 def paired_difference(
-    values: npt.NDArray[np.float64],
-    baseline: npt.NDArray[np.float64],
+    values: Floats,
+    baseline: Floats,
     classes: Sequence[str] | npt.NDArray[np.object_],
     *,
     confidence: float = 0.95,
@@ -219,16 +220,13 @@ def difference(method: MethodResults, baseline: MethodResults, metric: str) -> D
 
 def _paired_values(
     runs: Sequence[EvaluatedRun], baselines: Sequence[EvaluatedRun], metric: str
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.object_]]:
+) -> tuple[Floats, Floats, npt.NDArray[np.object_]]:
     """Return values of shape (n_seeds, n_query), those of the baseline, and the finest classes of the queries."""
     both = [*runs, *baselines]
     table = pd.concat([run.result.per_query[metric] for run in both], axis=1, join="inner")
     values = table.to_numpy(np.float64).T
     classes = both[0].result.per_query["class"].loc[table.index].to_numpy(object)
     return values[: len(runs)], values[len(runs) :], classes
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def compare(

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.arrays import Integers
 from hgld.compute.compiled import compiled
 from hgld.compute.executors import Part
 from hgld.compute.machine import parallel_map
@@ -34,7 +35,6 @@ from hgld.evaluation.retrieval_task import RetrievalTask, WithDistractors
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
-Integers = npt.NDArray[np.int64]
 #: Number of intervals of the table of a query.
 _N_BINS = 2**13
 #: Number of scores of a query that are set aside before they are compared, while its table is in the cache.

@@ -22,10 +22,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from hgld.arrays import Floats
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_groups
 from hgld.errors import InputError
 
-Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 #: Titles of the metrics of :func:`detection_metrics` in tables and figures; lower is better for those of FPR95.
@@ -194,7 +194,7 @@ def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -
     return steps, (positives * (precision + before)).sum(1) / 2 / n_positives
 
 
-def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+def checked_scores(scores: npt.ArrayLike, name: str) -> Floats:
     """Return scores as float64, shape (n,).
 
     Raises:

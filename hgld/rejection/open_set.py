@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from hgld.arrays import Booleans, Floats
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import ScoringConfig, Vectors, as_tensor
 from hgld.errors import InputError
@@ -21,9 +21,6 @@ from hgld.evaluation.recognition import RecognitionResult, rank_predictions
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
 from hgld.rejection.detector import Cosines, Detector, NeighbourDetector, Positions, scoring_config
-
-Booleans = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

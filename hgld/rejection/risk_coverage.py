@@ -38,12 +38,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hgld.arrays import Booleans, Floats
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_groups
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection.detection_metrics import checked_scores
 
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 
@@ -208,7 +207,7 @@ class Threshold:
     confidence: float
     conservative: bool
 
-    def accepts(self, scores: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def accepts(self, scores: npt.ArrayLike) -> Booleans:
         """Return which answers are accepted."""
         values = np.asarray(scores)
         return np.zeros(values.shape, bool) if self.value is None else values <= self.value

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.arrays import Floats
 from hgld.compute.resampling import check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
@@ -420,7 +421,6 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
 
 #: Categories, numbered from 0; ``MISSING`` where there is no decision.
 Codes = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 #: Code of a unit that an annotator did not decide.
 MISSING = -1

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from hgld.arrays import Floats
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
 from hgld.benchmark.rejection.split_scores import ScorePart
 from hgld.compute.resampling import percentile_interval
 from hgld.rejection.detection_metrics import metrics_of_counts
 
-Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 #: Metrics of telling known from unknown queries that have intervals.
