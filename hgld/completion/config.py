@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.conformal import check_coverage
-from hgld.errors import ConfigurationError, require_at_least
+from hgld.errors import ConfigurationError, require_at_least, require_choice
 from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
 
@@ -47,8 +47,7 @@ class CompleteConfig:
     coverage: float | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ConfigurationError(f'`method` is "{self.method}"; expected {" or ".join(get_args(Method))}')
+        require_choice(Method, method=self.method)
         require_at_least(1, k=self.k)
         require_at_least(MIN_LABELLED, calibration_landmarks=self.calibration_landmarks)
         if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
