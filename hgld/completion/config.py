@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.compute.conformal import check_coverage
 from hgld.errors import ConfigurationError, require_at_least, require_choice
 from hgld.labels.encoders import DEFAULT_ENCODER
@@ -63,7 +63,7 @@ class CompleteConfig:
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
             raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
 
-    def sample(self, labelled: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sample(self, labelled: Integers) -> Integers:
         """Return at most ``calibration_landmarks`` of some landmarks, chosen at random."""
         if len(labelled) <= self.calibration_landmarks:
             return labelled

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 from typer.testing import CliRunner
 
+from hgld.arrays import Floats
 from hgld.cli import app
 from hgld.cli.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
@@ -22,7 +23,6 @@ from hgld.review.agreement import (
     Agreement,
     AgreementConfig,
     Codes,
-    Floats,
     agreement_files,
     cohen_kappa,
     confusion,
