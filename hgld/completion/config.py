@@ -11,7 +11,7 @@ import numpy as np
 from hgld.arrays import Integers
 from hgld.compute.conformal import check_coverage
 from hgld.errors import ConfigurationError, require_at_least, require_choice
-from hgld.labels.encoders import DEFAULT_ENCODER
+from hgld.labels.encoders import DEFAULT_ENCODER, usable_device
 from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
 
 Method = Literal["neighbours", "zero-shot"]
@@ -56,12 +56,7 @@ class CompleteConfig:
                 f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
             )
         check_coverage(self.coverage)
-        import torch  # late, as the options of the command are made from this class
-
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
+        usable_device(self.device)
 
     def sample(self, labelled: Integers) -> Integers:
         """Return at most ``calibration_landmarks`` of some landmarks, chosen at random."""
