@@ -83,13 +83,6 @@ class ClusterRow:
     landmarks: int
 
 
-@dataclass(frozen=True)
-class ClusterSummary:
-    """The clusters, the one with the most landmarks first."""
-
-    rows: Sequence[ClusterRow]
-
-
 class PhotographSource(Protocol):
     """Photographs of labels for the page, passed in as plain data."""
 
@@ -108,14 +101,14 @@ def cluster_file(
     *,
     photographs: PhotographSource | None = None,
     force: bool = False,
-) -> ClusterSummary | None:
+) -> list[ClusterRow] | None:
     """Write the clusters of label embeddings, and beside the table a picture (.png) and a page (.html) of them.
 
     Args:
         out: ``clusters`` table to write, sorted by cluster, sub-cluster and number of landmarks.
 
     Returns:
-        The clusters, or None if all three files were up to date.
+        The clusters, those with most landmarks first, or None if all three files were up to date.
 
     Raises:
         InputError: ``embeddings`` is no such table, or has fewer different labels than clusters.
@@ -123,7 +116,7 @@ def cluster_file(
     config = config or ClusterConfig()
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
 
-    def compute() -> tuple[Sequence[pa.Table], ClusterSummary]:
+    def compute() -> tuple[Sequence[pa.Table], list[ClusterRow]]:
         table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
         landmarks = table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy()
         labels = table["label"].to_pylist()
@@ -204,7 +197,7 @@ def _clusters_table(table: pa.Table, landmarks: Integers, clusters: Clusters) ->
     return pa.table(columns).take(pa.array(order))
 
 
-def _summarise(clusters: Clusters, landmarks: Integers) -> ClusterSummary:
+def _summarise(clusters: Clusters, landmarks: Integers) -> list[ClusterRow]:
     rows = []
     for number, name in clusters.names.items():
         members = clusters.cluster == number
@@ -217,7 +210,7 @@ def _summarise(clusters: Clusters, landmarks: Integers) -> ClusterSummary:
                 landmarks=int(landmarks[members].sum()),
             )
         )
-    return ClusterSummary(rows)
+    return rows
 
 
 @dataclass(frozen=True)
