@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.arrays import Floats
@@ -358,5 +357,5 @@ def _expected_counts(answers: Floats, probabilities: Floats) -> tuple[Floats, Fl
         return counts, counts.trace(axis1=1, axis2=2) / counts.sum(axis=(1, 2))
 
 
-def _normalised(rows: NDArray[np.float64]) -> Floats:
+def _normalised(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))

@@ -33,13 +33,13 @@ from hgld.progress import TerminalProgress
 if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
     from hgld.labels.clean import CleanConfig, CleanSummary, SplitSummary
-    from hgld.labels.clusters import ClusterConfig, ClusterSummary
+    from hgld.labels.clusters import ClusterConfig, ClusterRow
     from hgld.labels.draft_taxonomy import ProposalSummary, ProposeConfig, TaxonomyReport
     from hgld.labels.embed import EmbedConfig, EmbedSummary
     from hgld.labels.plain_labels import PlainConfig, PlainSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
-    from hgld.taxonomy.trees import ImportConfig, ImportSummary
+    from hgld.taxonomy.trees import ImportConfig
 
 
 _MOST_MISSES, _MOST_LABELS = 10, 10
@@ -275,14 +275,14 @@ def format_embed(summary: EmbedSummary) -> str:
     )
 
 
-def format_clusters(summary: ClusterSummary) -> str:
+def format_clusters(clusters: Sequence[ClusterRow]) -> str:
     """Return a table of the clusters."""
-    labels = sum(row.labels for row in summary.rows)
-    subclusters = sum(row.subclusters for row in summary.rows)
+    labels = sum(row.labels for row in clusters)
+    subclusters = sum(row.subclusters for row in clusters)
     columns = ["cluster", "sub-clusters", "labels", "landmarks", "name"]
-    rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in summary.rows]
+    rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in clusters]
     return lines(
-        f"{labels:,} labels in {len(summary.rows)} clusters and {subclusters} sub-clusters", aligned(columns, rows)
+        f"{labels:,} labels in {len(clusters)} clusters and {subclusters} sub-clusters", aligned(columns, rows)
     )
 
 
@@ -365,7 +365,7 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 @options_of("hgld.taxonomy.trees:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
 def import_(
     *,
-    import_taxonomy: Callable[..., ImportSummary],
+    import_taxonomy: Callable[..., dict[str, int]],
     out: Annotated[Path, out_file(".csv")],
     config: ImportConfig,
 ) -> None:
@@ -379,7 +379,7 @@ def import_(
     Args:
         out: Taxonomy to write.
     """
-    typer.echo(f"names of each level: {listed(import_taxonomy(config=config).names)}\n{out}")
+    typer.echo(f"names of each level: {listed(import_taxonomy(config=config))}\n{out}")
 
 
 @taxonomy.command()

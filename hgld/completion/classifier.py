@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.config import CompleteConfig, Method
 from hgld.completion.inputs import CompletionInputs, Vectors
 from hgld.compute.conformal import Items
@@ -37,7 +38,7 @@ class References:
     """
 
     vectors: Vectors
-    groups: NDArray[np.int64]
+    groups: Integers
     names: Sequence[str]
     are_landmarks: bool
 
@@ -55,24 +56,24 @@ class GroupVotes:
             the most similar photograph), best first within a row.
     """
 
-    landmark: NDArray[np.int64]
-    photographs: NDArray[np.int64]
-    votes: NDArray[np.float64]
-    similarity: NDArray[np.float64]
+    landmark: Integers
+    photographs: Integers
+    votes: Floats
+    similarity: Floats
     nearest: pd.DataFrame
 
-    def choices(self) -> NDArray[np.int64]:
+    def choices(self) -> Integers:
         """Return the groups of each landmark by votes, most first: int64, shape (n, n_groups)."""
         return np.argsort(-self.votes, axis=1, kind="stable")
 
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """Return the share of the first choice in the votes on each landmark: float64, shape (n,).
 
         One vote for no group is added, so that a single photograph counts less than many that agree.
         """
         return np.asarray(self.votes.max(axis=1) / (self.photographs + 1))
 
-    def probabilities(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def probabilities(self, counts: Integers) -> Floats:
         """Return a probability of each group: float64, shape (n, n_groups).
 
         One vote more is divided like the labelled landmarks, which orders the groups that no photograph votes for.
@@ -84,7 +85,7 @@ class GroupVotes:
         votes = self.votes + prior
         return np.asarray(votes / votes.sum(axis=1, keepdims=True))
 
-    def quantities(self) -> NDArray[np.float64]:
+    def quantities(self) -> Floats:
         """Return what scores depend on: float64, shape (n, 2), the shares and the similarities."""
         return np.stack([self.shares(), self.similarity], axis=1)
 
@@ -97,7 +98,7 @@ class LandmarkClassifier:
         inputs: CompletionInputs,
         config: CompleteConfig,
         *,
-        visible: NDArray[np.bool_] | None = None,
+        visible: Booleans | None = None,
         progress: Progress | None = None,
         load: LoadEncoder = load_cached_encoder,
     ) -> None:
@@ -109,7 +110,7 @@ class LandmarkClassifier:
         else:
             self.references = _photograph_references(inputs, visible)
 
-    def vote(self, landmarks: NDArray[np.int64]) -> GroupVotes:
+    def vote(self, landmarks: Integers) -> GroupVotes:
         """Return the votes on landmarks by their numbers; a landmark without photographs has no row."""
         chosen = np.zeros(len(self._inputs.landmarks), bool)
         chosen[landmarks] = True
@@ -123,7 +124,7 @@ class LandmarkClassifier:
             progress=self._progress,
         )
 
-    def calibrate(self, labelled: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def calibrate(self, labelled: Integers) -> Booleans:
         """Calibrate scores on labelled landmarks, each compared with all others.
 
         A group with a single labelled landmark cannot be found this way, and counts as wrong, as it would be for
@@ -141,23 +142,23 @@ class LandmarkClassifier:
         self.calibrated_on = Items(votes.probabilities(others), groups)
         return right
 
-    def scores(self, votes: GroupVotes) -> NDArray[np.float64]:
+    def scores(self, votes: GroupVotes) -> Floats:
         """Return the probability that the first choice of each landmark is right, once calibrated."""
         return self._calibration(votes)
 
-    def probabilities(self, votes: GroupVotes) -> NDArray[np.float64]:
+    def probabilities(self, votes: GroupVotes) -> Floats:
         """Return the probability of each group for landmarks without one, see :meth:`GroupVotes.probabilities`."""
         return votes.probabilities(self._counts)
 
 
-def _photograph_references(inputs: CompletionInputs, visible: NDArray[np.bool_]) -> References:
+def _photograph_references(inputs: CompletionInputs, visible: Booleans) -> References:
     chosen = np.concatenate([visible, np.zeros(len(inputs.landmarks) - inputs.n_labelled, bool)])
     photographs = inputs.photographs.of_items(chosen)
     return References(photographs, inputs.groups, inputs.names(), are_landmarks=True)
 
 
 def _text_references(
-    inputs: CompletionInputs, visible: NDArray[np.bool_], config: CompleteConfig, load: LoadEncoder
+    inputs: CompletionInputs, visible: Booleans, config: CompleteConfig, load: LoadEncoder
 ) -> References:
     """Return the texts of labels, with the groups that they are in, and of the groups themselves."""
     pairs = {(inputs.labels[row], int(inputs.groups[row])) for row in np.flatnonzero(visible).tolist()}
@@ -219,7 +220,7 @@ def vote(
 
 def _nearest_items(
     photographs: Vectors, references: References, k: int, device: str, progress: Progress
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+) -> tuple[NDArray[np.float32], Integers]:
     """Return the cosines and items of the k nearest references, shape (N, k); NaN and -1 where there are none."""
     k = min(k, len(references.vectors))
     similarity = np.empty((len(photographs), k), np.float32)
@@ -245,7 +246,7 @@ def _nearest_items(
     return similarity, item
 
 
-def fit_calibration(votes: GroupVotes, right: NDArray[np.bool_]) -> Callable[[GroupVotes], NDArray[np.float64]]:
+def fit_calibration(votes: GroupVotes, right: Booleans) -> Callable[[GroupVotes], Floats]:
     """Fit a logistic regression to landmarks whose group was hidden from the votes.
 
     Returns:

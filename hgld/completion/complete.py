@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
 from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
@@ -141,7 +141,7 @@ def propose(
 
 
 def _completed_table(
-    inputs: CompletionInputs, references: References, votes: GroupVotes | None, scores: NDArray[np.float64]
+    inputs: CompletionInputs, references: References, votes: GroupVotes | None, scores: Floats
 ) -> pa.Table:
     """Return the table ``completed`` of all landmarks without a group."""
     missing = inputs.landmarks.slice(inputs.n_labelled)
@@ -212,9 +212,9 @@ class CompletionQuality:
         misses: Pairs of a hidden group and the wrong one proposed, with their number, most frequent first.
     """
 
-    score: NDArray[np.float64]
-    group_right: NDArray[np.bool_]
-    root_right: NDArray[np.bool_]
+    score: Floats
+    group_right: Booleans
+    root_right: Booleans
     baseline: tuple[float, float]
     misses: Sequence[tuple[str, str, int]]
     sets: Sequence[SetQuality] = ()
@@ -264,7 +264,7 @@ def evaluate_completion(
 def hide_and_propose(
     inputs: CompletionInputs,
     config: CompleteConfig,
-    parts: Sequence[NDArray[np.int64]],
+    parts: Sequence[Integers],
     *,
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
@@ -310,7 +310,7 @@ def hide_and_propose(
     )
 
 
-def _share_and_interval(right: NDArray[np.bool_]) -> tuple[float, float, float]:
+def _share_and_interval(right: Booleans) -> tuple[float, float, float]:
     if not len(right):
         return (float("nan"),) * 3
     share = np.array([right.mean()])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.compute.conformal import check_coverage
-from hgld.errors import ConfigurationError, require_at_least
-from hgld.labels.encoders import DEFAULT_ENCODER
+from hgld.errors import ConfigurationError, require_at_least, require_choice
+from hgld.labels.encoders import DEFAULT_ENCODER, usable_device
 from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
 
 Method = Literal["neighbours", "zero-shot"]
@@ -47,8 +47,7 @@ class CompleteConfig:
     coverage: float | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ConfigurationError(f'`method` is "{self.method}"; expected {" or ".join(get_args(Method))}')
+        require_choice(Method, method=self.method)
         require_at_least(1, k=self.k)
         require_at_least(MIN_LABELLED, calibration_landmarks=self.calibration_landmarks)
         if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
@@ -57,14 +56,9 @@ class CompleteConfig:
                 f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
             )
         check_coverage(self.coverage)
-        import torch  # late, as the options of the command are made from this class
+        usable_device(self.device)
 
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
-
-    def sample(self, labelled: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sample(self, labelled: Integers) -> Integers:
         """Return at most ``calibration_landmarks`` of some landmarks, chosen at random."""
         if len(labelled) <= self.calibration_landmarks:
             return labelled

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Booleans, Integers
 from hgld.completion.config import MIN_LABELLED
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
@@ -88,13 +88,13 @@ class Vectors:
     """
 
     embeddings: torch.Tensor
-    row: NDArray[np.int64]
-    item: NDArray[np.int64]
+    row: Integers
+    item: Integers
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def of_items(self, chosen: NDArray[np.bool_]) -> Vectors:
+    def of_items(self, chosen: Booleans) -> Vectors:
         """Return the vectors of the items with True in ``chosen``, bool, shape (n_items,)."""
         kept = chosen[self.item]
         return Vectors(self.embeddings, self.row[kept], self.item[kept])
@@ -105,7 +105,7 @@ class Vectors:
         vectors /= torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
         return vectors
 
-    def unusable(self) -> NDArray[np.int64]:
+    def unusable(self) -> Integers:
         """Return the numbers of the vectors with NaN or infinite values, or with nothing but zeros."""
         blocks = (self.unit(slice(start, start + _BLOCK)) for start in range(0, len(self), _BLOCK))
         return np.flatnonzero(np.concatenate([~block.isfinite().all(dim=1).numpy() for block in blocks]))
@@ -123,7 +123,7 @@ class CompletionInputs:
     landmarks: pa.Table
     group_names: Sequence[str]
     roots: Sequence[str]
-    groups: NDArray[np.int64]
+    groups: Integers
     labels: Sequence[str]
     photographs: Vectors
 
@@ -143,11 +143,11 @@ class CompletionInputs:
         keys = zip(labelled["split"].to_pylist(), labelled["landmark_id"].to_pylist(), strict=True)
         return [f"{split}/{landmark_id}" for split, landmark_id in keys]
 
-    def count_photographs(self, landmarks: NDArray[np.int64]) -> int:
+    def count_photographs(self, landmarks: Integers) -> int:
         """Return the number of photographs of landmarks by their numbers."""
         return int(np.isin(self.photographs.item, landmarks).sum())
 
-    def labelled_with_photographs(self) -> NDArray[np.int64]:
+    def labelled_with_photographs(self) -> Integers:
         """Return the numbers of the labelled landmarks with photographs, ascending."""
         numbers = np.unique(self.photographs.item[self.photographs.item < self.n_labelled])
         if len(numbers) < MIN_LABELLED:
@@ -229,7 +229,7 @@ def read_photographs(
 
 def _read_images(
     images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
-) -> tuple[pa.Array, NDArray[np.int64]]:
+) -> tuple[pa.Array, Integers]:
     """Return the ids of images of the landmarks, and the numbers of these landmarks."""
     image_ids, numbers = images_of_landmarks((split_and_path(item, splits) for item in images), landmarks)
     if repeated := _repeated(image_ids):
@@ -240,7 +240,7 @@ def _read_images(
     return image_ids, numbers
 
 
-def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) -> Integers:
     """Return the number of the landmark of each embedding by the id of its image, -1 for none of the landmarks."""
     if file.ids is None:
         raise InputError(
@@ -251,7 +251,7 @@ def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: NDArray[np
     return np.where(position >= 0, numbers[position] if len(numbers) else -1, -1)
 
 
-def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> NDArray[np.int64]:
+def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> Integers:
     """Return the number of the landmark of each embedding by its landmark id, -1 for none of the landmarks."""
     if file.landmark_ids is None:
         raise InputError(f"{file.path}: has no landmark ids; name the landmark of each image in `images`")
@@ -263,7 +263,7 @@ def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str])
     return landmark_numbers(landmarks, splits[0], file.landmark_ids)
 
 
-def _check(files: Sequence[Embeddings], rows: Sequence[NDArray[np.int64]], photographs: Vectors) -> None:
+def _check(files: Sequence[Embeddings], rows: Sequence[Integers], photographs: Vectors) -> None:
     """Raise unless there are photographs, each once and with a direction; ``rows`` are theirs in each file."""
     paths = ", ".join(str(file.path) for file in files)
     if not len(photographs):

@@ -14,13 +14,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.errors import InputError, bad_rows, indented_list
 
 R = TypeVar("R")
@@ -209,7 +208,7 @@ def require_non_null(table: pa.Table, path: Path) -> None:
         raise InputError(f"{path}: values are missing; fill them in, or remove the rows:\n{indented_list(problems)}")
 
 
-def preview_rows(rows: NDArray[np.int64]) -> str:
+def preview_rows(rows: Integers) -> str:
     """Format the first row numbers for a message.
 
     >>> preview_rows(np.array([3, 7]))

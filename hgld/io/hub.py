@@ -173,11 +173,7 @@ def upload_folder(
 
 
 def repository_tags(repository: str, kind: Kind = "model") -> list[str]:
-    """Return the tags of a repository.
-
-    Raises:
-        SourceError: There is no such repository, or the hub cannot be reached.
-    """
+    """Return the tags of a repository; raise a SourceError if there is none, or the hub cannot be reached."""
     try:
         return [tag.name for tag in _api().list_repo_refs(repository, repo_type=kind).tags]
     except Exception as error:  # see hub_file
@@ -235,11 +231,7 @@ def open_clip_architecture(model: str) -> dict[str, Any]:
 
 
 def tag_configuration(model: str, tag: str) -> dict[str, Any]:
-    """Return open_clip's configuration of a tag, such as the normalisation of its images.
-
-    Raises:
-        ConfigurationError: The model has no weights of this tag.
-    """
+    """Return open_clip's configuration of a tag, or raise a ConfigurationError if the model has no such tag."""
     import open_clip
 
     configuration: dict[str, Any] = open_clip.get_pretrained_cfg(model, tag)

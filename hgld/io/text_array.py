@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.arrays import Booleans, Integers
+
 _BLOCK = 2**16
 
 
@@ -76,14 +78,14 @@ class TextArray:
         for start in range(0, len(self), _BLOCK):
             yield from self[start : start + _BLOCK].tolist()
 
-    def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+    def __eq__(self, text: object) -> Booleans:  # type: ignore[override]
         """Return which texts are this one, or that in the same row of another array: bool, shape (N,)."""
         if not isinstance(text, str):
             return np.array(np.asarray(self) == np.asarray(text), np.bool_)
-        equal: NDArray[np.bool_] = pc.equal(self.texts, text).to_numpy(zero_copy_only=False)
+        equal: Booleans = pc.equal(self.texts, text).to_numpy(zero_copy_only=False)
         return equal if self.positions is None else equal[self.positions]
 
-    def __ne__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+    def __ne__(self, text: object) -> Booleans:  # type: ignore[override]
         return ~(self == text)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -98,7 +100,7 @@ class TextArray:
         taken = self.texts if self.positions is None else self.texts.take(pa.array(self.positions))
         return taken if isinstance(taken, pa.ChunkedArray) else pa.chunked_array([taken])
 
-    def find(self) -> Callable[[TextArray], NDArray[np.int64]]:
+    def find(self) -> Callable[[TextArray], Integers]:
         """Return a function from texts to the first row of each, or -1, in a tenth of the memory of a hash table."""
         hashes = self.hashes()
         order = np.argsort(hashes, kind="stable").astype(np.int32)
@@ -110,7 +112,7 @@ class TextArray:
                 pc.fill_null(pc.index_in(texts.to_arrow(), value_set=values), -1).to_numpy()
             ]
 
-        def find(texts: TextArray) -> NDArray[np.int64]:
+        def find(texts: TextArray) -> Integers:
             rows = np.empty(len(texts), np.int64)
             for start in range(0, len(texts), _BLOCK):
                 block = texts[start : start + _BLOCK]
@@ -127,7 +129,7 @@ class TextArray:
         hashes.sort()
         return not (hashes[1:] == hashes[:-1]).any()
 
-    def hashes(self) -> NDArray[np.int64]:
+    def hashes(self) -> Integers:
         """Return Python's hash of each text in this process."""
         return np.fromiter(map(hash, self), np.int64, len(self))
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_choice
 from hgld.io.columns import read_rows
-from hgld.labels.class_graph import ancestors, read_class_tree
+from hgld.labels.class_graph import ancestors, nearest_classes, read_class_tree
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason
@@ -44,10 +44,8 @@ class CleanConfig:
     allow_errors: bool = False
 
     def __post_init__(self) -> None:
-        if self.keep_multiple is not None and self.keep_multiple not in get_args(KeepMultiple):
-            raise ConfigurationError(
-                f'`keep_multiple` is "{self.keep_multiple}"; expected {" or ".join(get_args(KeepMultiple))}'
-            )
+        if self.keep_multiple is not None:
+            require_choice(KeepMultiple, keep_multiple=self.keep_multiple)
 
 
 @dataclass(frozen=True)
@@ -329,11 +327,6 @@ def most_specific(values: Sequence[InstanceOf], superclasses: Mapping[str, Seque
     P279 has cycles: of two classes that are each other's ancestors, neither is more specific, and both are kept. A
     value without an item has no known ancestors.
     """
-    above = [ancestors(value.item, superclasses) if value.item else set[str]() for value in values]
-
-    def is_above(upper: int, lower: int) -> bool:
-        return values[upper].item in above[lower] and values[lower].item not in above[upper]
-
-    return [
-        value for row, value in enumerate(values) if not any(is_above(row, other) for other in range(len(values)))
-    ]
+    above = {value.item: ancestors(value.item, superclasses) for value in values if value.item}
+    nearest = nearest_classes(above.keys(), above)
+    return [value for value in values if not value.item or value.item in nearest]

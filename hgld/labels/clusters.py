@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Floats, Integers
 from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.figures.comparisons import tsne_2d
@@ -82,13 +83,6 @@ class ClusterRow:
     landmarks: int
 
 
-@dataclass(frozen=True)
-class ClusterSummary:
-    """The clusters, the one with the most landmarks first."""
-
-    rows: Sequence[ClusterRow]
-
-
 class PhotographSource(Protocol):
     """Photographs of labels for the page, passed in as plain data."""
 
@@ -107,14 +101,14 @@ def cluster_file(
     *,
     photographs: PhotographSource | None = None,
     force: bool = False,
-) -> ClusterSummary | None:
+) -> list[ClusterRow] | None:
     """Write the clusters of label embeddings, and beside the table a picture (.png) and a page (.html) of them.
 
     Args:
         out: ``clusters`` table to write, sorted by cluster, sub-cluster and number of landmarks.
 
     Returns:
-        The clusters, or None if all three files were up to date.
+        The clusters, those with most landmarks first, or None if all three files were up to date.
 
     Raises:
         InputError: ``embeddings`` is no such table, or has fewer different labels than clusters.
@@ -122,7 +116,7 @@ def cluster_file(
     config = config or ClusterConfig()
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
 
-    def compute() -> tuple[Sequence[pa.Table], ClusterSummary]:
+    def compute() -> tuple[Sequence[pa.Table], list[ClusterRow]]:
         table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
         landmarks = table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy()
         labels = table["label"].to_pylist()
@@ -166,7 +160,7 @@ def _photographs(
     return {row: photographs[label_ids[row]] for row in in_turn if label_ids[row] in photographs}
 
 
-def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table, NDArray[np.float64]]:
+def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table, Floats]:
     """Read label embeddings, sorted by label, and their vectors: float64, shape (n, dimension).
 
     Raises:
@@ -187,7 +181,7 @@ def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table
     return table, vectors
 
 
-def _clusters_table(table: pa.Table, landmarks: NDArray[np.int64], clusters: Clusters) -> pa.Table:
+def _clusters_table(table: pa.Table, landmarks: Integers, clusters: Clusters) -> pa.Table:
     n = len(table)
     columns = {name: table[name] for name in ("label_id", "label", "landmarks_train", "landmarks_index")}
     columns |= {
@@ -203,7 +197,7 @@ def _clusters_table(table: pa.Table, landmarks: NDArray[np.int64], clusters: Clu
     return pa.table(columns).take(pa.array(order))
 
 
-def _summarise(clusters: Clusters, landmarks: NDArray[np.int64]) -> ClusterSummary:
+def _summarise(clusters: Clusters, landmarks: Integers) -> list[ClusterRow]:
     rows = []
     for number, name in clusters.names.items():
         members = clusters.cluster == number
@@ -216,7 +210,7 @@ def _summarise(clusters: Clusters, landmarks: NDArray[np.int64]) -> ClusterSumma
                 landmarks=int(landmarks[members].sum()),
             )
         )
-    return ClusterSummary(rows)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -231,13 +225,11 @@ class Clusters:
 
     cluster: NDArray[np.int32]
     subcluster: NDArray[np.int32]
-    distance: NDArray[np.float64]
+    distance: Floats
     names: dict[int, str]
 
 
-def cluster_labels(
-    vectors: NDArray[np.float64], landmarks: NDArray[np.int64], labels: Sequence[str], config: ClusterConfig
-) -> Clusters:
+def cluster_labels(vectors: Floats, landmarks: Integers, labels: Sequence[str], config: ClusterConfig) -> Clusters:
     """Group labels into clusters and sub-clusters.
 
     A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
@@ -265,9 +257,7 @@ def cluster_labels(
     return Clusters(cluster, subcluster, distance, names)
 
 
-def k_means(
-    vectors: NDArray[np.float64], n_clusters: int, seed: int
-) -> tuple[NDArray[np.int32], float, NDArray[np.float64]]:
+def k_means(vectors: Floats, n_clusters: int, seed: int) -> tuple[NDArray[np.int32], float, Floats]:
     """Run k-means; return the cluster of each vector (from 0), the inertia, and the distances to the centroids."""
     from sklearn.cluster import KMeans
 
@@ -276,7 +266,7 @@ def k_means(
     return model.labels_, float(model.inertia_), distance
 
 
-def allocate_subclusters(total: int, inertia: NDArray[np.float64], max_subclusters: NDArray[np.int64]) -> list[int]:
+def allocate_subclusters(total: int, inertia: Floats, max_subclusters: Integers) -> list[int]:
     """Distribute sub-clusters over clusters.
 
     Every cluster gets one. Each further one goes to the cluster with the largest inertia per sub-cluster among those
@@ -291,7 +281,7 @@ def allocate_subclusters(total: int, inertia: NDArray[np.float64], max_subcluste
     return [int(count) for count in counts]
 
 
-def _agglomerate(vectors: NDArray[np.float64], n_subclusters: int) -> NDArray[np.int32]:
+def _agglomerate(vectors: Floats, n_subclusters: int) -> NDArray[np.int32]:
     """Return the sub-cluster of each vector of one cluster, from 0."""
     from sklearn.cluster import AgglomerativeClustering
 
@@ -302,7 +292,7 @@ def _agglomerate(vectors: NDArray[np.float64], n_subclusters: int) -> NDArray[np
     return assignment
 
 
-def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: NDArray[np.int64]) -> NDArray[np.int32]:
+def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: Integers) -> NDArray[np.int32]:
     """Renumber clusters from 1 by number of landmarks, then number of labels (most first), then first row."""
     clusters, first_row = np.unique(assignment, return_index=True)
     sizes = [(landmarks[assignment == cluster].sum(), (assignment == cluster).sum()) for cluster in clusters]
@@ -312,7 +302,7 @@ def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: NDArray[np.in
     return numbers[assignment]
 
 
-def _cluster_name(labels: Sequence[str], landmarks: NDArray[np.int64], distance: NDArray[np.float64]) -> str:
+def _cluster_name(labels: Sequence[str], landmarks: Integers, distance: Floats) -> str:
     d_max = distance.max()
     centrality = 1 - distance / d_max if d_max > 0 else np.ones_like(distance)
     order = np.argsort(-np.log1p(landmarks) * centrality, kind="stable")
@@ -333,9 +323,7 @@ def sweep_file(
     return points
 
 
-def sweep(
-    vectors: NDArray[np.float64], ks: Sequence[int], seed: int = 0, progress: Progress | None = None
-) -> list[SweepPoint]:
+def sweep(vectors: Floats, ks: Sequence[int], seed: int = 0, progress: Progress | None = None) -> list[SweepPoint]:
     """Compute inertia and silhouette (cosine) of k-means for each k, from 2 to one less than there are vectors."""
     from sklearn.metrics import silhouette_score
 

@@ -17,9 +17,9 @@ from itertools import chain, count, pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Floats, Integers
 from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import preview
@@ -73,9 +73,9 @@ class Labels:
 
     ids: Sequence[str]
     texts: Sequence[str]
-    counts: NDArray[np.int64]
+    counts: Integers
     clusters: Sequence[tuple[int, int]]
-    vectors: NDArray[np.float64]
+    vectors: Floats
     classes: ClassTree
 
 
@@ -144,7 +144,7 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
     )
 
 
-def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Group, NDArray[np.int64]]]:
+def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Group, Integers]]:
     """Return groups with the rows of their labels; roots and groups with the most entities come first."""
     senses = _Senses(labels)
     with one_thread():
@@ -154,7 +154,7 @@ def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Gr
         lengths = np.sqrt(np.maximum(np.diag(products), 1e-12))
         distances = np.sqrt(np.maximum(2 - 2 * products / np.outer(lengths, lengths), 0))
         root = _cut(distances, n_roots, "ward")[group]
-    groups: list[tuple[Group, NDArray[np.int64]]] = []
+    groups: list[tuple[Group, Integers]] = []
     names: set[str] = set()
     root_names: set[str] = set()
     linked: set[str] = set()
@@ -168,7 +168,7 @@ def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Gr
     return groups
 
 
-def _cut(distances: NDArray[np.float64], n_parts: int, linkage: str) -> NDArray[np.int64]:
+def _cut(distances: Floats, n_parts: int, linkage: str) -> Integers:
     """Divide rows by agglomerative clustering; return the part of each, from 0."""
     from scipy.cluster import hierarchy
     from scipy.spatial.distance import squareform
@@ -177,13 +177,11 @@ def _cut(distances: NDArray[np.float64], n_parts: int, linkage: str) -> NDArray[
         return np.zeros(1, np.int64)
     # Rounded: the order of summation depends on the row, and must not decide between equal distances.
     merges = hierarchy.linkage(squareform(np.round(distances, 9), checks=False), linkage)
-    parts: NDArray[np.int64] = hierarchy.cut_tree(merges, [n_parts])[:, 0]
+    parts: Integers = hierarchy.cut_tree(merges, [n_parts])[:, 0]
     return parts
 
 
-def _largest_first(
-    rows: NDArray[np.int64], parts: NDArray[np.int64], counts: NDArray[np.int64]
-) -> list[NDArray[np.int64]]:
+def _largest_first(rows: Integers, parts: Integers, counts: Integers) -> list[Integers]:
     """Return the rows of each part, that with the most entities first."""
     members = [rows[parts == part] for part in np.unique(parts)]
     return sorted(members, key=lambda part: (-counts[part].sum(), part[0]))
@@ -220,10 +218,10 @@ class _Senses:
         self._depths = {item: len(ancestors(item, superclasses)) for item in self._totals}
         self.cosines = self._similarity()
 
-    def _similarity(self) -> NDArray[np.float64]:
+    def _similarity(self) -> Floats:
         from sklearn.preprocessing import MultiLabelBinarizer, normalize
 
-        by_text: NDArray[np.float64] = self._labels.vectors @ self._labels.vectors.T
+        by_text: Floats = self._labels.vectors @ self._labels.vectors.T
         if not self._totals:
             return by_text
         above = MultiLabelBinarizer(sparse_output=True).fit_transform(self._above)
@@ -233,7 +231,7 @@ class _Senses:
         lengths = np.sqrt(_CLASS_SHARE * by_class.diagonal() + 1 - _CLASS_SHARE)
         return np.asarray((_CLASS_SHARE * by_class + (1 - _CLASS_SHARE) * by_text) / np.outer(lengths, lengths))
 
-    def describe(self, rows: NDArray[np.int64]) -> _Sense:
+    def describe(self, rows: Integers) -> _Sense:
         """Find the class that labels share, if most of them and few others are below it, and typical labels."""
         labels = self._labels
         closeness = self.cosines[np.ix_(rows, rows)].mean(axis=1)

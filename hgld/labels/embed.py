@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Floats
 from hgld.errors import ConfigurationError, InputError, counted, indented_list, require_at_least
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
@@ -176,14 +177,8 @@ def _reusable_vectors(
     return dict(zip(table["label"].to_pylist(), embedding_matrix(table), strict=True))
 
 
-def vectors_of_labels(
-    embeddings: Path, clusters: Path, ids: Sequence[str], texts: Sequence[str]
-) -> NDArray[np.float64]:
-    """Return the vectors of the labels of a ``clusters`` table, float64, shape (n_labels, dimension).
-
-    Raises:
-        InputError: A label is not in the table ``label_embeddings``.
-    """
+def vectors_of_labels(embeddings: Path, clusters: Path, ids: Sequence[str], texts: Sequence[str]) -> Floats:
+    """Return the vectors of labels, float64, shape (n, dimension), or raise an InputError if one has none."""
     table = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS)
     row_of = {label_id: row for row, label_id in enumerate(table["label_id"].to_pylist())}
     missing = [f'{label_id} ("{text}")' for label_id, text in zip(ids, texts, strict=True) if label_id not in row_of]

@@ -75,11 +75,11 @@ def load_encoder(name: str, device: str | None = None) -> TextEncoder:
         SourceError: The weights are not on this machine and cannot be downloaded.
     """
     if name == "minilm":
-        return _mini_lm(_device(device))
+        return _mini_lm(usable_device(device))
     if name == "ngrams":
         return NGrams()
     model, pretrained = _split_name(name)
-    return OpenClip(model, pretrained, _device(device))
+    return OpenClip(model, pretrained, usable_device(device))
 
 
 def has_minilm() -> bool:
@@ -174,11 +174,12 @@ def _split_name(name: str) -> tuple[str, str]:
     return model, pretrained
 
 
-def _device(name: str | None) -> torch.device:
+def usable_device(name: str | None) -> torch.device:
+    """Return a torch device, by default the GPU if there is one, or raise a ConfigurationError if it is not there."""
     import torch
 
     try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise ConfigurationError(f'the device "{name}" cannot be used: {error}') from error

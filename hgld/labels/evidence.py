@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from hgld.arrays import Floats, Integers
 from hgld.labels.class_graph import levels_above
 from hgld.labels.wording import guideline_terms, head_words, normalised_words
 from hgld.taxonomy.decisions import Decision
@@ -51,9 +51,9 @@ _FARTHER_WEIGHT = 0.3
 #: Factor for each step up to a farther superclass.
 _DECAY_PER_STEP = 0.8
 #: Encodes texts as unit vectors: float64, shape (n_texts, dimension).
-EmbedTexts = Callable[[Sequence[str]], NDArray[np.float64]]
+EmbedTexts = Callable[[Sequence[str]], Floats]
 #: Transforms cosines; see :func:`_cosine_scale`.
-ScaleCosines = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+ScaleCosines = Callable[[Floats], Floats]
 
 
 class EmbeddedLabels(NamedTuple):
@@ -61,7 +61,7 @@ class EmbeddedLabels(NamedTuple):
 
     ids: Sequence[str]
     texts: Sequence[str]
-    vectors: NDArray[np.float64]
+    vectors: Floats
 
 
 class Example(NamedTuple):
@@ -182,7 +182,7 @@ class Evidence:
         explain: Returns the evidence in words, for the index of a label and of a group with a value other than 0.
     """
 
-    values: NDArray[np.float64]
+    values: Floats
     explain: Callable[[int, int], str]
 
 
@@ -293,7 +293,7 @@ def _similarity_evidence(
     ]
 
 
-def name_cosines(labels: EmbeddedLabels, groups: Sequence[Group], embed: EmbedTexts) -> NDArray[np.float64]:
+def name_cosines(labels: EmbeddedLabels, groups: Sequence[Group], embed: EmbedTexts) -> Floats:
     """Return the mean cosine of labels to several texts for each group: float64, shape (n_labels, n_groups).
 
     Three texts are compared with the label: the name or the nearest of its parts, as in "Mugs & Cups"; its words in
@@ -316,7 +316,7 @@ def name_cosines(labels: EmbeddedLabels, groups: Sequence[Group], embed: EmbedTe
     return np.asarray(np.round((name + singular + path) / 3 + head / 5, 6) / 1.2)
 
 
-def _cosine_scale(vectors: NDArray[np.float64], groups: NDArray[np.int64]) -> ScaleCosines:
+def _cosine_scale(vectors: Floats, groups: Integers) -> ScaleCosines:
     """Return a function that standardises cosines by those between terms of different groups.
 
     This makes the evidence comparable between encoders, some of which give high cosines to all pairs.
@@ -341,12 +341,12 @@ def _cosine_scale(vectors: NDArray[np.float64], groups: NDArray[np.int64]) -> Sc
 
 
 def nearest_examples(
-    vectors: NDArray[np.float64],
-    examples: NDArray[np.float64],
-    example_groups: NDArray[np.int64],
+    vectors: Floats,
+    examples: Floats,
+    example_groups: Integers,
     n_groups: int,
     excluded: Sequence[Iterable[int]] = (),
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Floats, Integers]:
     """Find the nearest example of every group for each vector.
 
     Takes O(n * examples of the largest group) memory.
@@ -389,15 +389,13 @@ class Endings:
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
         self._numbers: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        self._votes: defaultdict[tuple[str, ...], NDArray[np.float64]] = defaultdict(
-            lambda: np.zeros(examples.n_columns)
-        )
+        self._votes: defaultdict[tuple[str, ...], Floats] = defaultdict(lambda: np.zeros(examples.n_columns))
         for number, example in enumerate(examples.rows):
             for ending, weight in _weighted_endings(example.text):
                 self._numbers[ending].append(number)
                 self._votes[ending][example.group] += weight
 
-    def shares(self, text: str, own: Iterable[int]) -> NDArray[np.float64]:
+    def shares(self, text: str, own: Iterable[int]) -> Floats:
         """Return the smoothed share of each group among the examples that end as a label does.
 
         The shares at an ending are the votes of its examples and, with the weight ``_SHORTER_WEIGHT``, the shares at
@@ -415,8 +413,8 @@ class Endings:
             shares = (votes + _SHORTER_WEIGHT * shares) / (votes.sum() + _SHORTER_WEIGHT)
         return shares
 
-    def _own_votes(self, own: Iterable[int]) -> dict[tuple[str, ...], NDArray[np.float64]]:
-        votes: dict[tuple[str, ...], NDArray[np.float64]] = {}
+    def _own_votes(self, own: Iterable[int]) -> dict[tuple[str, ...], Floats]:
+        votes: dict[tuple[str, ...], Floats] = {}
         for number in own:
             example = self._examples.rows[number]
             for ending, weight in _weighted_endings(example.text):
@@ -476,9 +474,7 @@ class ClassVotes:
         self._items_by_text: defaultdict[str, list[str]] = defaultdict(list)
         for item, label in self._labels.items():
             self._items_by_text[normalise_label(label)].append(item)
-        self._votes_below: defaultdict[str, NDArray[np.float64]] = defaultdict(
-            lambda: np.zeros(examples.n_columns, np.float64)
-        )
+        self._votes_below: defaultdict[str, Floats] = defaultdict(lambda: np.zeros(examples.n_columns, np.float64))
         for item, above in self._parents.items():
             share = self._share(item, frozenset())
             if share is not None:
@@ -501,7 +497,7 @@ class ClassVotes:
                 named[item] = numbers
         return named
 
-    def _share(self, item: str, own: frozenset[int]) -> NDArray[np.float64] | None:
+    def _share(self, item: str, own: frozenset[int]) -> Floats | None:
         """Return the share of each group in what is known for a class itself; None if nothing is."""
         votes = np.zeros(self._examples.n_columns)
         linked = self._examples.linked_groups.get(item)
@@ -514,7 +510,7 @@ class ClassVotes:
         total = votes.sum()
         return votes / total if total else None
 
-    def shares(self, label_id: str, text: str, own: frozenset[int]) -> NDArray[np.float64]:
+    def shares(self, label_id: str, text: str, own: frozenset[int]) -> Floats:
         """Return the smoothed share of each group in the superclasses of a label's class, found by id or text.
 
         Returns:
@@ -537,11 +533,11 @@ class ClassVotes:
             label_id = items[0]
         return levels_above([label_id], self._parents)
 
-    def _own_votes_below(self, label_id: str, text: str, own: frozenset[int]) -> dict[str, NDArray[np.float64]]:
+    def _own_votes_below(self, label_id: str, text: str, own: frozenset[int]) -> dict[str, Floats]:
         """Return what to subtract from the votes below each class: those of the label itself."""
         items = {label_id, *self._items_by_text.get(normalise_label(text), ())}
         changed = {item for number in own for item in self._items_of[number]}
-        below: dict[str, NDArray[np.float64]] = {}
+        below: dict[str, Floats] = {}
         for item in sorted(items | changed):
             share = self._share(item, frozenset())
             if share is None:
@@ -551,9 +547,7 @@ class ClassVotes:
                 below[parent] = below.get(parent, 0) + share - (0 if rest is None else rest)
         return below
 
-    def _votes(
-        self, item: str, own: frozenset[int], own_below: Mapping[str, NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def _votes(self, item: str, own: frozenset[int], own_below: Mapping[str, Floats]) -> Floats:
         """Return the votes of a class, fewer the more groups it is divided among."""
         votes = np.zeros(self._examples.n_columns)
         if item in self._votes_below:

@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from hgld import tables
+from hgld.arrays import Floats, Integers
 from hgld.compute.conformal import Items, check_coverage, sets_by_level
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import read_table_rows
@@ -207,7 +207,7 @@ class SuggestionInputs:
 
     clusters: pa.Table
     labels: EmbeddedLabels
-    landmarks: NDArray[np.int64]
+    landmarks: Integers
     groups: Sequence[Group]
     vocabulary: Sequence[VocabularyTerm]
     classes: Sequence[pa.Table]
@@ -396,11 +396,11 @@ def read_suggestion_inputs(
 
 
 def _cached_encoder(
-    settings: Mapping[str, Any], vectors: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
+    settings: Mapping[str, Any], vectors: dict[str, Floats], progress: Progress | None, load: LoadEncoder
 ) -> EmbedTexts:
     """Return a function that embeds texts by some settings, and loads the encoder for the first new text."""
 
-    def embed(texts: Sequence[str]) -> NDArray[np.float64]:
+    def embed(texts: Sequence[str]) -> Floats:
         new = [text for text in dict.fromkeys(texts) if text not in vectors]
         if new:
             encoder = load(settings["encoder"], None)
@@ -470,12 +470,12 @@ def suggest_sets(
     return sets_by_level(scores, decided_items(inputs, scores, truth), coverage, level_names(inputs.groups))
 
 
-def scores_with_drop(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def scores_with_drop(scores: Floats) -> Floats:
     """Return the scores of the groups with that of no group in one column more, so that they add up to 1."""
     return np.concatenate([scores, 1 - scores.sum(axis=1, keepdims=True)], axis=1)
 
 
-def decided_items(inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None]) -> Items:
+def decided_items(inputs: SuggestionInputs, scores: Floats, truth: Sequence[Decision | None]) -> Items:
     """Return the scores of the decided labels and the columns of their groups, given the decision on each label."""
     columns = {group.key: number for number, group in enumerate(inputs.groups)}
     decided = {row: decision.group for row, decision in enumerate(truth) if decision is not None}
@@ -501,7 +501,7 @@ def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]
     return bare
 
 
-def score_groups(evidence: Sequence[Evidence], weights: Mapping[str, float] | None = None) -> NDArray[np.float64]:
+def score_groups(evidence: Sequence[Evidence], weights: Mapping[str, float] | None = None) -> Floats:
     """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
 
     The scores are a softmax over the logits of the groups and of none, reduced by ``RELIABILITY``, so the scores of a
@@ -528,7 +528,7 @@ def _weights(evidence: Sequence[Evidence]) -> Mapping[str, float]:
     return OTHER_WEIGHTS if evidence[EVIDENCE_KINDS.index("names")].values.any() else WEIGHTS
 
 
-def balance(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def balance(logits: Floats) -> Floats:
     """Lower the logits of groups that are likely for more of the labels than others, and raise those of fewer.
 
     Some names are similar to most texts, others to few, whatever these mean. Each group gets the same summand for all
@@ -548,7 +548,7 @@ def balance(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([logits[:, :-1] + shift, logits[:, -1:]], axis=1)
 
 
-def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
+def features(evidence: Sequence[Evidence]) -> dict[str, Floats]:
     """Return what the weights multiply.
 
     Shares count by their logarithm, as in a product of probabilities. A kind of evidence is as certain as its shares
@@ -588,7 +588,7 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def find_rungs(evidence: Sequence[Evidence]) -> NDArray[np.int64]:
+def find_rungs(evidence: Sequence[Evidence]) -> Integers:
     """Return the kind of evidence behind each suggestion, as an index into ``EVIDENCE_KINDS``.
 
     It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one with the largest

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.conformal import SetQuality, check_coverage, measure_sets
 from hgld.errors import InputError
 from hgld.figures.coverage import SuggestionOutcomes, draw_reliability
@@ -52,8 +52,8 @@ class ScoredLabels:
             ``EVIDENCE_KINDS``.
     """
 
-    scores: NDArray[np.float64]
-    rungs: NDArray[np.int64]
+    scores: Floats
+    rungs: Integers
 
 
 class Rung(NamedTuple):
@@ -76,9 +76,9 @@ class SuggestionAgreement:
     """
 
     outcomes: SuggestionOutcomes
-    in_top_3: NDArray[np.bool_]
-    rungs: NDArray[np.int64]
-    landmarks: NDArray[np.int64]
+    in_top_3: Booleans
+    rungs: Integers
+    landmarks: Integers
     misses: Sequence[Miss]
     sets: Sequence[SetQuality] = ()
 
@@ -207,7 +207,7 @@ def measure_agreement(
 
 
 def _measure_sets(
-    inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None], coverage: float
+    inputs: SuggestionInputs, scores: Floats, truth: Sequence[Decision | None], coverage: float
 ) -> list[SetQuality]:
     items = decided_items(inputs, scores_with_drop(scores), truth)
     folds = np.random.default_rng(0).permutation(len(items.classes)) % N_FOLDS

@@ -288,12 +288,9 @@ def write_adjudication(
 def require_replaceable(
     out: Path, adjudication: Adjudication, earlier: Sequence[Decision], adjudicator: str | None = None
 ) -> None:
-    """Check that the only earlier decisions to be replaced or withdrawn are those of the people concerned.
+    """Raise a :class:`ConfigurationError` if earlier decisions of people who are not concerned would be lost.
 
-    These are both annotators, the adjudicator, and whoever signed a decision on the same label in an input.
-
-    Raises:
-        ConfigurationError: Different decisions of others would be lost.
+    Concerned are both annotators, the adjudicator, and whoever signed a decision on the same label in an input.
     """
     _, replacements = _replacements(adjudication, earlier)
     lost = []

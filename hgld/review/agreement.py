@@ -33,9 +33,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hgld.arrays import Floats
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.resampling import check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
@@ -332,7 +331,7 @@ def _subset_agreement(
     codes: Codes,
     landmarks: Floats | None,
     config: AgreementConfig,
-    rows: NDArray[np.bool_],
+    rows: Booleans,
 ) -> SubsetAgreement | None:
     """Return the agreement on the labels in ``rows``; None if there are none."""
     n = int(rows.sum())
@@ -381,8 +380,8 @@ def _estimate(values: Floats, confidence: float) -> Estimate:
 
 def _group_agreement(
     name: str,
-    chosen: NDArray[np.bool_],
-    decided: NDArray[np.bool_],
+    chosen: Booleans,
+    decided: Booleans,
     landmarks: Floats | None,
     weights: Floats,
     config: AgreementConfig,
@@ -420,7 +419,7 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
 
 
 #: Categories, numbered from 0; ``MISSING`` where there is no decision.
-Codes = NDArray[np.int64]
+Codes = Integers
 
 #: Code of a unit that an annotator did not decide.
 MISSING = -1

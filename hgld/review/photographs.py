@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.figures.label_map import MapPhotograph
 from hgld.figures.photographs import data_url, make_thumbnail
@@ -57,8 +57,8 @@ class LabelPhotographs:
         self,
         reader: ImageReader,
         landmarks: pa.Table,
-        rows: NDArray[np.int64],
-        landmark: NDArray[np.int64],
+        rows: Integers,
+        landmark: Integers,
         files: Sequence[Path] = (),
     ) -> None:
         self.files = files
@@ -223,7 +223,7 @@ def _landmark_lists(
     return existing
 
 
-def _in_rounds(label: NDArray[np.int64], landmark: NDArray[np.int64]) -> NDArray[np.int64]:
+def _in_rounds(label: Integers, landmark: Integers) -> Integers:
     """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark."""
     by_landmark = np.argsort(landmark, kind="stable")
     count = np.bincount(landmark)

@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from hgld.arrays import Integers
 from hgld.compute.parted import PartedTensor, StoredRows
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
@@ -81,7 +82,7 @@ class Embeddings:
 
     vectors: torch.Tensor
     ids: TextArray | None
-    landmark_ids: NDArray[np.int64] | None
+    landmark_ids: Integers | None
     path: Path
 
     def __len__(self) -> int:
@@ -182,7 +183,7 @@ def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
             raise InputError(f"{file}: {description}, but {files[0].name} has {descriptions[0]}; expected the same")
 
 
-def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> NDArray[np.int64]:
+def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> Integers:
     """Return the rows of images among embeddings.
 
     Raises:
@@ -208,7 +209,7 @@ def write_embeddings(
     path: Path,
     vectors: torch.Tensor,
     ids: Texts,
-    landmark_ids: NDArray[np.int64] | None = None,
+    landmark_ids: Integers | None = None,
 ) -> None:
     """Write N unique ids and vectors, shape (N, d), in the format of the suffix; on failure neither is written.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names, read_columns, require_non_null
 from hgld.tables.schemas import SPLITS
@@ -47,7 +48,7 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:
     return ids, landmark_ids
 
 
-def images_of_landmarks(lists: Iterable[tuple[str, Path]], landmarks: pa.Table) -> tuple[pa.Array, NDArray[np.int64]]:
+def images_of_landmarks(lists: Iterable[tuple[str, Path]], landmarks: pa.Table) -> tuple[pa.Array, Integers]:
     """Return the ids of the images of some landmarks, and the number of the landmark of each, int64, shape (n,).
 
     Args:
@@ -63,7 +64,7 @@ def images_of_landmarks(lists: Iterable[tuple[str, Path]], landmarks: pa.Table) 
     return pa.concat_arrays(ids), np.concatenate(numbers)
 
 
-def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> NDArray[np.int64]:
+def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> Integers:
     """Return the numbers of landmarks by id, int64, shape (n,); -1 for unknown ones."""
     of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
     known, ids = landmarks["landmark_id"].take(pa.array(of_split)).combine_chunks(), pa.array(landmark_ids)

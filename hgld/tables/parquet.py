@@ -105,11 +105,7 @@ def write_results(path: Path, table: pa.Table, schema_id: str, provenance: Prove
 
 
 def read_provenance(path: Path) -> Provenance:
-    """Read the provenance of a table.
-
-    Raises:
-        InputError: The file is missing, not Parquet, or not written by hgld.
-    """
+    """Read the provenance of a table, or raise an :class:`InputError` if there is none that hgld wrote."""
     text = read_metadata(path).get(_PROVENANCE_KEY)
     if text is None:
         raise InputError(f"{path}: not written by hgld (its metadata has no {_PROVENANCE_KEY.decode()})")
@@ -129,11 +125,7 @@ def is_up_to_date(path: Path, provenance: Provenance) -> bool:
 
 
 def read_metadata(path: Path) -> dict[bytes, bytes]:
-    """Read the key-value metadata of a Parquet file.
-
-    Raises:
-        InputError: The file is missing or not Parquet.
-    """
+    """Read the key-value metadata of a Parquet file, or raise an :class:`InputError` if there is none."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:

@@ -81,11 +81,7 @@ class Decision:
 
 
 def check_annotator(name: str) -> None:
-    """Check that an annotator's name can be part of a file name on every system.
-
-    Raises:
-        ConfigurationError: The name is empty, too long, or has other characters.
-    """
+    """Raise a :class:`ConfigurationError` unless a name can be part of a file name on every system."""
     if not _ANNOTATOR.fullmatch(name):
         raise ConfigurationError(
             f'the annotator "{name}" cannot name a file; use 1 to 64 letters a-z, digits, "-" and "_"'

@@ -180,14 +180,7 @@ class ImportConfig:
         require_at_least(1, depth=self.depth)
 
 
-@dataclass(frozen=True)
-class ImportSummary:
-    """Number of names at each level, by its name, finest first."""
-
-    names: Mapping[str, int]
-
-
-def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None) -> ImportSummary:
+def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None) -> dict[str, int]:
     """Write the leaves of a tree as the groups of a taxonomy, see :func:`hgld.taxonomy.trees.tree_groups`.
 
     Args:
@@ -195,6 +188,9 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
             each level; SKOS (.ttl, .rdf, .jsonld); or a table of classes from hgld scrape.
         out: Taxonomy to write.
         config: Settings of the import.
+
+    Returns:
+        The number of names at each level, by its name, finest first.
 
     Raises:
         InputError: The source is missing, has another format, or is no tree.
@@ -212,7 +208,7 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
     except (InputError, ConfigurationError) as error:
         raise type(error)(f"{source}: {error}") from error
     columns = zip(*(group.path for group in groups), strict=True)
-    return ImportSummary({level: len({*names}) for level, names in zip(groups[0].levels, columns, strict=True)})
+    return {level: len({*names}) for level, names in zip(groups[0].levels, columns, strict=True)}
 
 
 def _read_tree(source: Path, config: ImportConfig) -> Tree:

@@ -199,7 +199,7 @@ def test_invalid_inputs_are_reported(write_scraped: Callable[..., Path], tmp_pat
     scraped, out = write_scraped([[CHURCH], [MUSEUM]]), tmp_path / "clean.parquet"
     with pytest.raises(InputError, match=r"2 landmarks occur in more than one of .*first train 0"):
         clean_file([scraped, scraped], out)
-    with pytest.raises(ConfigurationError, match='"last"; expected first or most-specific'):
+    with pytest.raises(ConfigurationError, match='"last"; choose first or most-specific'):
         CleanConfig(keep_multiple="last")  # type: ignore[arg-type]
 
 

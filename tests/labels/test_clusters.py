@@ -138,12 +138,12 @@ def test_table_of_clusters(write_embeddings: Callable[..., Path], tmp_path: Path
     out, config = tmp_path / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
     summary = cluster_file(embeddings, out, config)
     assert summary is not None
-    assert [(row.cluster, row.labels, row.landmarks) for row in summary.rows] == [(1, 4, 40), (2, 3, 15), (3, 5, 5)]
+    assert [(row.cluster, row.labels, row.landmarks) for row in summary] == [(1, 4, 40), (2, 3, 15), (3, 5, 5)]
     assert format_clusters(summary).startswith("12 labels in 3 clusters and 4 sub-clusters\n")
     rows = tables.read_table(out, tables.CLUSTERS).to_pylist()
     assert [row["cluster"] for row in rows] == [1] * 4 + [2] * 3 + [3] * 5
     assert {row["suggested_group"] for row in rows} == {None}
-    assert rows[0]["cluster_name"] == summary.rows[0].name
+    assert rows[0]["cluster_name"] == summary[0].name
     assert cluster_file(embeddings, out, ClusterConfig(n_clusters=3, n_subclusters=4, seed=1)) is not None
 
 
@@ -180,7 +180,7 @@ def test_too_few_labels_are_reported(
     rng = np.random.default_rng(0)
     summary = cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out)
     assert summary is not None
-    assert len(summary.rows) == 12
+    assert len(summary) == 12
     assert "12 different labels make 12 sub-clusters at most, not 78" in caplog.text
     out.unlink()
     eleven = np.concatenate([rng.normal(size=(10, 8)), np.ones((2, 8))])

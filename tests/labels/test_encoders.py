@@ -229,21 +229,16 @@ def test_another_batch_device_encoder_or_version_is_encoded(
     assert len(loader.batches) == 7
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"text"], ids=["empty", "cut off", "another file"])
-def test_damaged_file_is_replaced(content: bytes, loader: Loader, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["empty", "cut off", "another file", "other vectors"])
+def test_damaged_file_is_replaced(content: str, loader: Loader, tmp_path: Path) -> None:
     expected = load_cached_encoder("minilm", "cpu").encode(SOME)
     (path,) = cached_files(tmp_path)
     whole = path.read_bytes()
-    path.write_bytes(content)
+    np.save(path, expected[:2])
+    if content != "other vectors":
+        path.write_bytes({"empty": b"", "cut off": whole[:8], "another file": b"text"}[content])
     np.testing.assert_array_equal(load_cached_encoder("minilm", "cpu").encode(SOME), expected)
     assert path.read_bytes() == whole
-
-
-def test_file_of_other_vectors_is_replaced(loader: Loader, tmp_path: Path) -> None:
-    expected = load_cached_encoder("minilm", "cpu").encode(SOME)
-    (path,) = cached_files(tmp_path)
-    np.save(path, expected[:2])
-    np.testing.assert_array_equal(load_cached_encoder("minilm", "cpu").encode(SOME), expected)
 
 
 def test_a_cache_that_cannot_be_written_is_ignored(

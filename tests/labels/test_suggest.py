@@ -38,6 +38,9 @@ from tests.commands import run_hgld
 from tests.labels.label_tables import classes_table, decision, write_classes
 from tests.labels.word_encoder import Words
 
+Run = Callable[..., SuggestSummary | None]
+LabelList = list[tuple[str, str]]
+Parents = dict[str, list[str]]
 GROUPS = (
     Group("bridge", "human-made", "Bridges: viaduct, arch bridge.", ("Q12280",)),
     Group("castle / fort", "human-made", "Castle, citadel, arch.", ("Q23413",)),
@@ -47,7 +50,7 @@ GROUPS = (
 VOCABULARY = (VocabularyTerm("pier", None), VocabularyTerm("city bridge", "bridge"))
 
 
-def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | None = None) -> SuggestionInputs:
+def known(labels: Sequence[tuple[str, str]], parents: Parents | None = None) -> SuggestionInputs:
     words = Words()
     texts = [text for _, text in labels]
     label_of = dict(labels)
@@ -114,7 +117,7 @@ def close(some: Sequence[Suggestion], other: Sequence[Suggestion]) -> bool:
 
 @given(label_lists, class_graphs, decision_lists)
 def test_scores_are_probabilities_and_the_best_comes_first(
-    labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision]
+    labels: LabelList, parents: Parents, decisions: list[Decision]
 ) -> None:
     known_labels = known(labels, parents)
     scores = score_groups(known_labels.evidence(decisions))
@@ -130,7 +133,7 @@ def test_scores_are_probabilities_and_the_best_comes_first(
 
 @given(label_lists, class_graphs, decision_lists, st.randoms(use_true_random=False))
 def test_the_order_of_labels_makes_no_difference(
-    labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], random: object
+    labels: LabelList, parents: Parents, decisions: list[Decision], random: object
 ) -> None:
     order = list(range(len(labels)))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -142,7 +145,7 @@ def test_the_order_of_labels_makes_no_difference(
 
 @given(label_lists, class_graphs, decision_lists, st.data())
 def test_decision_on_a_label_does_not_change_its_suggestions(
-    labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], data: st.DataObject
+    labels: LabelList, parents: Parents, decisions: list[Decision], data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(labels) - 1))
     label_id, text = labels[place]
@@ -155,12 +158,7 @@ def test_decision_on_a_label_does_not_change_its_suggestions(
 @pytest.mark.slow
 @given(label_lists, class_graphs, decision_lists, ids, texts, groups)
 def test_more_decisions_never_remove_evidence(
-    labels: list[tuple[str, str]],
-    parents: dict[str, list[str]],
-    decisions: list[Decision],
-    label_id: str,
-    text: str,
-    group: str | None,
+    labels: LabelList, parents: Parents, decisions: list[Decision], label_id: str, text: str, group: str | None
 ) -> None:
     more = [*(row for row in decisions if row.label_id != label_id), decision(label_id, text, group)]
     before, after = (known(labels, parents).evidence(rows) for rows in (more[:-1], more))
@@ -287,7 +285,7 @@ def clusters(write_clean: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(clusters: Path, tmp_path: Path) -> Callable[..., SuggestSummary | None]:
+def run(clusters: Path, tmp_path: Path) -> Run:
     """Suggest with the word encoder; what it was asked is in ``run.encoder.asked``."""
     encoder = Words()
 
@@ -303,9 +301,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     return {row["label"]: row for row in tables.read_table(path, tables.CLUSTERS).to_pylist()}
 
 
-def test_suggestions_are_added_to_the_clusters_in_place(
-    run: Callable[..., SuggestSummary | None], clusters: Path
-) -> None:
+def test_suggestions_are_added_to_the_clusters_in_place(run: Run, clusters: Path) -> None:
     before = tables.read_table(clusters, tables.CLUSTERS)
     summary = run()
     assert summary is not None
@@ -338,9 +334,7 @@ def test_every_level_of_a_tree_has_names() -> None:
     }
 
 
-def test_sets_are_calibrated_on_decided_labels(
-    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
-) -> None:
+def test_sets_are_calibrated_on_decided_labels(run: Run, clusters: Path, tmp_path: Path) -> None:
     decisions = tmp_path / "ada.csv"
     # A viaduct that is dropped although a bridge is suggested; decisions that are unsure do not count.
     rows = [decision("Q23397", "lake", "lake"), decision("Q1", "stone viaduct", None)]
@@ -361,9 +355,7 @@ def test_sets_are_calibrated_on_decided_labels(
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_suggest_reruns_only_after_a_change(
-    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path, in_place: bool
-) -> None:
+def test_suggest_reruns_only_after_a_change(run: Run, clusters: Path, tmp_path: Path, in_place: bool) -> None:
     out = clusters if in_place else tmp_path / "suggested.parquet"
     decisions = tmp_path / "decisions.csv"
     assert run(out) is not None
@@ -390,9 +382,7 @@ def test_suggest_reruns_only_after_a_change(
     assert run(out, decisions=[decisions], vocabulary=[vocabulary]) is not None
 
 
-def test_last_file_of_decisions_takes_precedence(
-    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
-) -> None:
+def test_last_file_of_decisions_takes_precedence(run: Run, clusters: Path, tmp_path: Path) -> None:
     for name, group in (("a", "lake"), ("b", "gate")):
         write_decisions(tmp_path / f"{name}.csv", [decision("Q4", "rain shed", group)])
     (tmp_path / "train.classes.parquet").unlink()
@@ -400,9 +390,7 @@ def test_last_file_of_decisions_takes_precedence(
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
-def test_renamed_group_is_suggested_by_its_key(
-    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
-) -> None:
+def test_renamed_group_is_suggested_by_its_key(run: Run, clusters: Path, tmp_path: Path) -> None:
     renamed = [replace(group, name="portal") if group.key == "gate" else group for group in GROUPS]
     write_taxonomy(tmp_path / "taxonomy.csv", renamed)
     write_decisions(tmp_path / "a.csv", [decision("Q4", "rain shed", "gate")])
@@ -410,9 +398,7 @@ def test_renamed_group_is_suggested_by_its_key(
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
-def test_embeddings_that_do_not_fit_are_reported(
-    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
-) -> None:
+def test_embeddings_that_do_not_fit_are_reported(run: Run, clusters: Path, tmp_path: Path) -> None:
     path = tmp_path / "label_embeddings.parquet"
     made = tables.read_provenance(path)
     table = tables.read_table(path, tables.LABEL_EMBEDDINGS)

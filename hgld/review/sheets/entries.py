@@ -199,11 +199,7 @@ def entries_digest(entries: Entries) -> str:
 
 
 def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
-    """Return the entries of both.
-
-    Raises:
-        InputError: Both have an entry in the same column of the same label, and the entries differ.
-    """
+    """Return the entries of both; raise an InputError if they differ in the same column of the same label."""
     merged = dict(first)
     problems = []
     for label_id, entry in second.items():
@@ -219,11 +215,7 @@ def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a sheet, of any format.
-
-    Raises:
-        InputError: The file is missing, empty, a folder, or larger than any sheet.
-    """
+    """Return the content of a sheet; raise an InputError if there is none, or it is larger than any sheet."""
     if path.is_dir():
         raise InputError(f"{path}: a folder; give one of the sheets in it")
     if not path.is_file():

@@ -131,11 +131,7 @@ def _save(book: Workbook, path: Path) -> None:
 
 
 def read_workbook(path: Path) -> SavedWorkbook:
-    """Read a workbook as hgld wrote it or as a spreadsheet program saved it.
-
-    Raises:
-        InputError: The file is not a workbook, or lacks the sheet or a column of a review sheet.
-    """
+    """Read a workbook as hgld wrote it or a program saved it; raise an InputError if it is no review sheet."""
     sheets = read_spreadsheet(path, (LABELS, SET_ASIDE, _ABOUT))
     if LABELS not in sheets:
         raise InputError(f'{path}: not a review sheet: it has no sheet "{LABELS}"')
