@@ -188,7 +188,7 @@ class ClassBalancedSampler:
         No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
         """
         shuffled = np.lexsort((rng.random(len(self._classes)), self._classes))
-        first = np.searchsorted(self._classes[shuffled], owners)
+        first = (np.cumsum(self._counts) - self._counts)[owners]
         # The groups of a class are adjacent; number them within the class.
         starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
         number = np.arange(len(owners)) - np.repeat(starts, np.diff(np.r_[starts, len(owners)]))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hgld.compute.machine import return_memory
 from hgld.datasets.image_dataset import FeatureDataset, ImageDataset
 from hgld.datasets.loading import ExampleDataset
 from hgld.datasets.manifest import Manifest, read_manifest
@@ -59,6 +60,7 @@ class TrainingImages:
         val = validation_split(manifest, data)
         self.val = None if val is None else evaluated(manifest.select_split(val))
         del manifest  # its labels are as large as those of the training images
+        return_memory()
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
         self._first_steps = [0]
