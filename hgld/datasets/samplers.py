@@ -187,7 +187,8 @@ class ClassBalancedSampler:
 
         No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
         """
-        shuffled = np.lexsort((rng.random(len(self._classes)), self._classes))
+        shuffled = np.argsort(rng.random(len(self._classes)), kind="stable").astype(np.int32)
+        shuffled = shuffled[np.argsort(self._classes[shuffled], kind="stable")]  # as lexsort, in less memory
         first = (np.cumsum(self._counts) - self._counts)[owners]
         # The groups of a class are adjacent; number them within the class.
         starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
@@ -197,8 +198,7 @@ class ClassBalancedSampler:
         if small.any():
             sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
             offsets[small] = rng.integers(sizes)
-        rows: Integers = shuffled[first[:, None] + offsets]
-        return rows
+        return shuffled[first[:, None] + offsets].astype(np.int64)
 
     def _independent_rows(self, rng: np.random.Generator) -> Integers:
         """Draw classes of each batch, and rows of each class, shape (n_batches, batch_size)."""
