@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from hgld.arrays import Integers
+from hgld.arrays import AnyIntegers, Integers
 from hgld.errors import ConfigurationError, require, require_at_least
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
@@ -182,7 +182,7 @@ class ClassBalancedSampler:
             rows = self._rows_of(owners, rng)[members].reshape(-1, self.batch_size).astype(np.int64)
         return list(rng.permuted(rows, axis=1, out=rows))
 
-    def _rows_of(self, owners: Integers, rng: np.random.Generator) -> NDArray[np.int32]:
+    def _rows_of(self, owners: Integers, rng: np.random.Generator) -> AnyIntegers:
         """Draw the rows of each group from its class, shape (n_groups, per_class).
 
         No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
@@ -204,7 +204,8 @@ class ClassBalancedSampler:
             sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
             offsets[small] = rng.integers(sizes)
         offsets += first[owners][:, None]
-        return shuffled[offsets]
+        rows: AnyIntegers = shuffled[offsets]
+        return rows
 
     def _independent_rows(self, rng: np.random.Generator) -> Integers:
         """Draw classes of each batch, and rows of each class, shape (n_batches, batch_size)."""
