@@ -204,8 +204,8 @@ class ClassBalancedSampler:
             sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
             offsets[small] = rng.integers(sizes)
         offsets += first[owners][:, None]
-        rows: AnyIntegers = shuffled[offsets]
-        return rows
+        drawn: AnyIntegers = shuffled[offsets]
+        return drawn
 
     def _independent_rows(self, rng: np.random.Generator) -> Integers:
         """Draw classes of each batch, and rows of each class, shape (n_batches, batch_size)."""
