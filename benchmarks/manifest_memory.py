@@ -3,10 +3,10 @@
 The manifest has 4,132,914 images of 203,094 landmarks in 78 groups of 2 roots; ids and paths are those of GLDv2's own
 layout, ``a/b/c/abc….jpg``. Its first images are there, and all of those in a second manifest, whose rows point to a
 few pictures in 500 tar files. All that a command does is read its input, but for a little of its own work: a part of
-the images is embedded, ten queries are evaluated, one step is trained, also with a loss of proxies, which has work of
-its own: 203,094 of them, and those of each image. Own memory is anonymous memory (Linux only), sampled every 5 ms; all
-that is resident also has the pages of libraries (350 MB with torch) and of memory-mapped files. The folder, of 1 GB,
-is kept and used again.
+the images is embedded, ten queries are evaluated, one step is trained. The step with a proxy of each landmark has
+work of its own: proxies, their gradients and moments, and logits. Own memory is anonymous memory (Linux only),
+sampled every 5 ms; all that is resident also has the pages of libraries (350 MB with torch) and of memory-mapped
+files. The folder, of 1 GB, is kept and used again.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ class TextArray:
         if pa.types.is_dictionary(arrow.type):
             encoded = pa.chunked_array(arrow).unify_dictionaries()
             arrow = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
-            positions = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)])
+            indices = [np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)]
+            positions = np.concatenate(indices, dtype=np.min_scalar_type(len(arrow)), casting="unsafe")
         if isinstance(arrow, pa.ChunkedArray):
             arrow = in_one_chunk(arrow)
             arrow = arrow.chunk(0) if arrow.num_chunks == 1 else arrow
