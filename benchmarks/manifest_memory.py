@@ -3,7 +3,8 @@
 The manifest has 4,132,914 images of 203,094 landmarks in 78 groups of 2 roots; ids and paths are those of GLDv2's own
 layout, ``a/b/c/abc….jpg``. Its first images are there, and all of those in a second manifest, whose rows point to a
 few pictures in 500 tar files. All that a command does is read its input, but for a little of its own work: a part of
-the images is embedded, ten queries are evaluated, one step is trained. Own memory is anonymous memory (Linux only),
+the images is embedded, ten queries are evaluated, one step is trained. The step with a proxy of each landmark has
+work of its own: proxies, their gradients and moments, and logits. Own memory is anonymous memory (Linux only),
 sampled every 5 ms; all that is resident also has the pages of libraries (350 MB with torch) and of memory-mapped
 files. The folder, of 1 GB, is kept and used again.
 """
@@ -25,6 +26,7 @@ SETTINGS = (
     "model.backbone=test_resnet model.pretrained=false image.size=64 image.resize=64 epochs=null steps=1 workers=0 "
     "model.dim=null frozen=[]"
 )
+TRAINING = f"--manifest tars.parquet -o run --force --device cpu --set {' --set '.join(SETTINGS.split())}"
 COMMANDS = {
     "no command": "--version",
     "help of embed-images": "embed-images --help",
@@ -39,8 +41,8 @@ COMMANDS = {
     "export-embeddings": "export-embeddings gallery.npy --labels files.parquet -o exported.parquet",
     "repack --plan": "repack files.parquet --plan --size 64 -o repacked",
     "train --plan": "train happier --manifest files.parquet --plan",
-    "train": "train happier --manifest tars.parquet -o run --force --device cpu --set "
-    f"{' --set '.join(SETTINGS.split())}",
+    "train": f"train smooth_ap {TRAINING}",
+    "train, 203,094 proxies": f"train happier {TRAINING}",
 }
 
 

@@ -96,6 +96,7 @@ class Manifest:
             return f"{describe_row(row) if describe_row else f'row {row}'} ({ids[int(row)]})"
 
         _check_rows(table, describe)
+        return_memory()
         boxes = _boxes(table, describe)
         level_names = tuple(table.column_names[len(MANIFEST.schema) + (boxes is not None) :])
         if not level_names or len(set(table.column_names)) < len(table.column_names):
@@ -107,10 +108,9 @@ class Manifest:
         for level, names in zip(level_names, class_names, strict=True):
             if "-1" in names:
                 raise InputError(f"{level} has the label -1, which stands for unlabelled images; leave these out")
-        in_tars = table["offset"].null_count < len(table)  # many of which are in the same tar file
         return cls(
             ids=TextArray(ids),
-            paths=TextArray.repeated(table["path"]) if in_tars else TextArray(table["path"]),
+            paths=TextArray.repeated(table["path"]) if _in_tars(table) else TextArray(table["path"]),
             offsets=_with_minus_one(table["offset"]),
             sizes=_with_minus_one(table["size"]),
             splits=TextArray.repeated(table["split"]),
@@ -304,6 +304,8 @@ def read_manifest(
         table = read_table(
             path, MANIFEST, encoded=lambda name: name not in ("id", "path"), without=without, row_groups=row_groups
         )
+        if _in_tars(table):
+            table = table.set_column(table.column_names.index("path"), "path", table["path"].dictionary_encode())
     with prefix_input_errors(path):
         manifest = Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
     del table
@@ -393,7 +395,7 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
     if not len(table):
         raise InputError("no images; expected a row for each")
     problems = _repeated_ids(table["id"], describe)
-    for row in pc.indices_nonzero(pc.starts_with(table["path"], "/")).to_pylist():
+    for row in pc.indices_nonzero(pc.starts_with(table["path"].cast(pa.string()), "/")).to_pylist():
         problems.append(f"{describe(row)}: the path is {table['path'][row]}; expected one relative to a folder")
     offsets, sizes = (_with_minus_one(table[name]) for name in ("offset", "size"))
     for row in np.flatnonzero((offsets < 0) != (sizes < 0)).tolist():
@@ -402,6 +404,11 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
         )
     if problems:
         raise InputError(bad_rows(problems))
+
+
+def _in_tars(table: pa.Table) -> bool:
+    """Return whether images are in tar files, of which each has many."""
+    return bool(table["offset"].null_count < len(table))
 
 
 def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[str]:
@@ -441,5 +448,5 @@ def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Convert to int64, nulls to -1."""
     if column.null_count == len(column):
         return np.broadcast_to(np.int64(-1), len(column))  # takes no memory
-    filled: NDArray[np.int64] = pc.fill_null(column, -1).to_numpy()
+    filled: NDArray[np.int64] = (pc.fill_null(column, -1) if column.null_count else column).to_numpy()
     return filled

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from heapq import heapreplace
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb
 from typing import Literal, Protocol
 
 import numpy as np
 
-from hgld.arrays import Integers
+from hgld.arrays import AnyIntegers, Integers
 from hgld.errors import ConfigurationError, require, require_at_least
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
@@ -179,16 +179,22 @@ class ClassBalancedSampler:
             else:
                 groups = np.minimum(self._groups, self._n_batches)
                 owners, members = _pack_most(groups, self._slots, self._n_batches, rng)
-            rows = self._rows_of(owners, rng)[members].reshape(-1, self.batch_size)
-        return list(rng.permuted(rows, axis=1))
+            rows = self._rows_of(owners, rng)[members].reshape(-1, self.batch_size).astype(np.int64)
+        return list(rng.permuted(rows, axis=1, out=rows))
 
-    def _rows_of(self, owners: Integers, rng: np.random.Generator) -> Integers:
+    def _rows_of(self, owners: Integers, rng: np.random.Generator) -> AnyIntegers:
         """Draw the rows of each group from its class, shape (n_groups, per_class).
 
         No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
         """
-        shuffled = np.lexsort((rng.random(len(self._classes)), self._classes))
-        first = np.searchsorted(self._classes[shuffled], owners)
+        draws, shuffled = rng.random(len(self._classes)), np.empty(len(self._classes), np.int32)
+        first = np.r_[0, np.cumsum(self._counts)]
+        for low, high in pairwise(
+            np.linspace(0, len(self._counts), 17, dtype=int).tolist()
+        ):  # to sort in less memory
+            rows = np.flatnonzero((low <= self._classes) & (self._classes < high))
+            shuffled[first[low] : first[high]] = rows[np.lexsort((draws[rows], self._classes[rows]))]
+        del draws
         # The groups of a class are adjacent; number them within the class.
         starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
         number = np.arange(len(owners)) - np.repeat(starts, np.diff(np.r_[starts, len(owners)]))
@@ -197,8 +203,9 @@ class ClassBalancedSampler:
         if small.any():
             sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
             offsets[small] = rng.integers(sizes)
-        rows: Integers = shuffled[first[:, None] + offsets]
-        return rows
+        offsets += first[owners][:, None]
+        drawn: AnyIntegers = shuffled[offsets]
+        return drawn
 
     def _independent_rows(self, rng: np.random.Generator) -> Integers:
         """Draw classes of each batch, and rows of each class, shape (n_batches, batch_size)."""

@@ -18,8 +18,8 @@ _BLOCK = 2**16
 class TextArray:
     """Texts that are indexed and compared like a NumPy array of them, but take a fifth of its memory; immutable.
 
-    They are an Arrow array, and unless each of its texts is there once and in order, int32 positions in it. So a text
-    takes its bytes and 4 more, where a str object takes 60 more, and selections share the texts.
+    They are an Arrow array, and unless each of its texts is there once and in order, positions in it. So a text takes
+    its bytes and at most 4 more, where a str object takes 60 more, and selections share the texts.
 
     Args:
         texts: The distinct texts, or all of them; or another array, which is shared.
@@ -31,7 +31,7 @@ class TextArray:
     """
 
     texts: pa.Array | pa.ChunkedArray
-    positions: NDArray[np.int32] | None
+    positions: NDArray[np.unsignedinteger[Any]] | None
 
     def __init__(self, texts: Texts | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None):
         if isinstance(texts, TextArray):
@@ -40,12 +40,13 @@ class TextArray:
         if pa.types.is_dictionary(arrow.type):
             encoded = pa.chunked_array(arrow).unify_dictionaries()
             arrow = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
-            positions = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)])
+            indices = [np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)]
+            positions = np.concatenate(indices, dtype=np.min_scalar_type(len(arrow)), casting="unsafe")
         if isinstance(arrow, pa.ChunkedArray):
             arrow = in_one_chunk(arrow)
             arrow = arrow.chunk(0) if arrow.num_chunks == 1 else arrow
         self.texts = arrow
-        self.positions = None if positions is None else positions.astype(np.int32, copy=False)
+        self.positions = None if positions is None else positions.astype(np.min_scalar_type(len(arrow)), copy=False)
 
     @classmethod
     def repeated(cls, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> TextArray:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -168,8 +169,7 @@ def read_gallery(
     codes = np.full(matrix.shape, -1, np.int32)
     names = []
     for column in range(len(image_labels.level_names)):
-        values = np.unique(matrix[rows, column])
-        codes[rows, column] = np.searchsorted(values, matrix[rows, column])
+        codes[rows, column], values = pd.factorize(matrix[rows, column], sort=True)
         names.append(
             tuple(
                 label_name(image_labels.names, image_labels.level_names, column, value, levels)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hgld.compute.machine import describe_machine
+from hgld.compute.machine import describe_machine, return_memory
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
@@ -99,6 +99,7 @@ def train(
         images.require_readable()
         resuming = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
         trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
+        return_memory()
         n_history_lines = 0
         if resuming:
             state = read_checkpoint(folder.last, trainer.device)

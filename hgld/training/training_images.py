@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hgld.compute.machine import return_memory
 from hgld.datasets.image_dataset import FeatureDataset, ImageDataset
 from hgld.datasets.loading import ExampleDataset
 from hgld.datasets.manifest import Manifest, read_manifest
@@ -45,6 +46,10 @@ class TrainingImages:
         root = data.root or folder_of(data.manifest)
         manifest = read_training_manifest(data, root if data.features is None else None)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
+        val_split = validation_split(manifest, data)
+        val = None if val_split is None else manifest.select_split(val_split)
+        del manifest  # its labels are as large as those of the training images
+        return_memory()
 
         def evaluated(part: Manifest) -> ExampleDataset:
             if data.features is None:
@@ -56,9 +61,7 @@ class TrainingImages:
         self.train = self.untransformed
         if data.features is None:
             self.train = ImageDataset(train, root, training_transform(settings.image))
-        val = validation_split(manifest, data)
-        self.val = None if val is None else evaluated(manifest.select_split(val))
-        del manifest  # its labels are as large as those of the training images
+        self.val = None if val is None else evaluated(val)
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
         self._first_steps = [0]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgld.datasets.image_dataset import read_image_index
+from hgld.datasets.label_columns import encode_labels
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.readers.registry import READERS
 from hgld.errors import ConfigurationError, InputError
@@ -30,6 +31,14 @@ LEVELS = {"landmark": ["10", "9", "9", "7"], "kind": ["lake", "hut", "hut", "lak
 @pytest.fixture
 def manifest() -> Manifest:
     return manifest_of(PATHS, LEVELS, splits=["train", "test", "test", "train"])
+
+
+def test_second_parent_is_found_among_more_pairs_than_int32_counts() -> None:
+    names = [*map(str, range(50_000))]
+    levels = {"fine": [*names, "9"], "coarse": [*names, "99"]}
+    columns = {name: pa.chunked_array([texts]) for name, texts in levels.items()}
+    with pytest.raises(InputError, match=':\n  fine "9" has several coarse: "9" in row 9, "99" in row 50000$'):
+        encode_labels(columns, "row {}".format)
 
 
 def test_manifest_round_trip(tmp_path: Path, manifest: Manifest) -> None:
