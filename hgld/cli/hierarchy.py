@@ -38,7 +38,7 @@ from hgld.progress import TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.completion.complete import CompleteSummary, CompletionQuality
     from hgld.completion.config import CompleteConfig
-    from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
+    from hgld.hierarchy.build import BuildSummary, CompletedCounts
     from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
@@ -69,9 +69,10 @@ def parse_extra_levels(text: str) -> int:
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.build:build_file", "build_file", csv={"metavar": "FOLDER", "callback": writable_folder})
 @options_of(
-    "hgld.hierarchy.build:BuildConfig",
+    "hgld.hierarchy.build:build_file",
+    "build_file",
+    csv={"metavar": "FOLDER", "callback": writable_folder},
     extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
     levels_from="parents[:LEVEL,...]",
 )
@@ -80,8 +81,7 @@ def build(
     out: Annotated[Path, out_file(".parquet")],
     decisions: Path | None = None,
     taxonomy: Path | None = None,
-    config: BuildConfig,
-    build_file: Callable[..., BuildSummary | None],
+    build_file: Callable[[], BuildSummary | None],
     force: Force = False,
 ) -> None:
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
@@ -98,7 +98,7 @@ def build(
         taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside --decisions final.csv, else
             annotations/taxonomy.csv.
     """
-    print_summary(out, build_file(config=config), format_build)
+    print_summary(out, build_file(), format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hgld.gldv2.fetch import FetchConfig, FetchSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
     from hgld.gldv2.tar_images import IndexSummary
-    from hgld.inspection.example_groups import ExamplesConfig
     from hgld.wikimedia.client import ClientConfig
 
 
@@ -339,16 +338,14 @@ def _format_repacked(summary: RepackSummary) -> str:
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.inspection.example_groups:draw_examples_file", "draw")
 @options_of(
-    "hgld.inspection.example_groups:ExamplesConfig",
+    "hgld.inspection.example_groups:draw_examples_file",
+    "draw",
     n_groups="--groups",
     n_photographs="--photographs",
     seed={"min": 0},
 )
-def examples(
-    *, out: Annotated[Path, OUT_FIGURE], config: ExamplesConfig, draw: Callable[..., Sequence[Path]]
-) -> None:
+def examples(*, out: Annotated[Path, OUT_FIGURE], draw: Callable[[], Sequence[Path]]) -> None:
     """Draw example photographs of the largest groups.
 
     Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
@@ -356,7 +353,7 @@ def examples(
     Args:
         out: Image file to write.
     """
-    for path in draw(config=config):
+    for path in draw():
         typer.echo(path)
 
 

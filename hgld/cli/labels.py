@@ -32,14 +32,13 @@ from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
-    from hgld.labels.clean import CleanConfig, CleanSummary, SplitSummary
+    from hgld.labels.clean import CleanSummary, SplitSummary
     from hgld.labels.clusters import ClusterConfig, ClusterRow
-    from hgld.labels.draft_taxonomy import ProposalSummary, ProposeConfig, TaxonomyReport
-    from hgld.labels.embed import EmbedConfig, EmbedSummary
-    from hgld.labels.plain_labels import PlainConfig, PlainSummary
+    from hgld.labels.draft_taxonomy import ProposalSummary, TaxonomyReport
+    from hgld.labels.embed import EmbedSummary
+    from hgld.labels.plain_labels import PlainSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
-    from hgld.taxonomy.trees import ImportConfig
 
 
 _MOST_MISSES, _MOST_LABELS = 10, 10
@@ -47,7 +46,9 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
 
 @app.command(rich_help_panel="Labels")
 @options_of(
-    "hgld.labels.plain_labels:PlainConfig",
+    "hgld.labels.plain_labels:label_file",
+    "label_file",
+    source={"kind": typer.Argument, "metavar": "LIST"},
     label="COLUMN",
     id="COLUMN",
     split_column="COLUMN",
@@ -56,9 +57,8 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
 )
 def labels(
     *,
-    source: Annotated[Path, typer.Argument(metavar="LIST")],
     out: Annotated[Path, out_file(".parquet")],
-    config: PlainConfig,
+    label_file: Callable[[], PlainSummary | None],
     force: Force = False,
 ) -> None:
     """Take labels from a list of one's own, without a scrape, and unify their spellings.
@@ -68,12 +68,9 @@ def labels(
     Example: hgld labels products.csv --label label --count count -o clean.parquet
 
     Args:
-        source: CSV or Parquet file with a row per label.
         out: Clean table to write.
     """
-    from hgld.labels.plain_labels import label_file
-
-    print_summary(out, label_file(source, out, config, force=force), _format_labels)
+    print_summary(out, label_file(), _format_labels)
 
 
 def _format_labels(summary: PlainSummary) -> str:
@@ -89,12 +86,10 @@ def _format_labels(summary: PlainSummary) -> str:
 
 @app.command(rich_help_panel="Labels")
 @options_of("hgld.labels.clean:clean_file", "clean_file", removed={"callback": writable_file(".parquet")})
-@options_of("hgld.labels.clean:CleanConfig")
 def clean(
     *,
     out: Annotated[Path, out_file(".parquet")],
-    config: CleanConfig,
-    clean_file: Callable[..., CleanSummary | None],
+    clean_file: Callable[[], CleanSummary | None],
     force: Force = False,
 ) -> None:
     """Keep one relevant label per landmark.
@@ -104,16 +99,17 @@ def clean(
     Args:
         out: Clean table to write.
     """
-    print_summary(out, clean_file(config=config), format_clean)
+    print_summary(out, clean_file(), format_clean)
 
 
 @app.command(rich_help_panel="Labels")
-@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
+@options_of(
+    "hgld.labels.embed:embed_file", "embed_file", encoder="NAME", templates="--template", progress=None, load=None
+)
 def embed(
     *,
-    clean: Path,
     out: Annotated[Path, out_file(".parquet")],
-    config: EmbedConfig,
+    embed_file: Callable[..., EmbedSummary | None],
     force: bool = False,
 ) -> None:
     """Encode each unique label with a text encoder.
@@ -121,14 +117,11 @@ def embed(
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
 
     Args:
-        clean: Clean table.
         out: Table of label embeddings to write.
         force: Encode all labels again.
     """
-    from hgld.labels.embed import embed_file
-
     with TerminalProgress("embed", "labels") as progress:
-        print_summary(out, embed_file(clean, out, config, force=force, progress=progress), format_embed)
+        print_summary(out, embed_file(progress=progress), format_embed)
 
 
 def parse_sweep(text: str) -> range:
@@ -360,15 +353,12 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 
 @taxonomy.command("import")
 @options_of(
-    "hgld.taxonomy.trees:import_taxonomy", "import_taxonomy", source={"kind": typer.Argument, "metavar": "FILE"}
+    "hgld.taxonomy.trees:import_taxonomy",
+    "import_taxonomy",
+    source={"kind": typer.Argument, "metavar": "FILE"},
+    levels={"parser": parse_names, "metavar": "NAME,..."},
 )
-@options_of("hgld.taxonomy.trees:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
-def import_(
-    *,
-    import_taxonomy: Callable[..., dict[str, int]],
-    out: Annotated[Path, out_file(".csv")],
-    config: ImportConfig,
-) -> None:
+def import_(*, out: Annotated[Path, out_file(".csv")], import_taxonomy: Callable[[], dict[str, int]]) -> None:
     """Make a taxonomy of a tree, whose leaves become the groups.
 
     A leaf that is less deep than others repeats its name at the finer levels. A name that occurs below several
@@ -379,7 +369,7 @@ def import_(
     Args:
         out: Taxonomy to write.
     """
-    typer.echo(f"names of each level: {listed(import_taxonomy(config=config))}\n{out}")
+    typer.echo(f"names of each level: {listed(import_taxonomy())}\n{out}")
 
 
 @taxonomy.command()
@@ -421,12 +411,10 @@ def _format_report(report: TaxonomyReport) -> str:
 
 @taxonomy.command()
 @options_of("hgld.labels.draft_taxonomy:propose_taxonomy", "propose_taxonomy")
-@options_of("hgld.labels.draft_taxonomy:ProposeConfig")
 def propose(
     *,
     out: Annotated[Path, out_file(".csv")],
-    config: ProposeConfig,
-    propose_taxonomy: Callable[..., ProposalSummary],
+    propose_taxonomy: Callable[[], ProposalSummary],
     classes: ClassesBeside = None,
 ) -> None:
     """Draft a taxonomy of labels from their superclasses on Wikidata and from what their names mean.
@@ -439,6 +427,6 @@ def propose(
     Args:
         out: Draft to write.
     """
-    summary = propose_taxonomy(config=config)
+    summary = propose_taxonomy()
     sizes = f"{counted(summary.labels, 'label')} in {counted(summary.groups, 'group')}"
     typer.echo(f"{sizes} ({summary.by_class:,} after classes) below {counted(summary.roots, 'root')}\n{out}")

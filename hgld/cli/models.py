@@ -34,10 +34,9 @@ from hgld.progress import NoProgress, TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
-    from hgld.labels.embed import EmbedConfig
     from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
-    from hgld.training.publish_model import PushConfig, PushSummary
+    from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
     from hgld.tuning import SearchSummary
@@ -377,25 +376,17 @@ def embed_images(
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
-def embed_texts(
-    *,
-    texts: Path,
-    out: Annotated[Path, out_file()],
-    config: EmbedConfig,
-) -> None:
+@options_of("hgld.models.text_embedding:embed_texts", "embed", encoder="NAME", templates="--template", progress=None)
+def embed_texts(*, out: Annotated[Path, out_file()], embed: Callable[..., int]) -> None:
     """Embed the names of labels with the text tower of a model, to evaluate them as queries.
 
     Example: hgld embed-texts manifest.parquet -o texts.parquet --encoder open_clip:ViT-B-32/laion2b_s34b_b79k
 
     Args:
-        texts: Manifest, whose labels are embedded; a table of id, text; or ilias_core.
         out: Embeddings to write: .parquet, .npy or .safetensors.
     """
-    from hgld.models.text_embedding import embed_texts
-
     with TerminalProgress("embed", "texts") as progress:
-        n_texts = embed_texts(texts, out, config, progress=progress)
+        n_texts = embed(progress=progress)
     typer.echo(f"{counted(n_texts, 'text')} embedded\n{out}")
 
 
@@ -433,15 +424,17 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 
 @app.command(rich_help_panel="Retrieval")
 @options_of(
-    "hgld.training.publish_model:push_model", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"}
+    "hgld.training.publish_model:push_model",
+    "push",
+    repository={"kind": typer.Argument, "metavar": "OWNER/NAME"},
+    evaluations="--evaluation",
+    datasets="--dataset",
 )
-@options_of("hgld.training.publish_model:PushConfig", evaluations="--evaluation", datasets="--dataset")
 def push_model(
     *,
-    push: Callable[..., PushSummary],
     out: Annotated[Path | None, OUT_FOLDER] = None,
     pretrained: Pretrained = None,
-    config: PushConfig,
+    push: Callable[[], PushSummary],
 ) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
@@ -454,7 +447,7 @@ def push_model(
         out: Folder to write the files to.
     """
     with friendly_errors(again="run the same command again"):
-        summary = push(config=config)
+        summary = push()
         typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
 
 

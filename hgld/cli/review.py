@@ -34,15 +34,14 @@ if TYPE_CHECKING:
     from hgld.review.adjudication import AdjudicateSummary, OpenLabel
     from hgld.review.agreement import (
         Agreement,
-        AgreementConfig,
         Disagreement,
         Estimate,
         GroupAgreement,
         SubsetAgreement,
     )
     from hgld.review.decision_files import DecisionsSummary, GroupConflict
-    from hgld.review.sheets.export import ExportConfig, ExportSummary
-    from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary
+    from hgld.review.sheets.export import ExportSummary
+    from hgld.review.sheets.import_sheet import ImportSummary
 
 #: Number of disagreements that are printed.
 _MAX_DISAGREEMENTS = 30
@@ -138,9 +137,9 @@ def copy_store(
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.sheets.export:export_sheets", "export_sheets")
 @options_of(
-    "hgld.review.sheets.export:ExportConfig",
+    "hgld.review.sheets.export:export_sheets",
+    "export_sheets",
     annotators={
         "parser": parse_names,
         "metavar": "NAMES",
@@ -150,11 +149,10 @@ def copy_store(
 def export(
     *,
     out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder)],
-    config: ExportConfig,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    export_sheets: Callable[..., ExportSummary | None],
+    export_sheets: Callable[[], ExportSummary | None],
 ) -> None:
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
@@ -163,15 +161,13 @@ def export(
     Args:
         out: Folder for the sheets.
     """
-    print_summary(out, export_sheets(config=config), format_export)
+    print_summary(out, export_sheets(), format_export)
 
 
 @app.command(rich_help_panel="Review")
 @options_of("hgld.review.sheets.import_sheet:import_sheet", "run", now=None)
-@options_of("hgld.review.sheets.import_sheet:ImportConfig")
 def import_sheet(
     *,
-    config: ImportConfig,
     out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".csv"))] = None,
     run: partial[ImportSummary | None],
     taxonomy: Taxonomy = None,
@@ -188,22 +184,26 @@ def import_sheet(
     from hgld.io.files import check_writable_file
     from hgld.review.sheets.import_sheet import default_output
 
-    out = default_output(run.keywords["sheet"], config.annotator) if out is None else out
+    out = default_output(run.keywords["sheet"], run.keywords["config"].annotator) if out is None else out
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
-        summary = run(out=out, config=config)
+        summary = run(out=out)
     print_summary(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.agreement:agreement_files", "agreement_files", figure={"callback": writable_figure})
-@options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
+@options_of(
+    "hgld.review.agreement:agreement_files",
+    "agreement_files",
+    figure={"callback": writable_figure},
+    n_resamples="--resamples",
+    confidence=None,
+)
 def agreement(
     *,
     taxonomy: Taxonomy = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".json"))] = None,
     agreement_files: partial[Agreement],
-    config: AgreementConfig,
 ) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
@@ -212,7 +212,7 @@ def agreement(
     Args:
         out: JSON file to write. Default: none.
     """
-    result = agreement_files(config=config)
+    result = agreement_files()
     written = (out, agreement_files.keywords.get("figure"))
     typer.echo("\n".join([format_agreement(result), *(str(path) for path in written if path is not None)]))
 

@@ -78,6 +78,7 @@ def embed_file(
     there are new labels.
 
     Args:
+        clean: Clean table.
         out: ``label_embeddings`` table to write, sorted by label_id.
 
     Returns:

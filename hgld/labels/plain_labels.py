@@ -90,6 +90,7 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
     """Write the ``clean`` table of a list of labels, and the spellings that became another label as a CSV file.
 
     Args:
+        source: CSV or Parquet file with a row per label.
         out: ``clean`` table to write; beside it is ``X.variants.csv`` with the columns variant, label and why.
     """
     variants_file = out.with_suffix(".variants.csv")
