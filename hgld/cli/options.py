@@ -47,8 +47,8 @@ def options_of(
     messages that name a field in backticks name the option. The options stand in the help where the parameter does::
 
         @app.command(rich_help_panel="Labels")
-        @options_of("hgld.labels.clean:clean_file", "clean_file", removed="FILE")
-        def clean(*, out: Annotated[Path, ...], clean_file: Callable[[], CleanSummary | None]) -> None:
+        @options_of("hgld.labels.clean:clean_file", "clean_file", out=out_file(".parquet"), removed="FILE")
+        def clean(*, clean_file: partial[CleanSummary | None]) -> None:
 
     Args:
         source: The class or function, as ``module:Name``; it is imported when the command runs, and for help its
@@ -58,9 +58,9 @@ def options_of(
             the settings, and takes fields to change: for classes that cannot be built in every use of the command.
         panel: Title of a group of options in the help.
         **changes: How the option of a field differs: its name, such as ``"--subclusters"``, or what stands for its
-            value, such as ``"FILE"``; a mapping of ``name`` and of arguments of ``typer.Option``, such as a
-            ``parser``, which returns the value of the field, or with ``"kind": typer.Argument`` of this; or None for
-            no option, so that the field keeps its default.
+            value, such as ``"FILE"``; an option of typer; a mapping of ``name`` and of arguments of ``typer.Option``,
+            such as a ``parser``, which returns the value of the field, or with ``"kind": typer.Argument`` of this; or
+            None for no option, so that the field keeps its default.
     """
 
     def decorate(function: F) -> F:
@@ -94,7 +94,9 @@ class _Source:
                 parameters += self._parameters(_without_none(hint), other_options)
                 continue
             changes = self.changes.get(name, {})
-            if isinstance(changes, str):
+            if isinstance(changes, ParameterInfo):
+                changes = {"kind": lambda info=changes, **_: info}
+            elif isinstance(changes, str):
                 changes = {"name" if changes.startswith("-") else "metavar": changes}
             is_argument = not (inspect.isclass(source) or changes or field.default is not field.empty)
             kind = {"kind": typer.Argument} if is_argument else {"rich_help_panel": self.panel}

@@ -21,6 +21,7 @@ from hgld.cli.base import (
     out_file,
     parse_names,
     print_summary,
+    run_stage,
     writable_figure,
     writable_file,
     writable_folder,
@@ -91,25 +92,17 @@ def review(
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.decision_files:export_decisions", "export_decisions")
+@options_of("hgld.review.decision_files:export_decisions", "export_decisions", out=out_file(".csv"))
 def decisions(
-    *,
-    store: _Store,
-    out: Annotated[Path, out_file(".csv")],
-    taxonomy: Taxonomy = None,
-    export_decisions: Callable[[], DecisionsSummary],
+    *, store: _Store, export_decisions: partial[DecisionsSummary | None], taxonomy: Taxonomy = None
 ) -> None:
     """Write the decisions of the review page as CSV.
 
-    An output with decisions that never were in STORE, such as those of other people, is not overwritten. If groups
-    were proposed or renamed, the changed taxonomy is written beside OUT: ada.taxonomy.csv beside ada.csv.
+    An output with decisions that never were in STORE, such as those of other people, is not overwritten.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
-
-    Args:
-        out: CSV file to write.
     """
-    print_summary(out, export_decisions(), _format_decisions)
+    run_stage(export_decisions, _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -140,6 +133,7 @@ def copy_store(
 @options_of(
     "hgld.review.sheets.export:export_sheets",
     "export_sheets",
+    out=typer.Option("--out", "-o", callback=writable_folder),
     annotators={
         "parser": parse_names,
         "metavar": "NAMES",
@@ -148,20 +142,16 @@ def copy_store(
 )
 def export(
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder)],
+    export_sheets: partial[ExportSummary | None],
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    export_sheets: Callable[[], ExportSummary | None],
 ) -> None:
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
-
-    Args:
-        out: Folder for the sheets.
     """
-    print_summary(out, export_sheets(), format_export)
+    run_stage(export_sheets, format_export)
 
 
 @app.command(rich_help_panel="Review")
@@ -195,25 +185,18 @@ def import_sheet(
 @options_of(
     "hgld.review.agreement:agreement_files",
     "agreement_files",
+    out=out_file(".json"),
     figure={"callback": writable_figure},
     n_resamples="--resamples",
     confidence=None,
 )
-def agreement(
-    *,
-    taxonomy: Taxonomy = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".json"))] = None,
-    agreement_files: partial[Agreement],
-) -> None:
+def agreement(*, taxonomy: Taxonomy = None, agreement_files: partial[Agreement]) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
-
-    Args:
-        out: JSON file to write. Default: none.
     """
     result = agreement_files()
-    written = (out, agreement_files.keywords.get("figure"))
+    written = [agreement_files.keywords.get(name) for name in ("out", "figure")]
     typer.echo("\n".join([format_agreement(result), *(str(path) for path in written if path is not None)]))
 
 

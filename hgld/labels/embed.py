@@ -79,7 +79,8 @@ def embed_file(
 
     Args:
         clean: Clean table.
-        out: ``label_embeddings`` table to write, sorted by label_id.
+        out: Table of label embeddings to write, sorted by label_id.
+        force: Encode all labels again.
 
     Returns:
         The numbers of labels and encoded texts, or None if ``out`` was up to date.
