@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from hgld.review.decision_files import DecisionsSummary, GroupConflict
     from hgld.review.sheets.export import ExportSummary
     from hgld.review.sheets.import_sheet import ImportSummary
+    from hgld.review.state import ReviewState
 
 #: Number of disagreements that are printed.
 _MAX_DISAGREEMENTS = 30
-
-_Store = Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")]
 
 
 @app.command(rich_help_panel="Review")
@@ -93,9 +92,7 @@ def review(
 
 @app.command(rich_help_panel="Review")
 @options_of("hgld.review.decision_files:export_decisions", "export_decisions", out=out_file(".csv"))
-def decisions(
-    *, store: _Store, export_decisions: partial[DecisionsSummary | None], taxonomy: Taxonomy = None
-) -> None:
+def decisions(*, export_decisions: partial[DecisionsSummary], taxonomy: Taxonomy = None) -> None:
     """Write the decisions of the review page as CSV.
 
     An output with decisions that never were in STORE, such as those of other people, is not overwritten.
@@ -106,27 +103,19 @@ def decisions(
 
 
 @app.command(rich_help_panel="Review")
-def copy_store(
-    store: _Store,
-    out: Annotated[Path, out_file()],
-    force: bool = False,
-) -> None:
+@options_of("hgld.review.store:copy_store", "copy", path={"kind": typer.Argument, "metavar": "STORE"}, out=out_file())
+def copy_store(*, copy: partial[tuple[str, ReviewState]]) -> None:
     """Copy the file of decisions of the review page, while the page may be open.
 
     The same command puts a copy back: give the copy as STORE, and the file that it replaces as --out.
 
     Example: hgld copy-store review/ada.sqlite -o copies/ada.sqlite
-
-    Args:
-        out: SQLite file to write.
-        force: Replace an output that is not an earlier copy of STORE.
     """
     from hgld.review.decision_files import DecisionsSummary
     from hgld.review.state import current_decisions
-    from hgld.review.store import copy_store as run
 
-    owner, state = run(store, out, force=force)
-    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
+    owner, state = copy()
+    print_summary(copy.keywords["out"], DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
