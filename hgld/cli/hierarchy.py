@@ -143,20 +143,14 @@ def compare(*, compare_files: Callable[[], Comparison], json: bool = False) -> N
     "hgld.hierarchy.stats:stats_file",
     "stats_file",
     images={"metavar": "[SPLIT=]FILE", "parser": parse_images},
-    picture=None,
-    tree=None,
+    picture=OUT_FIGURE,
 )
-def stats(
-    *, stats_file: Callable[..., HierarchyStats], out: Annotated[Path | None, OUT_FIGURE] = None, json: Json = False
-) -> None:
+def stats(*, stats_file: Callable[[], HierarchyStats], json: Json = False) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
-
-    Args:
-        out: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
-    counts = stats_file(picture=out, tree=None if out is None else out.with_suffix(f".tree{out.suffix}"))
+    counts = stats_file()
     typer.echo(counts.to_json() if json else format_stats(counts))
 
 

@@ -142,7 +142,7 @@ def test_stats_of_released_labels(shared: Path) -> None:
 
 @pytest.mark.slow
 def test_pictures_of_released_labels_name_every_group(shared: Path, tmp_path: Path) -> None:
-    result = stats_file(shared / "released", picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg")
+    result = stats_file(shared / "released", picture=tmp_path / "stats.svg")
     # Text is drawn as outlines; matplotlib names each in a comment.
     drawn = (tmp_path / "stats.svg").read_text()
     for group in result.groups:
