@@ -165,7 +165,9 @@ class _Names(dict[str, Any]):
             text = f"def {name}({ast.unparse(statement.args)}): ..."
         exec(f"from __future__ import annotations\n{text}", self)  # noqa: S102
         if isinstance(statement, ast.ClassDef):
-            self[name] = type(name, (), {"__init__": self[name], "__dataclass_fields__": {}})
+            is_settings = "dataclass" in " ".join(map(ast.unparse, statement.decorator_list))
+            attributes = {"__dataclass_fields__": {}} if is_settings else {}
+            self[name] = type(name, (), {"__init__": self[name], **attributes})
         if isinstance(statement, ast.ClassDef | ast.FunctionDef):
             self[name].__doc__, self[name].names = ast.get_docstring(statement), self
         return self[name]
