@@ -166,8 +166,9 @@ class _Names(dict[str, Any]):
         exec(f"from __future__ import annotations\n{text}", self)  # noqa: S102
         if isinstance(statement, ast.ClassDef):
             is_settings = "dataclass" in " ".join(map(ast.unparse, statement.decorator_list))
-            attributes = {"__dataclass_fields__": {}} if is_settings else {}
-            self[name] = type(name, (), {"__init__": self[name], **attributes})
+            self[name] = type(
+                name, (), {"__init__": self[name]} | ({"__dataclass_fields__": {}} if is_settings else {})
+            )
         if isinstance(statement, ast.ClassDef | ast.FunctionDef):
             self[name].__doc__, self[name].names = ast.get_docstring(statement), self
         return self[name]
