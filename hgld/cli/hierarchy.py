@@ -139,16 +139,20 @@ def compare(*, compare_files: Callable[[], Comparison], json: bool = False) -> N
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of(
-    "hgld.hierarchy.stats:stats_file",
-    "stats_file",
-    images={"metavar": "[SPLIT=]FILE", "parser": parse_images},
-    picture=OUT_FIGURE,
-)
-def stats(*, stats_file: Callable[[], HierarchyStats], json: Json = False) -> None:
+@options_of("hgld.hierarchy.stats:stats_file", "stats_file", picture=OUT_FIGURE)
+def stats(
+    *,
+    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    stats_file: Callable[[], HierarchyStats],
+    json: Json = False,
+) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
+
+    Args:
+        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; may be
+            repeated.
     """
     counts = stats_file()
     typer.echo(counts.to_json() if json else format_stats(counts))

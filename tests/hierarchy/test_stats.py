@@ -42,6 +42,8 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
     assert result.images_elsewhere == 1
     assert result.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
     assert json.loads(result.to_json())["groups"][1]["images"] == 2
+    options = ("--images", train, "--images", f"index={index}")
+    assert run_hgld("stats", official, *options, "--json").stdout.strip() == result.to_json()
     assert format_stats(result).splitlines()[:8] == [
         "           split  natural  human-made  all",
         "landmarks  train        1           1    2",
