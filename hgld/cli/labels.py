@@ -135,7 +135,7 @@ def parse_sweep(text: str) -> range:
 )
 def cluster(
     *,
-    cluster_file: partial[list[ClusterRow] | None],
+    cluster_file: partial[Sequence[ClusterRow] | None],
     sweep: Annotated[range | None, typer.Option(parser=parse_sweep, metavar="FIRST:LAST")] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
