@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import App, SharedCommand
-from hgld.cli.options import _Names, options_of
+from hgld.cli.options import _read, options_of
 from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
@@ -90,7 +90,7 @@ def sources(group: typer.Typer) -> Iterator[str]:
 @pytest.mark.parametrize("source", sorted({*sources(app)}))
 def test_options_are_described_as_if_their_source_were_imported(source: str) -> None:
     module, _, name = source.partition(":")
-    described, imported = _Names(module)[name], getattr(import_module(module), name)
+    described, imported = _read(source), getattr(import_module(module), name)
     assert inspect.getdoc(described) == inspect.getdoc(imported)
     assert inspect.isclass(described) == inspect.isclass(imported)
     fields = [signature(each).parameters.values() for each in (described, imported)]

@@ -440,6 +440,11 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
     typer.echo(f"{text}\n{out}")
 
 
+def run_stage(stage: partial[S] | partial[S | None], format_summary: Callable[[S], str], **further: Any) -> None:
+    """Run a stage with its options, and print its summary; see :func:`print_summary`."""
+    print_summary(stage.keywords["out"], stage(**further), format_summary)
+
+
 def require_none_failed(failures: Sequence[str], outcome: str) -> None:
     """Raise a :class:`SourceError` that lists what failed, such as "files could not be downloaded"."""
     if failures:

@@ -459,14 +459,11 @@ def _threshold_sentence(threshold: Threshold) -> str:
 
 @app.command(rich_help_panel="Retrieval")
 @options_of(
-    "hgld.evaluation.settings:EvaluationFiles",
-    "files",
+    "hgld.losses.diagnosis:diagnose_files",
+    "diagnose_files",
     **dict.fromkeys(("query_embeddings", "gallery_embeddings", "query_labels", "label_separator", "ground_truth")),
     predictions=None,
     distractor_embeddings=None,
-)
-@options_of(
-    "hgld.losses.diagnosis:DiagnosisConfig",
     batch_size={"min": 2},
     per_class={"min": 2},
     max_batches={"min": 1},
@@ -476,9 +473,7 @@ def _threshold_sentence(threshold: Threshold) -> str:
 def diagnose(
     *,
     embeddings: Annotated[Path, typer.Option()],
-    baseline: Path | None = None,
-    files: EvaluationFiles,
-    config: DiagnosisConfig,
+    diagnose_files: partial[tuple[Diagnosis, Diagnosis | None]],
     json: Json = False,
 ) -> None:
     """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
@@ -487,13 +482,11 @@ def diagnose(
 
     Args:
         embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
-        baseline: Embeddings of the same images by another model, to compare decomposability gaps with.
     """
-    from hgld.losses.diagnosis import diagnose_files, diagnosis_to_json
+    from hgld.losses.diagnosis import diagnosis_to_json
 
-    diagnosis, of_baseline = diagnose_files(files, baseline, config)
     text = diagnosis_to_json if json else _format_diagnosis
-    typer.echo(text(diagnosis, of_baseline, config))
+    typer.echo(text(*diagnose_files(), diagnose_files.keywords["config"]))
 
 
 def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:

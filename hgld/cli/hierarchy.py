@@ -27,6 +27,7 @@ from hgld.cli.base import (
     parse_images,
     print_figure,
     print_summary,
+    run_stage,
     writable_file,
     writable_folder,
 )
@@ -38,7 +39,7 @@ from hgld.progress import TerminalProgress, byte_size
 if TYPE_CHECKING:
     from hgld.completion.complete import CompleteSummary, CompletionQuality
     from hgld.completion.config import CompleteConfig
-    from hgld.hierarchy.build import BuildConfig, BuildSummary, CompletedCounts
+    from hgld.hierarchy.build import BuildSummary, CompletedCounts
     from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
@@ -69,21 +70,15 @@ def parse_extra_levels(text: str) -> int:
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.build:build_file", "build_file", csv={"metavar": "FOLDER", "callback": writable_folder})
 @options_of(
-    "hgld.hierarchy.build:BuildConfig",
+    "hgld.hierarchy.build:build_file",
+    "build_file",
+    out=out_file(".parquet"),
+    csv={"metavar": "FOLDER", "callback": writable_folder},
     extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
     levels_from="parents[:LEVEL,...]",
 )
-def build(
-    *,
-    out: Annotated[Path, out_file(".parquet")],
-    decisions: Path | None = None,
-    taxonomy: Path | None = None,
-    config: BuildConfig,
-    build_file: Callable[..., BuildSummary | None],
-    force: Force = False,
-) -> None:
+def build(*, build_file: partial[BuildSummary | None]) -> None:
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
 
     The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks. The
@@ -91,14 +86,8 @@ def build(
     from --corrections.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
-
-    Args:
-        out: Hierarchy to write.
-        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv.
-        taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside --decisions final.csv, else
-            annotations/taxonomy.csv.
     """
-    print_summary(out, build_file(config=config), format_build)
+    run_stage(build_file, format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -131,11 +120,9 @@ def why(
     before_tables="FOLDER",
     after_tables="FOLDER",
     changes={"metavar": "CSV", "callback": writable_file(".csv")},
-    picture=None,
+    picture=OUT_FIGURE,
 )
-def compare(
-    *, compare_files: Callable[..., Comparison], out: Annotated[Path | None, OUT_FIGURE] = None, json: bool = False
-) -> None:
+def compare(*, compare_files: Callable[[], Comparison], json: bool = False) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
     Landmarks are matched by split and id. Added landmarks are only in B, lost ones only in A, and moved ones in both
@@ -145,32 +132,29 @@ def compare(
     Example: hgld compare released/ hierarchy.parquet -o flows.png
 
     Args:
-        out: Image file to write, of the flows between groups.
         json: Print JSON instead of tables, with all flows.
     """
-    comparison = compare_files(picture=out)
+    comparison = compare_files()
     typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of(
-    "hgld.hierarchy.stats:stats_file",
-    "stats_file",
-    images={"metavar": "[SPLIT=]FILE", "parser": parse_images},
-    picture=None,
-    tree=None,
-)
+@options_of("hgld.hierarchy.stats:stats_file", "stats_file", picture=OUT_FIGURE)
 def stats(
-    *, stats_file: Callable[..., HierarchyStats], out: Annotated[Path | None, OUT_FIGURE] = None, json: Json = False
+    *,
+    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    stats_file: Callable[[], HierarchyStats],
+    json: Json = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
 
     Args:
-        out: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
+        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; may be
+            repeated.
     """
-    counts = stats_file(picture=out, tree=None if out is None else out.with_suffix(f".tree{out.suffix}"))
+    counts = stats_file()
     typer.echo(counts.to_json() if json else format_stats(counts))
 
 

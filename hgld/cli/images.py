@@ -21,6 +21,7 @@ from hgld.cli.base import (
     out_file,
     print_summary,
     require_none_failed,
+    run_stage,
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from hgld.gldv2.fetch import FetchConfig, FetchSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
     from hgld.gldv2.tar_images import IndexSummary
-    from hgld.inspection.example_groups import ExamplesConfig
     from hgld.wikimedia.client import ClientConfig
 
 
@@ -209,21 +209,22 @@ def format_duration(seconds: float) -> str:
 
 @app.command(rich_help_panel="Photographs")
 @options_of(
-    "hgld.gldv2.tar_images:index_images", "index", folder={"kind": typer.Argument, "metavar": "DIR"}, progress=None
+    "hgld.gldv2.tar_images:index_images",
+    "index",
+    folder={"kind": typer.Argument, "metavar": "DIR"},
+    out=out_file(".parquet"),
+    progress=None,
 )
-def index_images(*, out: Annotated[Path, out_file(".parquet")], index: Callable[..., IndexSummary | None]) -> None:
+def index_images(*, index: partial[IndexSummary | None]) -> None:
     """Index the photographs in tar files, to read them without extraction.
 
     Only tar files that are new or changed since the table was written are read. In Python,
     hgld.gldv2.ImageReader reads photographs by id.
 
     Example: hgld index-images data/gldv2 -o images.parquet
-
-    Args:
-        out: Index to write.
     """
     with TerminalProgress("index", "tar files") as progress:
-        print_summary(out, index(progress=progress), format_index)
+        run_stage(index, format_index, progress=progress)
 
 
 def format_index(summary: IndexSummary) -> str:
@@ -235,24 +236,21 @@ def format_index(summary: IndexSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-def extract_images(
-    folder: Annotated[Path, typer.Argument(metavar="DIR")],
-    out: Annotated[Path, OUT_FOLDER],
-) -> None:
+@options_of(
+    "hgld.datasets.pixel_arrays:extract_images",
+    "extract",
+    folder={"kind": typer.Argument, "metavar": "DIR"},
+    out=OUT_FOLDER,
+)
+def extract_images(*, extract: partial[ExtractSummary]) -> None:
     """Write images that are published as arrays of pixels as PNG files, with a table of their labels.
 
     CIFAR-10, CIFAR-100 and SVHN: the images of a reference of rejection scores. hgld manifest table reads the table
     with the images. Pickle files are read without running what they ask for.
 
     Example: hgld extract-images cifar-10-batches-py -o data/cifar10
-
-    Args:
-        folder: Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (.mat files).
-        out: Folder for images.tar and images.csv.
     """
-    from hgld.datasets.pixel_arrays import extract_images as extract
-
-    print_summary(out / "images.csv", extract(folder, out), _format_extracted)
+    print_summary(extract.keywords["out"] / "images.csv", extract(), _format_extracted)
 
 
 def _format_extracted(summary: ExtractSummary) -> str:
@@ -339,24 +337,20 @@ def _format_repacked(summary: RepackSummary) -> str:
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.inspection.example_groups:draw_examples_file", "draw")
 @options_of(
-    "hgld.inspection.example_groups:ExamplesConfig",
+    "hgld.inspection.example_groups:draw_examples_file",
+    "draw",
+    out=OUT_FIGURE,
     n_groups="--groups",
     n_photographs="--photographs",
     seed={"min": 0},
 )
-def examples(
-    *, out: Annotated[Path, OUT_FIGURE], config: ExamplesConfig, draw: Callable[..., Sequence[Path]]
-) -> None:
+def examples(*, draw: Callable[[], Sequence[Path]]) -> None:
     """Draw example photographs of the largest groups.
 
     Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
-
-    Args:
-        out: Image file to write.
     """
-    for path in draw(config=config):
+    for path in draw():
         typer.echo(path)
 
 
@@ -437,21 +431,14 @@ for _name, _entry in READERS.items():
     "hgld.datasets.manifest_files:leave_out_images",
     "leave_out_images",
     path={"kind": typer.Argument, "metavar": "MANIFEST"},
+    out=out_file(".parquet"),
 )
-def leave_out(
-    *,
-    leave_out_images: Callable[[], ManifestSummary | None],
-    out: Annotated[Path, out_file(".parquet")],
-    force: Force = False,
-) -> None:
+def leave_out(*, leave_out_images: partial[ManifestSummary | None]) -> None:
     """Leave images out of a manifest: copies, or all that a table lists.
 
     Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
-
-    Args:
-        out: Manifest to write.
     """
-    print_summary(out, leave_out_images(), format_manifest)
+    run_stage(leave_out_images, format_manifest)
 
 
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

@@ -14,7 +14,6 @@ from hgld.cli.base import (
     App,
     ClassesBeside,
     FigureFormat,
-    Force,
     ImageLandmarks,
     Images,
     Taxonomy,
@@ -22,7 +21,7 @@ from hgld.cli.base import (
     out_file,
     parse_names,
     print_figure,
-    print_summary,
+    run_stage,
     writable_file,
 )
 from hgld.cli.options import options_of
@@ -32,14 +31,13 @@ from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
-    from hgld.labels.clean import CleanConfig, CleanSummary, SplitSummary
-    from hgld.labels.clusters import ClusterConfig, ClusterRow
-    from hgld.labels.draft_taxonomy import ProposalSummary, ProposeConfig, TaxonomyReport
-    from hgld.labels.embed import EmbedConfig, EmbedSummary
-    from hgld.labels.plain_labels import PlainConfig, PlainSummary
+    from hgld.labels.clean import CleanSummary, SplitSummary
+    from hgld.labels.clusters import ClusterRow
+    from hgld.labels.draft_taxonomy import ProposalSummary, TaxonomyReport
+    from hgld.labels.embed import EmbedSummary
+    from hgld.labels.plain_labels import PlainSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
-    from hgld.taxonomy.trees import ImportConfig
 
 
 _MOST_MISSES, _MOST_LABELS = 10, 10
@@ -47,33 +45,22 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
 
 @app.command(rich_help_panel="Labels")
 @options_of(
-    "hgld.labels.plain_labels:PlainConfig",
+    "hgld.labels.plain_labels:label_file",
+    "label_file",
+    source={"kind": typer.Argument, "metavar": "LIST"},
+    out=out_file(".parquet"),
     label="COLUMN",
     id="COLUMN",
     split_column="COLUMN",
     count="COLUMN",
     item="COLUMN",
 )
-def labels(
-    *,
-    source: Annotated[Path, typer.Argument(metavar="LIST")],
-    out: Annotated[Path, out_file(".parquet")],
-    config: PlainConfig,
-    force: Force = False,
-) -> None:
+def labels(*, label_file: partial[PlainSummary | None]) -> None:
     """Take labels from a list of one's own, without a scrape, and unify their spellings.
 
-    X.variants.csv beside X.parquet lists the spellings that became another label, and why.
-
     Example: hgld labels products.csv --label label --count count -o clean.parquet
-
-    Args:
-        source: CSV or Parquet file with a row per label.
-        out: Clean table to write.
     """
-    from hgld.labels.plain_labels import label_file
-
-    print_summary(out, label_file(source, out, config, force=force), _format_labels)
+    run_stage(label_file, _format_labels)
 
 
 def _format_labels(summary: PlainSummary) -> str:
@@ -88,47 +75,37 @@ def _format_labels(summary: PlainSummary) -> str:
 
 
 @app.command(rich_help_panel="Labels")
-@options_of("hgld.labels.clean:clean_file", "clean_file", removed={"callback": writable_file(".parquet")})
-@options_of("hgld.labels.clean:CleanConfig")
-def clean(
-    *,
-    out: Annotated[Path, out_file(".parquet")],
-    config: CleanConfig,
-    clean_file: Callable[..., CleanSummary | None],
-    force: Force = False,
-) -> None:
+@options_of(
+    "hgld.labels.clean:clean_file",
+    "clean_file",
+    out=out_file(".parquet"),
+    removed={"callback": writable_file(".parquet")},
+)
+def clean(*, clean_file: partial[CleanSummary | None]) -> None:
     """Keep one relevant label per landmark.
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
-
-    Args:
-        out: Clean table to write.
     """
-    print_summary(out, clean_file(config=config), format_clean)
+    run_stage(clean_file, format_clean)
 
 
 @app.command(rich_help_panel="Labels")
-@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
-def embed(
-    *,
-    clean: Path,
-    out: Annotated[Path, out_file(".parquet")],
-    config: EmbedConfig,
-    force: bool = False,
-) -> None:
+@options_of(
+    "hgld.labels.embed:embed_file",
+    "embed_file",
+    out=out_file(".parquet"),
+    encoder="NAME",
+    templates="--template",
+    progress=None,
+    load=None,
+)
+def embed(*, embed_file: partial[EmbedSummary | None]) -> None:
     """Encode each unique label with a text encoder.
 
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
-
-    Args:
-        clean: Clean table.
-        out: Table of label embeddings to write.
-        force: Encode all labels again.
     """
-    from hgld.labels.embed import embed_file
-
     with TerminalProgress("embed", "labels") as progress:
-        print_summary(out, embed_file(clean, out, config, force=force, progress=progress), format_embed)
+        run_stage(embed_file, format_embed, progress=progress)
 
 
 def parse_sweep(text: str) -> range:
@@ -148,18 +125,22 @@ def parse_sweep(text: str) -> range:
 
 
 @app.command(rich_help_panel="Labels")
-@options_of("hgld.labels.clusters:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters")
+@options_of(
+    "hgld.labels.clusters:cluster_file",
+    "cluster_file",
+    out=out_file(".parquet"),
+    n_clusters="-k",
+    n_subclusters="--subclusters",
+    photographs=None,
+)
 def cluster(
     *,
-    embeddings: Path,
-    out: Annotated[Path, out_file(".parquet")],
-    config: ClusterConfig,
+    cluster_file: partial[Sequence[ClusterRow] | None],
     sweep: Annotated[range | None, typer.Option(parser=parse_sweep, metavar="FIRST:LAST")] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
     clean: Path | None = None,
     formats: FigureFormat = None,
-    force: Force = False,
 ) -> None:
     """Group labels into clusters and sub-clusters, and draw them.
 
@@ -168,17 +149,17 @@ def cluster(
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
 
     Args:
-        embeddings: Table of label embeddings.
-        out: Table to write; a .png and a .html file are written beside it.
         sweep: Only print and plot (.sweep.png) inertia and silhouette for each k in this range.
         clean: Clean table with the label of each landmark; for --images. Default: clean.parquet beside EMBEDDINGS.
     """
-    from hgld.labels.clusters import cluster_file, sweep_file
+    from hgld.labels.clusters import sweep_file
 
+    given = cluster_file.keywords
+    embeddings: Path = given["embeddings"]
     if sweep is not None:
-        picture = out.with_suffix(".sweep.png")
+        picture, seed = given["out"].with_suffix(".sweep.png"), given["config"].seed
         with TerminalProgress("sweep", "k") as progress:
-            typer.echo(format_sweep(sweep_file(embeddings, picture, sweep, config.seed, progress=progress)))
+            typer.echo(format_sweep(sweep_file(embeddings, picture, sweep, seed, progress=progress)))
         print_figure(picture)
         return
     photographs = None
@@ -187,13 +168,14 @@ def cluster(
 
         clean = clean or embeddings.with_name("clean.parquet")
         photographs = open_photographs(images, clean, image_landmarks or ())
-    print_summary(out, cluster_file(embeddings, out, config, photographs=photographs, force=force), format_clusters)
+    run_stage(cluster_file, format_clusters, photographs=photographs)
 
 
 @app.command(rich_help_panel="Labels")
 @options_of(
     "hgld.labels.suggest:suggest_file",
     "suggest_file",
+    out=out_file(".parquet"),
     vocabulary="FILE",
     decisions="FILE",
     answers={"name": "--from", "metavar": "FILE"},
@@ -202,15 +184,12 @@ def cluster(
 )
 def suggest(
     *,
-    clusters: Path,
-    out: Annotated[Path, out_file(".parquet")],
     suggest_file: partial[SuggestSummary | None],
     taxonomy: Taxonomy = None,
     classes: ClassesBeside = None,
     no_vocabulary: bool = False,
     evaluate: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     formats: FigureFormat = None,
-    force: Force = False,
 ) -> None:
     """Suggest groups for every label, with a score and the reason.
 
@@ -220,8 +199,6 @@ def suggest(
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
 
     Args:
-        clusters: Clusters from hgld cluster.
-        out: Table to write; may be CLUSTERS itself.
         no_vocabulary: Use no vocabulary.
         evaluate: Only print and plot (.reliability.png beside the output) the agreement of suggestions with these
             decisions.
@@ -240,10 +217,10 @@ def suggest(
     vocabulary = () if no_vocabulary else vocabulary
     with TerminalProgress("suggest", "texts") as progress:
         if evaluate is None:
-            print_summary(out, suggest_file(vocabulary=vocabulary, progress=progress), format_suggestions)
+            run_stage(suggest_file, format_suggestions, vocabulary=vocabulary, progress=progress)
             return
-        picture = out.with_suffix(".reliability.png")
-        files = find_suggestion_files(clusters, given.get("embeddings"), classes, taxonomy, vocabulary)
+        picture = given["out"].with_suffix(".reliability.png")
+        files = find_suggestion_files(given["clusters"], given.get("embeddings"), classes, taxonomy, vocabulary)
         runs = evaluate_suggestions(files, evaluate, picture, coverage=given.get("coverage"), progress=progress)
     typer.echo(format_suggestion_quality(runs))
     print_figure(picture)
@@ -360,39 +337,36 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 
 @taxonomy.command("import")
 @options_of(
-    "hgld.taxonomy.trees:import_taxonomy", "import_taxonomy", source={"kind": typer.Argument, "metavar": "FILE"}
+    "hgld.taxonomy.trees:import_taxonomy",
+    "import_taxonomy",
+    source={"kind": typer.Argument, "metavar": "FILE"},
+    out=out_file(".csv"),
+    levels={"parser": parse_names, "metavar": "NAME,..."},
 )
-@options_of("hgld.taxonomy.trees:ImportConfig", levels={"parser": parse_names, "metavar": "NAME,..."})
-def import_(
-    *,
-    import_taxonomy: Callable[..., dict[str, int]],
-    out: Annotated[Path, out_file(".csv")],
-    config: ImportConfig,
-) -> None:
+def import_(*, import_taxonomy: partial[dict[str, int]]) -> None:
     """Make a taxonomy of a tree, whose leaves become the groups.
 
     A leaf that is less deep than others repeats its name at the finer levels. A name that occurs below several
     parents is followed by that of the parent in parentheses.
 
     Example: hgld taxonomy import tree.csv -o taxonomy.csv
-
-    Args:
-        out: Taxonomy to write.
     """
-    typer.echo(f"names of each level: {listed(import_taxonomy(config=config))}\n{out}")
+    run_stage(import_taxonomy, lambda names: f"names of each level: {listed(names)}")
 
 
 @taxonomy.command()
-@options_of("hgld.taxonomy.trees:export_taxonomy", "export_taxonomy", kind={"name": "--to", "metavar": "FORM"})
-def export(*, export_taxonomy: Callable[[], int], out: Annotated[Path, out_file()]) -> None:
+@options_of(
+    "hgld.taxonomy.trees:export_taxonomy",
+    "export_taxonomy",
+    out=out_file(),
+    kind={"name": "--to", "metavar": "FORM"},
+)
+def export(*, export_taxonomy: partial[int]) -> None:
     """Write a taxonomy as SKOS, as paths, or as mappings to Wikidata.
 
     Example: hgld taxonomy export taxonomy.csv --to skos -o taxonomy.ttl
-
-    Args:
-        out: File to write.
     """
-    typer.echo(f"{counted(export_taxonomy(), 'group')}\n{out}")
+    run_stage(export_taxonomy, lambda n_groups: counted(n_groups, "group"))
 
 
 @taxonomy.command()
@@ -420,25 +394,18 @@ def _format_report(report: TaxonomyReport) -> str:
 
 
 @taxonomy.command()
-@options_of("hgld.labels.draft_taxonomy:propose_taxonomy", "propose_taxonomy")
-@options_of("hgld.labels.draft_taxonomy:ProposeConfig")
-def propose(
-    *,
-    out: Annotated[Path, out_file(".csv")],
-    config: ProposeConfig,
-    propose_taxonomy: Callable[..., ProposalSummary],
-    classes: ClassesBeside = None,
-) -> None:
+@options_of("hgld.labels.draft_taxonomy:propose_taxonomy", "propose_taxonomy", out=out_file(".csv"))
+def propose(*, propose_taxonomy: partial[ProposalSummary], classes: ClassesBeside = None) -> None:
     """Draft a taxonomy of labels from their superclasses on Wikidata and from what their names mean.
 
     The guideline of each group says what it was made of, with its most typical labels. Rename, merge and divide the
     groups before they are used.
 
     Example: hgld taxonomy propose clusters.parquet -o draft.csv --groups 60 --roots 8
-
-    Args:
-        out: Draft to write.
     """
-    summary = propose_taxonomy(config=config)
+    run_stage(propose_taxonomy, _format_proposal)
+
+
+def _format_proposal(summary: ProposalSummary) -> str:
     sizes = f"{counted(summary.labels, 'label')} in {counted(summary.groups, 'group')}"
-    typer.echo(f"{sizes} ({summary.by_class:,} after classes) below {counted(summary.roots, 'root')}\n{out}")
+    return f"{sizes} ({summary.by_class:,} after classes) below {counted(summary.roots, 'root')}"

@@ -23,6 +23,7 @@ from hgld.cli.base import (
     out_file,
     parse_numbers,
     print_summary,
+    run_stage,
     writable,
 )
 from hgld.cli.options import options_of
@@ -34,10 +35,9 @@ from hgld.progress import NoProgress, TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
-    from hgld.labels.embed import EmbedConfig
     from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
-    from hgld.training.publish_model import PushConfig, PushSummary
+    from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
     from hgld.tuning import SearchSummary
@@ -377,26 +377,21 @@ def embed_images(
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of("hgld.labels.embed:EmbedConfig", encoder="NAME", templates="--template")
-def embed_texts(
-    *,
-    texts: Path,
-    out: Annotated[Path, out_file()],
-    config: EmbedConfig,
-) -> None:
+@options_of(
+    "hgld.models.text_embedding:embed_texts",
+    "embed",
+    out=out_file(),
+    encoder="NAME",
+    templates="--template",
+    progress=None,
+)
+def embed_texts(*, embed: partial[int]) -> None:
     """Embed the names of labels with the text tower of a model, to evaluate them as queries.
 
     Example: hgld embed-texts manifest.parquet -o texts.parquet --encoder open_clip:ViT-B-32/laion2b_s34b_b79k
-
-    Args:
-        texts: Manifest, whose labels are embedded; a table of id, text; or ilias_core.
-        out: Embeddings to write: .parquet, .npy or .safetensors.
     """
-    from hgld.models.text_embedding import embed_texts
-
     with TerminalProgress("embed", "texts") as progress:
-        n_texts = embed_texts(texts, out, config, progress=progress)
-    typer.echo(f"{counted(n_texts, 'text')} embedded\n{out}")
+        run_stage(embed, lambda n_texts: f"{counted(n_texts, 'text')} embedded", progress=progress)
 
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:
@@ -433,29 +428,24 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 
 @app.command(rich_help_panel="Retrieval")
 @options_of(
-    "hgld.training.publish_model:push_model", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"}
+    "hgld.training.publish_model:push_model",
+    "push",
+    repository={"kind": typer.Argument, "metavar": "OWNER/NAME"},
+    out=OUT_FOLDER,
+    evaluations="--evaluation",
+    datasets="--dataset",
 )
-@options_of("hgld.training.publish_model:PushConfig", evaluations="--evaluation", datasets="--dataset")
-def push_model(
-    *,
-    push: Callable[..., PushSummary],
-    out: Annotated[Path | None, OUT_FOLDER] = None,
-    pretrained: Pretrained = None,
-    config: PushConfig,
-) -> None:
+def push_model(*, push: partial[PushSummary], pretrained: Pretrained = None) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
     hgld.load_model("hf:OWNER/NAME") loads it again. The hub's own variables apply: HF_TOKEN, and HF_ENDPOINT for
     another server.
 
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
-
-    Args:
-        out: Folder to write the files to.
     """
     with friendly_errors(again="run the same command again"):
-        summary = push(config=config)
-        typer.echo(lines(_format_push(summary), out is not None and str(out), summary.url))
+        summary, out = push(), push.keywords.get("out")
+        typer.echo(lines(_format_push(summary), out and str(out), summary.url))
 
 
 def _format_push(summary: PushSummary) -> str:

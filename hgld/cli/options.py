@@ -41,14 +41,14 @@ def options_of(
     option ``--batch-size`` has the type and the default of the field ``batch_size`` and, as help text, its entry in
     ``Args:`` of the docstring, without references, and with options in place of the names of others in double
     backticks; ``Default: ...`` at the end of the entry is shown as default. Flags have no ``--no-...``, fields that
-    are sequences are repeated options, fields that are settings dataclasses themselves have no option, and parameters
-    of functions without a default are arguments. A field that is also a parameter of the command, or a field of a
-    decorator above, gets the value of that option. Error messages that name a field in backticks name the option. The
-    options stand in the help where the parameter does::
+    are sequences are repeated options, and parameters of functions without a default are arguments. Of a parameter of
+    a function that is a settings dataclass, the fields are options; in a dataclass, such a field has none. A field
+    that is also a parameter of the command, or a field of a decorator above, gets the value of that option. Error
+    messages that name a field in backticks name the option. The options stand in the help where the parameter does::
 
         @app.command(rich_help_panel="Labels")
-        @options_of("hgld.labels.clusters:ClusterConfig", n_clusters="-k", n_subclusters="--subclusters", seed=None)
-        def cluster(*, embeddings: Annotated[Path, ...], config: ClusterConfig, force: Force = False) -> None:
+        @options_of("hgld.labels.clean:clean_file", "clean_file", out=out_file(".parquet"), removed="FILE")
+        def clean(*, clean_file: partial[CleanSummary | None]) -> None:
 
     Args:
         source: The class or function, as ``module:Name``; it is imported when the command runs, and for help its
@@ -58,9 +58,9 @@ def options_of(
             the settings, and takes fields to change: for classes that cannot be built in every use of the command.
         panel: Title of a group of options in the help.
         **changes: How the option of a field differs: its name, such as ``"--subclusters"``, or what stands for its
-            value, such as ``"FILE"``; a mapping of ``name`` and of arguments of ``typer.Option``, such as a
-            ``parser``, which returns the value of the field, or with ``"kind": typer.Argument`` of this; or None for
-            no option, so that the field keeps its default.
+            value, such as ``"FILE"``; an option of typer; a mapping of ``name`` and of arguments of ``typer.Option``,
+            such as a ``parser``, which returns the value of the field, or with ``"kind": typer.Argument`` of this; or
+            None for no option, so that the field keeps its default.
     """
 
     def decorate(function: F) -> F:
@@ -85,35 +85,57 @@ class _Source:
 
     def parameters(self, other_options: Container[str]) -> list[inspect.Parameter]:
         """Return a parameter per field that is an option, described by the docstring."""
-        module, _, name = self.source.partition(":")
-        source = (names := _Names(module))[name]
+        return self._parameters(_read(self.source), other_options)
+
+    def _parameters(self, source: Any, other_options: Container[str]) -> list[inspect.Parameter]:
+        parameters, help_texts = [], _help_texts(source)
+        for name, (field, hint) in self._fields(source, other_options).items():
+            if is_dataclass(_without_none(hint)):
+                parameters += self._parameters(_without_none(hint), other_options)
+                continue
+            changes = self.changes.get(name, {})
+            if isinstance(changes, ParameterInfo):
+                changes = {"kind": lambda info=changes, **_: info}
+            elif isinstance(changes, str):
+                changes = {"name" if changes.startswith("-") else "metavar": changes}
+            is_argument = not (inspect.isclass(source) or changes or field.default is not field.empty)
+            kind = {"kind": typer.Argument} if is_argument else {"rich_help_panel": self.panel}
+            parameters.append(_field_parameter(field, hint, help_texts.get(name, ""), kind | changes))
+        return parameters
+
+    def _fields(self, source: Any, other_options: Container[str]) -> dict[str, tuple[inspect.Parameter, Any]]:
+        """Return the fields that are options or, of a function, settings whose fields are, with their types."""
         fields = {
             field.name: field
             for field in inspect.signature(source).parameters.values()
             if field.name not in other_options and self.changes.get(field.name, {}) is not None
         }
         hints = SimpleNamespace(__annotations__={name: field.annotation for name, field in fields.items()})
-        types, help_texts = get_type_hints(hints, names), _help_texts(source)
-        parameters = []
-        for name, field in fields.items():
-            if not is_dataclass(_without_none(types[name])):
-                changes = self.changes.get(name, {})
-                if isinstance(changes, str):
-                    changes = {"name" if changes.startswith("-") else "metavar": changes}
-                is_argument = not (inspect.isclass(source) or changes or field.default is not field.empty)
-                kind = {"kind": typer.Argument} if is_argument else {"rich_help_panel": self.panel}
-                parameters.append(_field_parameter(field, types[name], help_texts.get(name, ""), kind | changes))
-        return parameters
+        types = get_type_hints(hints, source.names)
+        return {
+            name: (field, types[name])
+            for name, field in fields.items()
+            if not (inspect.isclass(source) and is_dataclass(_without_none(types[name])))
+        }
 
     def build(self, values: Mapping[str, Any]) -> Any:
         """Return the settings made of the values of all options by name, or the function bound to them."""
-        module, _, name = self.source.partition(":")
-        source = getattr(import_module(module), name)
+        build = self._build(_read(self.source), values)
+        return build if self.deferred or not inspect.isclass(build.func) else build()
+
+    def _build(self, source: Any, values: Mapping[str, Any]) -> partial[Any]:
         given = {name: values[name] for name in inspect.signature(source).parameters if values.get(name) is not None}
-        build = partial(
-            source, **{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-        )
-        return build if self.deferred or not inspect.isclass(source) else build()
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        for name, (_, hint) in self._fields(source, values).items():
+            if is_dataclass(_without_none(hint)):
+                given[name] = self._build(_without_none(hint), values)()
+        return partial(getattr(import_module(source.names.module), source.__name__), **given)
+
+
+def _read(source: str) -> Any:
+    """Return the parameters and the docstring of ``module:Name``, in a class or function without its code."""
+    module, _, name = source.partition(":")
+    return _Names(module)[name]
 
 
 class _Names(dict[str, Any]):
@@ -127,6 +149,7 @@ class _Names(dict[str, Any]):
         spec = find_spec(module)
         assert spec is not None
         tree = ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+        self.module = module
         self._statements = {name: statement for statement in tree.body for name in _bound_names(statement)}
 
     def __missing__(self, name: str) -> Any:
@@ -142,9 +165,12 @@ class _Names(dict[str, Any]):
             text = f"def {name}({ast.unparse(statement.args)}): ..."
         exec(f"from __future__ import annotations\n{text}", self)  # noqa: S102
         if isinstance(statement, ast.ClassDef):
-            self[name] = type(name, (), {"__init__": self[name], "__dataclass_fields__": {}})
+            is_settings = "dataclass" in " ".join(map(ast.unparse, statement.decorator_list))
+            self[name] = type(
+                name, (), {"__init__": self[name]} | ({"__dataclass_fields__": {}} if is_settings else {})
+            )
         if isinstance(statement, ast.ClassDef | ast.FunctionDef):
-            self[name].__doc__ = ast.get_docstring(statement)
+            self[name].__doc__, self[name].names = ast.get_docstring(statement), self
         return self[name]
 
 

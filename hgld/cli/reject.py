@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -21,6 +22,7 @@ from hgld.cli.base import (
     option,
     out_file,
     print_summary,
+    run_stage,
 )
 from hgld.cli.images import format_manifest
 from hgld.cli.options import options_of
@@ -106,24 +108,17 @@ def _other_choices(hint: Any, default: Any) -> str:
     "hgld.datasets.manifest_files:split_manifest",
     "split_manifest",
     path={"kind": typer.Argument, "metavar": "MANIFEST"},
+    out=out_file(".parquet"),
 )
-def split(
-    *,
-    out: Annotated[Path, out_file(".parquet")],
-    split_manifest: Callable[[], ManifestSummary | None],
-    force: Force = False,
-) -> None:
+def split(*, split_manifest: partial[ManifestSummary | None]) -> None:
     """Divide images into an index, queries for calibration and a test, with classes that the index lacks.
 
     Half of the queries and of the classes that the index lacks are in the split queries, the other half in the split
     test.
 
     Example: hgld reject split manifest.parquet -o splits.parquet
-
-    Args:
-        out: Manifest to write.
     """
-    print_summary(out, split_manifest(), format_manifest)
+    run_stage(split_manifest, format_manifest)
 
 
 @reject.command()

@@ -21,6 +21,7 @@ from hgld.cli.base import (
     out_file,
     parse_names,
     print_summary,
+    run_stage,
     writable_figure,
     writable_file,
     writable_folder,
@@ -34,20 +35,18 @@ if TYPE_CHECKING:
     from hgld.review.adjudication import AdjudicateSummary, OpenLabel
     from hgld.review.agreement import (
         Agreement,
-        AgreementConfig,
         Disagreement,
         Estimate,
         GroupAgreement,
         SubsetAgreement,
     )
     from hgld.review.decision_files import DecisionsSummary, GroupConflict
-    from hgld.review.sheets.export import ExportConfig, ExportSummary
-    from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary
+    from hgld.review.sheets.export import ExportSummary
+    from hgld.review.sheets.import_sheet import ImportSummary
+    from hgld.review.state import ReviewState
 
 #: Number of disagreements that are printed.
 _MAX_DISAGREEMENTS = 30
-
-_Store = Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")]
 
 
 @app.command(rich_help_panel="Review")
@@ -92,55 +91,38 @@ def review(
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.decision_files:export_decisions", "export_decisions")
-def decisions(
-    *,
-    store: _Store,
-    out: Annotated[Path, out_file(".csv")],
-    taxonomy: Taxonomy = None,
-    export_decisions: Callable[[], DecisionsSummary],
-) -> None:
+@options_of("hgld.review.decision_files:export_decisions", "export_decisions", out=out_file(".csv"))
+def decisions(*, export_decisions: partial[DecisionsSummary], taxonomy: Taxonomy = None) -> None:
     """Write the decisions of the review page as CSV.
 
-    An output with decisions that never were in STORE, such as those of other people, is not overwritten. If groups
-    were proposed or renamed, the changed taxonomy is written beside OUT: ada.taxonomy.csv beside ada.csv.
+    An output with decisions that never were in STORE, such as those of other people, is not overwritten.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
-
-    Args:
-        out: CSV file to write.
     """
-    print_summary(out, export_decisions(), _format_decisions)
+    run_stage(export_decisions, _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
-def copy_store(
-    store: _Store,
-    out: Annotated[Path, out_file()],
-    force: bool = False,
-) -> None:
+@options_of("hgld.review.store:copy_store", "copy", path={"kind": typer.Argument, "metavar": "STORE"}, out=out_file())
+def copy_store(*, copy: partial[tuple[str, ReviewState]]) -> None:
     """Copy the file of decisions of the review page, while the page may be open.
 
     The same command puts a copy back: give the copy as STORE, and the file that it replaces as --out.
 
     Example: hgld copy-store review/ada.sqlite -o copies/ada.sqlite
-
-    Args:
-        out: SQLite file to write.
-        force: Replace an output that is not an earlier copy of STORE.
     """
     from hgld.review.decision_files import DecisionsSummary
     from hgld.review.state import current_decisions
-    from hgld.review.store import copy_store as run
 
-    owner, state = run(store, out, force=force)
-    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
+    owner, state = copy()
+    print_summary(copy.keywords["out"], DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.sheets.export:export_sheets", "export_sheets")
 @options_of(
-    "hgld.review.sheets.export:ExportConfig",
+    "hgld.review.sheets.export:export_sheets",
+    "export_sheets",
+    out=typer.Option("--out", "-o", callback=writable_folder),
     annotators={
         "parser": parse_names,
         "metavar": "NAMES",
@@ -149,29 +131,22 @@ def copy_store(
 )
 def export(
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder)],
-    config: ExportConfig,
+    export_sheets: partial[ExportSummary | None],
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    export_sheets: Callable[..., ExportSummary | None],
 ) -> None:
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
-
-    Args:
-        out: Folder for the sheets.
     """
-    print_summary(out, export_sheets(config=config), format_export)
+    run_stage(export_sheets, format_export)
 
 
 @app.command(rich_help_panel="Review")
 @options_of("hgld.review.sheets.import_sheet:import_sheet", "run", now=None)
-@options_of("hgld.review.sheets.import_sheet:ImportConfig")
 def import_sheet(
     *,
-    config: ImportConfig,
     out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".csv"))] = None,
     run: partial[ImportSummary | None],
     taxonomy: Taxonomy = None,
@@ -188,32 +163,29 @@ def import_sheet(
     from hgld.io.files import check_writable_file
     from hgld.review.sheets.import_sheet import default_output
 
-    out = default_output(run.keywords["sheet"], config.annotator) if out is None else out
+    out = default_output(run.keywords["sheet"], run.keywords["config"].annotator) if out is None else out
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
-        summary = run(out=out, config=config)
+        summary = run(out=out)
     print_summary(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.agreement:agreement_files", "agreement_files", figure={"callback": writable_figure})
-@options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
-def agreement(
-    *,
-    taxonomy: Taxonomy = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".json"))] = None,
-    agreement_files: partial[Agreement],
-    config: AgreementConfig,
-) -> None:
+@options_of(
+    "hgld.review.agreement:agreement_files",
+    "agreement_files",
+    out=out_file(".json"),
+    figure={"callback": writable_figure},
+    n_resamples="--resamples",
+    confidence=None,
+)
+def agreement(*, taxonomy: Taxonomy = None, agreement_files: partial[Agreement]) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
-
-    Args:
-        out: JSON file to write. Default: none.
     """
-    result = agreement_files(config=config)
-    written = (out, agreement_files.keywords.get("figure"))
+    result = agreement_files()
+    written = [agreement_files.keywords.get(name) for name in ("out", "figure")]
     typer.echo("\n".join([format_agreement(result), *(str(path) for path in written if path is not None)]))
 
 

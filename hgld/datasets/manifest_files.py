@@ -53,7 +53,7 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
         reader: Reader of its layout, such as :class:`hgld.datasets.readers.fine_grained.StanfordOnlineProducts`.
         root: Folder that contains its images; or a tar file, for readers of one's own images.
         out: Table to write.
-        force: Whether to write the table although it is up to date.
+        force: Run although the output is up to date.
 
     Returns:
         Counts of the manifest; None if ``out`` was made from the same files with the same settings.
@@ -90,7 +90,7 @@ def split_manifest(
         near_share: Share of the finest classes that the index lacks.
         query_share: Share of the images of the other classes that are queries.
         seed: Seed of the random choice.
-        force: Whether to write the table although it is up to date.
+        force: Run although the output is up to date.
 
     Returns:
         Counts of the manifest; None if ``out`` was made from the same manifest with the same settings.
@@ -116,7 +116,7 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
         table: CSV or Parquet file of ids in a column id. If it has the column leave_out, as that of hgld audit
             duplicates, only the images marked there are left out.
         out: Manifest to write.
-        force: Whether to write the table although it is up to date.
+        force: Run although the output is up to date.
 
     Returns:
         Counts of the manifest; None if ``out`` was made from the same files.

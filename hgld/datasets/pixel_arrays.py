@@ -60,7 +60,8 @@ def extract_images(folder: Path, out: Path) -> ExtractSummary:
     """Write images that are published as arrays of pixels as PNG files in a tar file, with a table of their labels.
 
     Args:
-        folder: Folder of CIFAR-10 or CIFAR-100 ("python version") or of SVHN ("cropped digits"), as published.
+        folder: Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (cropped digits, .mat files), as published.
+        out: Folder for images.tar and images.csv.
     """
     images: Counter[str] = Counter()
     levels: tuple[str, ...] = ()

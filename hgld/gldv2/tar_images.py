@@ -91,7 +91,7 @@ def index_images(
 
     Args:
         folder: Folder with tar files at any depth.
-        out: Table to write.
+        out: Index to write.
         workers: Number of tar files read in parallel.
         force: Read all tar files again.
 

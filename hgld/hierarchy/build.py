@@ -169,11 +169,12 @@ def build_file(
 
     Args:
         clean: Table from hgld clean.
-        out: Table to write.
+        out: Hierarchy to write.
         config: Settings of the hierarchy.
-        decisions: Decisions on labels; ``annotations/decisions/final.csv`` by default, none with ``levels_from``.
-        taxonomy: CSV file of groups; by default the one beside ``decisions`` (``final.taxonomy.csv`` beside
-            ``final.csv``) if there is one, else ``annotations/taxonomy.csv``.
+        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv, none with
+            ``levels_from``.
+        taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside ``decisions`` final.csv, else
+            annotations/taxonomy.csv.
         csv: Also write the official CSV files of H-GLDv2 to this folder, even if ``out`` is up to date.
         classes: Tables of classes, for ``extra_levels`` and ``levels_from``. Default: ``*.classes.parquet`` beside
             ``clean``.
@@ -182,7 +183,7 @@ def build_file(
         completed: Table from hgld complete: groups from photographs, for landmarks without a label. Default: none.
         corrections: CSV file of decisions that replace others, on labels and on single landmarks, whose label_id is
             split/landmark_id, such as train/161; those that are unsure change nothing. Default: none.
-        force: Build even if ``out`` is up to date.
+        force: Run although the output is up to date.
 
     Returns:
         The numbers of landmarks, or None if ``out`` was up to date.

@@ -356,7 +356,7 @@ def compare_files(
         after: Second hierarchy, in any of these formats.
         before_tables: Folder of the tables that ``before`` was made from. Default: that of ``before``.
         after_tables: Folder of the tables that ``after`` was made from. Default: that of ``after``.
-        picture: Image file for the flows between groups; none by default.
+        picture: Image file to write, of the flows between groups.
         changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions; see
             :class:`hgld.hierarchy.compare.LandmarkChange`.
     """

@@ -70,7 +70,6 @@ def stats_file(
     *,
     images: Sequence[Path | tuple[str, Path]] = (),
     picture: Path | None = None,
-    tree: Path | None = None,
 ) -> HierarchyStats:
     """Count the landmarks and images of a hierarchy from a file, and draw the counts.
 
@@ -79,9 +78,7 @@ def stats_file(
         images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; see
             :func:`count_images`. The split of a file must be given unless its name begins with a split or the
             hierarchy has only one.
-        picture: Image file for the sizes of groups and their imbalance; none by default.
-        tree: Image file for roots, groups and labels as areas, beside which a page of them is written, see
-            :func:`draw_hierarchy`; none by default.
+        picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
     loaded = load_hierarchy(hierarchy)
     counts = {}
@@ -98,8 +95,7 @@ def stats_file(
             [GroupSize(group.group, group.root, group.landmarks, group.images) for group in stats.groups],
             loaded.nouns,
         )
-    if tree is not None:
-        draw_hierarchy(tree, loaded)
+        draw_hierarchy(picture.with_suffix(f".tree{picture.suffix}"), loaded)
     return stats
 
 

@@ -87,12 +87,12 @@ def clean_file(
 
     Args:
         scraped: Scraped tables, such as one per split.
-        out: ``clean`` table to write.
+        out: Clean table to write.
         config: Which landmarks are kept.
         removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
         irrelevant: CSV file (item,label,reason) of labels to exclude. Default: annotations/irrelevant_labels.csv.
         classes: Tables of classes, for ``keep_multiple`` most-specific. Default: X.classes.parquet beside X.parquet.
-        force: Clean even if ``out`` is up to date.
+        force: Run although the output is up to date.
 
     Returns:
         The numbers of landmarks kept and removed, or None if ``out`` was up to date.

@@ -105,7 +105,10 @@ def cluster_file(
     """Write the clusters of label embeddings, and beside the table a picture (.png) and a page (.html) of them.
 
     Args:
-        out: ``clusters`` table to write, sorted by cluster, sub-cluster and number of landmarks.
+        embeddings: Table of label embeddings.
+        out: Table to write, sorted by cluster, sub-cluster and number of landmarks; a .png and a .html file are
+            written beside it.
+        force: Run although the output is up to date.
 
     Returns:
         The clusters, those with most landmarks first, or None if all three files were up to date.

@@ -93,7 +93,7 @@ def propose_taxonomy(
 
     Args:
         clusters: Clusters from hgld cluster.
-        out: Taxonomy to write.
+        out: Draft to write.
         config: Numbers of groups and roots.
         embeddings: Label embeddings. Default: label_embeddings.parquet beside ``clusters``, if it exists.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.

@@ -78,7 +78,9 @@ def embed_file(
     there are new labels.
 
     Args:
-        out: ``label_embeddings`` table to write, sorted by label_id.
+        clean: Clean table.
+        out: Table of label embeddings to write, sorted by label_id.
+        force: Encode all labels again.
 
     Returns:
         The numbers of labels and encoded texts, or None if ``out`` was up to date.

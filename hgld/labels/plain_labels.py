@@ -90,7 +90,10 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
     """Write the ``clean`` table of a list of labels, and the spellings that became another label as a CSV file.
 
     Args:
-        out: ``clean`` table to write; beside it is ``X.variants.csv`` with the columns variant, label and why.
+        source: CSV or Parquet file with a row per label.
+        out: Clean table to write; X.variants.csv beside X.parquet lists the spellings that became another label, and
+            why.
+        force: Run although the output is up to date.
     """
     variants_file = out.with_suffix(".variants.csv")
     words = frozenset[str]() if config.keep_mistakes else word_list()

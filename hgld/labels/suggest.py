@@ -261,7 +261,7 @@ def suggest_file(
     """Write the clusters with suggestions for every label.
 
     Args:
-        clusters: ``clusters`` table; existing suggestions are replaced.
+        clusters: Clusters from hgld cluster; existing suggestions are replaced.
         out: Table to write, in the same order; may be ``clusters`` itself.
         embeddings: Label embeddings. Default: label_embeddings.parquet beside ``clusters``.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
@@ -273,7 +273,7 @@ def suggest_file(
             such as 0.95; calibrated on ``decisions``. Default: no sets.
         answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too;
             each model's are written to MODEL.machine.csv beside the output, for hgld agreement. Default: none.
-        force: Make suggestions even if ``out`` is up to date.
+        force: Run although the output is up to date.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
 

@@ -308,7 +308,8 @@ def diagnose_files(
 
     Args:
         files: Embeddings of all images, their labels and hierarchy; images without labels are excluded.
-        baseline: Embeddings of the same images in the same order.
+        baseline: Embeddings of the same images, in the same order, by another model, to compare decomposability gaps
+            with.
 
     Returns:
         The diagnosis, and that of the baseline if given.

@@ -27,9 +27,9 @@ def embed_texts(
 
     Args:
         texts: Manifest, whose names of labels at all levels are embedded, with spaces for underscores and without
-            those that are numbers; or a CSV or Parquet file with the name of each label as ``id`` and its words as
-            ``text``; or the folder ``ilias_core`` of ILIAS, whose descriptions are embedded by their paths.
-        out: File to write; the ids are the names.
+            those that are numbers; or a CSV or Parquet file with the name of each label as id and its words as text;
+            or the folder ilias_core of ILIAS, whose descriptions are embedded by their paths.
+        out: Embeddings to write: .parquet, .npy or .safetensors; the ids are the names.
     """
     columns = [] if texts.is_dir() else column_names(texts)
     if texts.is_dir():

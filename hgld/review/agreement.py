@@ -204,7 +204,7 @@ def agreement_files(
         config: Settings of the intervals.
         clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: none.
         taxonomy: Groups; by default those that come with hgld.
-        out: JSON file to write the agreement to.
+        out: JSON file to write. Default: none.
         figure: Image file to write, of the groups that two annotators confused. Default: none.
 
     Raises:

@@ -346,6 +346,7 @@ def export_decisions(
     """Write the decisions in an event store as CSV; the review page may be open meanwhile.
 
     Args:
+        store: SQLite file from hgld review, e.g. review/ada.sqlite.
         out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
             beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
         taxonomy: Groups that the page offered; by default those that come with hgld.

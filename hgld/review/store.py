@@ -233,9 +233,12 @@ def read_store(path: Path) -> tuple[str, ReviewState]:
 def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, ReviewState]:
     """Copy a store, while a page may have it open, or put a copy back in the place of a store.
 
+    What a process that was killed left beside an earlier output is removed.
+
     Args:
-        out: File to write. What a process that was killed left beside an earlier file there is removed.
-        force: Replace a file that is not an earlier state of the store.
+        path: SQLite file from hgld review, e.g. review/ada.sqlite.
+        out: SQLite file to write.
+        force: Replace an output that is not an earlier copy of ``path``.
 
     Returns:
         Owner of the store and the state after its events.

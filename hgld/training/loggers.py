@@ -69,12 +69,10 @@ class TensorBoardLogger:
         self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=next_step)
 
     def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """See :class:`RunLogger`."""
         for name, value in values.items():
             self._writer.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self, *, finished: bool) -> None:
-        """See :class:`RunLogger`."""
         self._writer.close()
 
 
@@ -103,11 +101,9 @@ class WandbLogger:
             self.log(line["kind"], line["step"], scalars(line))
 
     def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """See :class:`RunLogger`."""
         self._run.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
 
     def close(self, *, finished: bool) -> None:
-        """See :class:`RunLogger`."""
         self._run.finish(exit_code=0 if finished else 1)
 
 

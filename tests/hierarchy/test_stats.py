@@ -42,6 +42,8 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
     assert result.images_elsewhere == 1
     assert result.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
     assert json.loads(result.to_json())["groups"][1]["images"] == 2
+    options = ("--images", train, "--images", f"index={index}")
+    assert run_hgld("stats", official, *options, "--json").stdout.strip() == result.to_json()
     assert format_stats(result).splitlines()[:8] == [
         "           split  natural  human-made  all",
         "landmarks  train        1           1    2",
@@ -142,7 +144,7 @@ def test_stats_of_released_labels(shared: Path) -> None:
 
 @pytest.mark.slow
 def test_pictures_of_released_labels_name_every_group(shared: Path, tmp_path: Path) -> None:
-    result = stats_file(shared / "released", picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg")
+    result = stats_file(shared / "released", picture=tmp_path / "stats.svg")
     # Text is drawn as outlines; matplotlib names each in a comment.
     drawn = (tmp_path / "stats.svg").read_text()
     for group in result.groups:

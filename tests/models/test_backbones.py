@@ -15,10 +15,8 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from sklearn.datasets import load_sample_image
 from timm.data import create_transform, resolve_data_config, resolve_model_data_config
-from typer.testing import CliRunner, Result
 
 import hgld
-from hgld.cli import app
 from hgld.datasets import transforms
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.datasets.transforms import ImageSettings, Picture, evaluation_transform
@@ -33,6 +31,7 @@ from hgld.models.text_embedding import text_encoder_of
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.publish_model import push_model
+from tests.commands import run_hgld
 
 
 @pytest.mark.parametrize(("name", "size"), [("lite0", 224), ("lite1", 240), ("lite2", 260)])
@@ -422,14 +421,10 @@ def encode(weights: Path, *texts: str) -> np.ndarray:
         return np.asarray(theirs.encode_text(open_clip.get_tokenizer("tiny-tower")(texts), normalize=True))
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
 def test_names_of_labels_are_embedded_as_open_clip_does(folder: Path, weights: Path) -> None:
     options = ("--encoder", f"open_clip:tiny-tower/{weights}", "--template", "a photo of {}")
-    result = run("embed-texts", folder / "manifest.parquet", "-o", folder / "texts.parquet", *options)
-    assert result.stdout == f"5 texts embedded\n{folder / 'texts.parquet'}\n", result.stderr
+    result = run_hgld("embed-texts", folder / "manifest.parquet", "-o", folder / "texts.parquet", *options)
+    assert result.stdout == f"5 texts embedded\n{folder / 'texts.parquet'}\n"
     texts = read_embeddings(folder / "texts.parquet")
     assert texts.ids is not None
     assert texts.ids.tolist() == ["Lemon", "Milk", "Red_Apple", "Carton", "Fruit"], "numbers say nothing"
@@ -452,8 +447,7 @@ def test_texts_search_images_that_were_centred(folder: Path, weights: Path) -> N
     record = folder / "images.made.json"
     mean = json.loads(record.read_text())["mean"]
     page = folder / "page.html"
-    result = run("search", "--embeddings", folder / "images.npy", "--text", "lemon", "--json", "--page", page)
-    assert result.exit_code == 0, result.stderr
+    result = run_hgld("search", "--embeddings", folder / "images.npy", "--text", "lemon", "--json", "--page", page)
     query = encode(weights, "lemon")[0] - mean
     scores = np.load(folder / "images.npy") @ (query / np.linalg.norm(query))
     (answer,) = json.loads(result.stdout)["queries"]
@@ -477,5 +471,5 @@ def test_texts_that_cannot_be_embedded_are_explained(folder: Path) -> None:
     for source, name in ((None, "a model of unknown origin"), (ModelSource("open_clip:x", "none"), "open_clip:x")):
         with pytest.raises(ConfigurationError, match=f"{name} has no text tower; texts are for images embedded by"):
             text_encoder_of(source)
-    both = run("search", folder / "0.png", "--embeddings", folder / "images.npy", "--text", "lemon")
+    both = run_hgld("search", folder / "0.png", "--embeddings", folder / "images.npy", "--text", "lemon", code=1)
     assert "expected a QUERY, an image or a folder, or --text, or --serve; found a QUERY and --text" in both.stderr

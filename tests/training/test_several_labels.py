@@ -9,9 +9,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.samplers import (
     BatchSampler,
@@ -21,6 +19,7 @@ from hgld.datasets.samplers import (
     log_small_classes,
 )
 from hgld.hierarchy import LabelMatrix, LabelSets
+from tests.commands import run_hgld
 from tests.datasets.logos import save_logos, write_logo_table
 
 SETTINGS: dict[str, Any] = {
@@ -41,7 +40,7 @@ def logos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with 48 logos, the table of their codes, its manifest and the settings of a training."""
     folder = tmp_path_factory.mktemp("logos")
     write_logo_table(folder / "logos.csv", save_logos(folder / "images", 48))
-    run(
+    run_hgld(
         *("manifest", "table", folder / "logos.csv", "--images", folder / "images", "--test-share", "0.4"),
         *("--code", "vienna", "--levels", "section,division,category", "--label-separator", ";"),
         *("-o", folder / "m.parquet"),
@@ -51,28 +50,22 @@ def logos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, result.output
-    return result.output if code else result.stdout
-
-
 @pytest.mark.slow
 def test_trademarks_from_table_to_metrics(logos: Path, tmp_path: Path) -> None:
-    output = run("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", "memory.start_epoch=2")
-    assert "H-AP" in output
+    trained_run = run_hgld("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", "memory.start_epoch=2")
+    assert "H-AP" in trained_run.stdout
     trained = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
     embeddings = tmp_path / "e.parquet"
-    run(
+    run_hgld(
         *("embed-images", "--model", tmp_path / "run", "--images", logos / "m.parquet", "--root", logos / "images"),
         *("--split", "test", "-o", embeddings, "--workers", "0"),
     )
     page = tmp_path / "worst.html"
-    evaluated = run(
+    evaluated = run_hgld(
         *("evaluate", "--embeddings", embeddings, "--labels", logos / "m.parquet", "--json"),
         *("--worst", "3", "--page", page, "--images", logos / "images"),
     )
-    (result,) = json.loads(evaluated)["results"]
+    (result,) = json.loads(evaluated.stdout)["results"]
     steps = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert all(np.isfinite(row["loss"]) for row in steps if row["kind"] == "step")
     assert {"batch.rank", "memory"} & {part for row in steps for part in row.get("parts", {})}
@@ -86,8 +79,8 @@ def test_trademarks_from_table_to_metrics(logos: Path, tmp_path: Path) -> None:
 def test_the_same_settings_draw_the_same_labels(logos: Path, tmp_path: Path) -> None:
     """They are a function of the seed and the epoch, whatever the number of epochs."""
     whole, half = tmp_path / "whole", tmp_path / "half"
-    run("train", logos / "settings.yaml", "-o", whole, "--set", "loss.name=sup_ap")
-    run("train", logos / "settings.yaml", "-o", half, "--set", "loss.name=sup_ap", "--set", "epochs=1")
+    run_hgld("train", logos / "settings.yaml", "-o", whole, "--set", "loss.name=sup_ap")
+    run_hgld("train", logos / "settings.yaml", "-o", half, "--set", "loss.name=sup_ap", "--set", "epochs=1")
     first = [
         [row["loss"] for row in map(json.loads, (folder / "history.jsonl").read_text().splitlines()) if "loss" in row]
         for folder in (whole, half)
@@ -105,7 +98,7 @@ def test_settings_train_with_algorithm_1(logos: Path, tmp_path: Path) -> None:
         file, out = tmp_path / f"{relevance}.yaml", tmp_path / relevance
         loss = {"name": "happier", "lambda": 0.1, "relevance": relevance}
         file.write_text(yaml.safe_dump({**settings, "loss": loss, "epochs": 1}))
-        run("train", file, "-o", out)
+        run_hgld("train", file, "-o", out)
         rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
         first.append(next(row["parts"] for row in rows if row["kind"] == "step"))
         assert all(np.isfinite(row["loss"]) for row in rows if row["kind"] == "step")
@@ -115,7 +108,8 @@ def test_settings_train_with_algorithm_1(logos: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", ["arcface", "triplet", "csl"])
 def test_losses_of_single_labels_are_refused_before_any_work(loss: str, logos: Path, tmp_path: Path) -> None:
-    output = run("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", f"loss.name={loss}", code=1)
+    options = ("-o", tmp_path / "run", "--set", f"loss.name={loss}")
+    output = run_hgld("train", logos / "settings.yaml", *options, code=1).output
     assert "is for images with one label each, and these may have several; choose a rank loss" in output
     assert len(output.strip().splitlines()) == 1
     assert not (tmp_path / "run" / "history.jsonl").exists()
@@ -125,7 +119,7 @@ def test_random_splits_by_class_are_refused(logos: Path, tmp_path: Path) -> None
     settings = yaml.safe_load((logos / "settings.yaml").read_text())
     settings["data"] |= {"random_split": {"seed": 0}}
     (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings))
-    output = run("train", tmp_path / "settings.yaml", "-o", tmp_path / "run", code=1)
+    output = run_hgld("train", tmp_path / "settings.yaml", "-o", tmp_path / "run", code=1).output
     assert "data.random_split divides the classes of section, but images of" in output
 
 
