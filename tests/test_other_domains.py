@@ -23,6 +23,7 @@ def birds(shared: Path) -> Path:
     return shared / "other_domains" / "birds"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["item", "category"])
 def test_birds_from_list_to_genus_family_and_order(
     birds: Path, replica: Callable[..., Any], tmp_path: Path, link: str

@@ -211,6 +211,7 @@ def require_non_null(table: pa.Table, path: Path) -> None:
 def preview_rows(rows: Integers) -> str:
     """Format the first row numbers for a message.
 
+    >>> import numpy as np
     >>> preview_rows(np.array([3, 7]))
     'rows 3, 7 (the first is row 0)'
     """

@@ -121,6 +121,7 @@ print(outer(1.5), outer._dispatcher.stats.cache_hits)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
 @pytest.mark.parametrize("size", [0, 30])
 @pytest.mark.parametrize("name", ["*.nbi", "*.nbc"])

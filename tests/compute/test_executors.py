@@ -47,6 +47,7 @@ def test_a_killed_process_is_run_again_once_and_a_failed_one_is_reported(tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = list[tuple[str, ...]]()
 

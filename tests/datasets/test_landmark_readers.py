@@ -142,6 +142,7 @@ def test_open_set_split_has_the_expected_mean_share_and_depends_on_the_seed() ->
     assert open_set_split(labels[:, :1], 0.5, 0).sum() == 300
 
 
+@pytest.mark.slow
 def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     root, images, out = shared / "wa_gldv2", tmp_path / "images.parquet", tmp_path / "m.parquet"
     run_hgld("index-images", root, "-o", images)

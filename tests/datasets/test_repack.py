@@ -367,6 +367,7 @@ def test_parts_in_any_order_write_the_same_bytes(tmp_path: Path) -> None:
         repack_images(path, out, SMALL, part=Part(1, 2), force=True)
 
 
+@pytest.mark.slow
 def test_run_killed_at_any_change_of_the_files_resumes(tmp_path: Path) -> None:
     assert int(run_script(KILLED, tmp_path)) > 10
 

@@ -130,6 +130,7 @@ def test_unusable_images_of_a_list_are_refused(model: ImageEmbedder, folder: Pat
     expect(Image.fromarray(np.zeros((2, 2), np.float32)), "image 1: floating-point pixels")
 
 
+@pytest.mark.slow
 def test_a_script_ends_although_an_error_keeps_its_workers() -> None:
     script = (
         "import hgld; hgld.load_model('test_resnet', 'none', size=32, resize=40).embed(['absent.png'], workers=1)"

@@ -133,6 +133,7 @@ def test_best_settings_are_those_of_the_best_trial_on_held_out_training_classes(
     train(best, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_killed_search_continues_and_can_be_extended(search: Any) -> None:
     whole, _ = search("whole")
     _, first = search("killed", killed_before=2)
