@@ -193,7 +193,7 @@ def export_embeddings(
     Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
 
     Args:
-        embeddings: Embeddings: .npy, .safetensors or .parquet.
+        embeddings: Embeddings: .npy, .safetensors, .parquet or .hdf5, or a folder of such files.
         out: File to write: .faiss for an index, .parquet for a table with ids and labels; or, in parts, a folder of
             indexes.
         part: Build the index of one of several parts of the embeddings, such as 3/16. Default: of all.
