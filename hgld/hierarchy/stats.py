@@ -190,7 +190,8 @@ def _sum_by_split_and_root(
     hierarchy: Hierarchy, weights: Integers, splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
     """Sum the weights of landmarks by split and root, for the splits that occur."""
-    names, codes = hierarchy.names(1), hierarchy.labels[:, -1]
+    root = hierarchy.root_level
+    names, codes = hierarchy.names(root), hierarchy.labels[:, hierarchy.column(root)]
     return {
         split: {name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)}
         for split in splits
