@@ -49,8 +49,8 @@ class HierarchyStats:
         images_elsewhere: Number of images of landmarks that are not in the hierarchy.
         from_photographs: Number of landmarks by split whose group comes from photographs, not from a label; no
             entry for a split without such landmarks.
-        imbalance: Imbalance over groups of ``landmarks``, or of ``entities`` if they are none, and, if given, of
-            ``images``.
+        imbalance: Imbalance over groups of ``landmarks`` (``entities`` in hierarchies of other lists) and, if given,
+            of ``images``.
     """
 
     landmarks: dict[str, dict[str, int]]
