@@ -70,9 +70,9 @@ class AnnotatorReport:
         annotator: Name of the annotator.
         labels: Number of labels that the annotator decided.
         seconds: Median number of seconds for a label, see :func:`decision_seconds`; NaN without an event store.
-        changes: Comparisons by what they compare: seconds, and the mean share of others who agree, in the first and
-            in the last third of the decisions; the share of decisions that are the first suggestion, of blind ones
-            and of others.
+        changes: Comparisons by name: seconds in the first and in the last third of the decisions; the mean share of
+            other annotators who agree, in these thirds; and the share of decisions that are the first suggestion, of
+            those made without seeing it (blind) and of others.
         quality: Expected share of right decisions, with its Wilson interval; NaN with too few annotators.
     """
 
@@ -92,7 +92,8 @@ class AnnotatorsAudit:
             their own.
         annotators: Report on each annotator.
         difference: Share of labels on which two annotators differ, over all pairs, with its Wilson interval.
-        needed: Number of labels to decide twice until that interval is :data:`MARGIN` to both sides.
+        needed: Number of labels that two annotators must decide for that interval to reach :data:`MARGIN` to both
+            sides.
         n_labels: Number of labels in all.
         probable: Most probable category of labels that several annotators decided, with its probability.
     """
@@ -247,7 +248,15 @@ def _report(
     suggested: Mapping[str, str | None],
     config: AgreementConfig,
 ) -> AnnotatorReport:
-    """Return what the decisions of an annotator, their order and their times tell."""
+    """Return the report on an annotator, still without quality.
+
+    Args:
+        own: Decisions of the annotator.
+        opinions: Decisions of all annotators.
+        log: Event store of the annotator; None if there is only a file of decisions.
+        suggested: First suggestion by label.
+        config: Settings of the intervals.
+    """
     seconds = {} if log is None else decision_seconds(own.annotator, log)
     agreed = []
     for label_id in (key for key in seconds if key in own.decisions):

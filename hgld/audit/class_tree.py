@@ -34,16 +34,19 @@ PROBLEMS: Mapping[str, str] = {
     "cycle": "class that is above itself",
     "over-general": "class whose superclasses are above classes of more than half of the groups",
     "several groups above": "class whose nearest superclasses with a known group have different ones",
-    "several groups below": "class above classes of several groups, by which alone labels are known",
+    "several groups below": "class above classes of several groups, the only evidence for some labels",
 }
 
 
 @dataclass(frozen=True)
 class TreeDefect:
-    """A defect of the class of an item: its kind, see :data:`PROBLEMS`, and in words.
+    """A defect of a class.
 
     Args:
+        problem: Kind of the defect, a key of :data:`PROBLEMS`.
+        item: Item of the class.
         superclasses: Items of the superclasses that are the problem.
+        detail: Description of the defect.
         labels: Items of the labels at or below the class that it touches.
     """
 
@@ -115,19 +118,21 @@ class ClassGraph:
     @cached_property
     def nearest(self) -> Mapping[str, set[str]]:
         """The nearest classes at or above each class for which a group is known, without general ones."""
-        telling = self.known.keys() - self.general
-        return {item: nearest_classes(({item} | above) & telling, self.above) for item, above in self.above.items()}
+        informative = self.known.keys() - self.general
+        return {
+            item: nearest_classes(({item} | above) & informative, self.above) for item, above in self.above.items()
+        }
 
     def groups_above(self, item: str) -> frozenset[str]:
         """Return the groups of the nearest classes at or above a class."""
         return frozenset().union(*(self.known[each] for each in self.nearest[item]))
 
-    def telling_superclasses(self, item: str) -> list[str]:
+    def informative_superclasses(self, item: str) -> list[str]:
         """Return the first superclasses that are not general and at or above a class with a known group."""
         for level in levels_above([item], self.superclasses):
-            telling = [each for each in level if each in self.groups_below and each not in self.general]
-            if telling:
-                return telling
+            informative = [each for each in level if each in self.groups_below and each not in self.general]
+            if informative:
+                return informative
         return []
 
     def name(self, item: str) -> str:
@@ -229,7 +234,7 @@ def _over_general(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
             touched = tuple(
                 label
                 for label in below.get(item, ())
-                if not graph.nearest[label] and not graph.telling_superclasses(label)
+                if not graph.nearest[label] and not graph.informative_superclasses(label)
             )
             general = [f"{graph.name(each)}, above {len(graph.groups_below[each])} groups" for each in parents]
             detail = f"only below {' and '.join(general)}" if general else "below no class"
@@ -249,10 +254,10 @@ def _several_above(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
 
 
 def _several_below(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
-    """Find classes above those of several groups, on which labels depend that no group is known above."""
+    """Find classes above those of several groups, if the group of labels rests on these classes alone."""
     touched: defaultdict[str, list[str]] = defaultdict(list)
     for label in (item for item in graph.superclasses if item in below.get(item, ()) and not graph.nearest[item]):
-        superclasses = graph.telling_superclasses(label)
+        superclasses = graph.informative_superclasses(label)
         if len(set().union(*(graph.groups_below[item] for item in superclasses))) > 1:
             for item in superclasses:
                 touched[item].append(label)

@@ -103,7 +103,8 @@ class Duplicates:
         cosines: float32, shape (n,), cosine of their embeddings; NaN without embeddings.
         same_pixels: bool, shape (n,): whether they have the same pixels.
         groups: int64, shape (N,), number of the group of copies that each image belongs to, from 0; -1 for none.
-        left_out: bool, shape (N,): all images but one of each group, which is the first one outside of the training.
+        left_out: bool, shape (N,): all images of each group but one, the first outside of the training split if there
+            is one.
         thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images; a tensor where parts were joined.
         unreadable: Why images could not be read, by their ids.
     """
@@ -223,12 +224,12 @@ class DuplicatesSearch:
         return thumbnails, unreadable
 
     def copies_of(self, rows: range, pictures: _Pictures) -> pa.Table:
-        """Return the copies among some images and the nearest ones of all: a pair a row, with what is known of it."""
+        """Return the copies among some images and those nearest to them: a row for each pair, with its measures."""
         (thumbnails, unreadable), embeddings, config = pictures, self.embeddings, self.config
         readable = ~np.isin(self.encoded.manifest.ids, [*unreadable])
         if self.index is not None:
             assert embeddings is not None
-            neighbours = _search(self.index, embeddings, rows, config.neighbours)
+            neighbours = _nearest_by_index(self.index, embeddings, rows, config.neighbours)
         else:
             vectors, usable = searched_vectors(thumbnails, readable, embeddings)
             _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
@@ -351,7 +352,7 @@ def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch
 def searched_vectors(
     thumbnails: Thumbnails, readable: NDArray[np.bool_], embeddings: torch.Tensor | None
 ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
-    """Return what the nearest images are found by: centred embeddings, or else the details of thumbnails.
+    """Return the vectors that nearest images are found by: centred embeddings, or else the details of thumbnails.
 
     Returns:
         float32, shape (N, d); and the images that can be found, bool, shape (N,): readable ones with any details. The
@@ -376,8 +377,11 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
 
 
-def _search(index: NeighbourIndex, embeddings: torch.Tensor, rows: range, k: int) -> NDArray[np.int64]:
-    """Return the positions of some images themselves and of the k nearest ones; -1 where there are fewer."""
+def _nearest_by_index(index: NeighbourIndex, embeddings: torch.Tensor, rows: range, k: int) -> NDArray[np.int64]:
+    """Return the positions of the k + 1 images nearest to some images by an index; -1 where there are fewer.
+
+    An image finds itself, too, so k others remain.
+    """
     found = [index.search(embeddings[block].float().numpy(), k + 1)[1] for block in blocks_of(rows)]
     return np.concatenate([np.empty((0, k + 1), np.int64), *found])
 
@@ -408,6 +412,7 @@ def _groups(pairs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 
 def _left_out(groups: NDArray[np.int64], is_training: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which images to leave out, bool, shape (N,); see :class:`Duplicates`."""
     rows = np.flatnonzero(groups >= 0)
     rows = rows[np.lexsort((rows, is_training[rows]))]
     _, kept = np.unique(groups[rows], return_index=True)

@@ -213,19 +213,21 @@ def _ranked(
     """Rank groups of images that have one label each: single images, or all of a class."""
     voted = np.where(neighbours < 0, -1, labels[neighbours])
     weights = softmax_weights(cosines, neighbours >= 0, temperature)
-    of_own = (weights * (voted == labels[:, None])).sum(axis=1)
-    of_voted = np.stack([(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1)
+    own_shares = (weights * (voted == labels[:, None])).sum(axis=1)
+    shares_of_voted = np.stack([(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1)
     given = [int(labels[rows[0]]) for rows in judged]
-    counted = [_mean_shares(voted[rows], of_voted[rows], label) for rows, label in zip(judged, given, strict=True)]
+    counted = [
+        _mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in zip(judged, given, strict=True)
+    ]
     own = np.array([each[0] for each in counted], np.float64)
     others = np.array([each[1] for each in counted], np.int64)
     shares = np.array([each[2] for each in counted], np.float64)
-    shown = np.array([rows[of_own[rows].argmin()] for rows in judged], np.int64)
+    shown = np.array([rows[own_shares[rows].argmin()] for rows in judged], np.int64)
     order = np.argsort(own - shares, kind="stable")
     shown = shown[order]
     drawn = np.random.default_rng(0).integers(len(judged), size=(_N_RANDOM, 2)) if judged else np.empty((0, 2), int)
-    pairs = [(judged[of], given[by]) for of, by in drawn.tolist() if given[of] != given[by]]
-    random = [_mean_shares(voted[rows], of_voted[rows], label) for rows, label in pairs]
+    pairs = [(judged[place], given[other]) for place, other in drawn.tolist() if given[place] != given[other]]
+    random = [_mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in pairs]
     return LevelErrors(
         level,
         shown,
@@ -253,11 +255,11 @@ def _mean_shares(voted: Integers, shares: NDArray[np.float64], label: int) -> tu
 
 def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table:
     """Return the contradicted labels of all levels: level, image, class, label, other label, shares of the votes."""
-    tables = []
+    levels = []
     for errors in found:
         n, names = errors.n_contradicted, np.array(manifest.class_names[errors.level])
         finest = np.array(manifest.class_names[0])[manifest.labels[errors.rows[:n], 0]]
-        tables.append(
+        levels.append(
             pa.table(
                 {
                     "level": pa.repeat(manifest.level_names[errors.level], n),
@@ -270,7 +272,7 @@ def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table
                 }
             )
         )
-    return pa.concat_tables(tables)
+    return pa.concat_tables(levels)
 
 
 #: Number of labels and landmarks in a cluster of the queue.
@@ -327,6 +329,7 @@ def write_review_queue(
     for place in range(found[1].n_contradicted):
         landmark = landmarks[manifest.labels[found[1].rows[place], 0]]
         if landmark["unit"] not in contradicted:
+            # Changes the row in ``landmarks``: the landmark is queued by itself, not with others of its label.
             landmark |= {"unit": landmark_key(landmark["split"], landmark["landmark_id"]), "single": True}
             contradicted[landmark["unit"]] = found[1], place
 

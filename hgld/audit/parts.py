@@ -30,7 +30,7 @@ def rows_of_part(part: Part, n_images: int) -> range:
 
 
 def blocks_of(rows: range) -> list[slice]:
-    """Return the blocks of some rows."""
+    """Return the blocks of :data:`BLOCK` rows that make up a range, as slices."""
     return [slice(start, min(start + BLOCK, rows.stop)) for start in rows[::BLOCK]]
 
 
@@ -59,7 +59,7 @@ def nearest_images(
 
 
 def itself(rows: NDArray[np.int64]) -> RaggedIndices:
-    """Return that an image does not find itself."""
+    """Return which images not to find, see :func:`nearest_images`: for each image, the image itself."""
     return RaggedIndices(np.arange(len(rows) + 1), rows)
 
 
@@ -75,16 +75,21 @@ class AuditParts:
 
     @classmethod
     def of(cls, out: Path, *made_of: object) -> AuditParts:
-        """Return the files for an output; those of other settings or inputs are in another folder."""
+        """Return the files for an output.
+
+        Args:
+            out: The output.
+            *made_of: Settings and inputs of the audit; with other ones, the files are in another folder.
+        """
         digest = hashlib.sha256(repr(made_of).encode()).hexdigest()
         return cls(out.with_name(f".{out.name}.{digest[:16]}.parts"))
 
     def path(self, part: Part, suffix: str = ".parquet") -> Path:
-        """Return the file of a part, which is there as a whole or not at all."""
+        """Return the path of the file of a part; the file is complete or does not exist."""
         return self.folder / f"{part.file_name}{suffix}"
 
     def has(self, suffix: str = ".parquet") -> Callable[[Part], bool]:
-        """Return a function that says whether the file of a part is there."""
+        """Return a function that tells whether the file of a part exists."""
         return lambda part: self.path(part, suffix).exists()
 
     def paths(self, count: int, suffix: str = ".parquet") -> list[Path]:

@@ -88,6 +88,7 @@ class MultiLabelCounts:
     """Landmarks with several labels.
 
     Args:
+        with_several: Number of landmarks in several groups.
         restored: Number of landmarks that ``clean`` had removed for having several labels.
         undecided: Number of landmarks by undecided label, where another label of the landmark has a group.
     """
@@ -102,6 +103,7 @@ class CompletedCounts:
     """Landmarks that take their group from photographs.
 
     Args:
+        landmarks: Number of these landmarks.
         mean_score: Mean probability that their group is right; NaN if there are none.
         already_labelled: Number of further proposals, for landmarks with a label that has a group by now.
     """
@@ -117,6 +119,8 @@ class CorrectedCounts:
 
     Args:
         moved: Number of landmarks that a correction put into another group than their label.
+        dropped: Number of landmarks that a correction excludes.
+        labels: Number of labels of the tables that a correction decides on.
         unused: Number of corrections of landmarks and labels that the tables do not have.
     """
 
@@ -131,6 +135,8 @@ class BuildSummary:
     """Numbers of landmarks built and excluded.
 
     Args:
+        landmarks: Number of landmarks of the table ``clean``.
+        per_root: Number of groups and number of landmarks built, by root.
         dropped: Number of landmarks by dropped label, in descending order.
         undecided: Number of landmarks by undecided label (with the comment on it), in descending order.
         level_sizes: Number of names at each extra level, finest first.
@@ -144,6 +150,39 @@ class BuildSummary:
     several: MultiLabelCounts | None = None
     completed: CompletedCounts | None = None
     corrected: CorrectedCounts | None = None
+
+
+class Candidate(NamedTuple):
+    """A landmark with its labels, the one chosen by ``clean`` first; ``cleaned`` is False if ``clean`` removed it."""
+
+    split: str
+    landmark_id: int
+    category: str
+    labels: Sequence[InstanceOf]
+    cleaned: bool
+
+
+class Proposal(NamedTuple):
+    """A group proposed for a landmark, and the probability that it is right."""
+
+    split: str
+    landmark_id: int
+    category: str
+    group: str
+    score: float
+
+
+class _Paths(NamedTuple):
+    """Files that a hierarchy is built from, by their roles in provenance; None or empty without them."""
+
+    clean: Path
+    decisions: Path | None
+    taxonomy: Path | None
+    irrelevant: Path | None
+    completed: Path | None
+    corrections: Path | None
+    classes: Sequence[Path]
+    scraped: Sequence[Path]
 
 
 def build_file(
@@ -195,69 +234,30 @@ def build_file(
     """
     config = config or BuildConfig()
     from_parents = config.levels_from is not None
-    if from_parents:
-        if decisions or taxonomy or corrections:
-            raise ConfigurationError(
-                "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
-            )
-    else:
+    if not from_parents:
         decisions = decisions or annotation_file("decisions/final.csv")
         taxonomy = find_taxonomy(taxonomy, decisions)
+    elif decisions or taxonomy or corrections:
+        raise ConfigurationError(
+            "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
+        )
     beside = tables.find_classes_tables(clean)
     setting = "levels_from" if from_parents else "extra_levels"
     classes = _tables_for(setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
     irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
-    unused = {None if completed else "completed_above", None if from_parents else "levels_from"}
-    parameters = {name: value for name, value in vars(config).items() if name not in unused}
+    paths = _Paths(clean, decisions, taxonomy, irrelevant, completed, corrections, classes, scraped)
 
     def compute() -> tuple[Sequence[pa.Table], BuildSummary]:
-        candidates: Iterable[Candidate] = list(cleaned_candidates(tables.read_table(clean, tables.CLEAN)))
-        tree = read_class_tree(classes)
-        if decisions is None or taxonomy is None:
-            if not tree.ranks:
-                raise InputError(
-                    f"{', '.join(map(str, classes))}: no class has a rank (P105), by which levels are told apart; "
-                    "scrape with --parents P171, or decide on labels with hgld review"
-                )
-            labels = (label for candidate in candidates for label in candidate.labels)
-            levels = (config.levels_from or "").partition(":")[2]
-            ranks = [level.strip() for level in levels.split(",") if level.strip()]
-            groups, decided = groups_from_parents(labels, tree, ranks)
-        else:
-            groups = read_taxonomy(taxonomy)
-            decided = read_named_decisions(decisions, groups)
-        corrected = None if corrections is None else read_corrections(corrections, groups)
-        if irrelevant is not None:
-            candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
-        hierarchy, summary = build(
-            candidates,
-            decided,
-            groups,
-            config,
-            corrections=corrected,
-            classes=tree,
-            proposals=None
-            if completed is None
-            else read_proposals(completed, config.completed_above, {group.name for group in groups}),
-            neutral=tables.is_neutral(clean),
-        )
+        hierarchy, summary = _build_from(paths, config)
         return [hierarchy.to_arrow()], summary
 
+    without_effect = {None if completed else "completed_above", None if from_parents else "levels_from"}
     summary = STAGE.run(
         {"out": out},
         compute,
-        inputs={
-            "clean": clean,
-            "decisions": decisions,
-            "taxonomy": taxonomy,
-            "irrelevant": irrelevant,
-            "completed": completed,
-            "corrections": corrections,
-            "classes": classes,
-            "scraped": scraped,
-        },
-        parameters=parameters,
+        inputs=paths._asdict(),
+        parameters={name: value for name, value in vars(config).items() if name not in without_effect},
         force=force,
     )
     if csv is not None:
@@ -265,12 +265,58 @@ def build_file(
     return summary
 
 
-def _undecided_message(undecided: Counter[str]) -> str:
-    landmarks, labels = undecided.total(), len(undecided)
-    counts = "1 landmark has a label" if landmarks == 1 else f"{landmarks:,} landmarks have a label"
-    counts += " without a decision" + (f", {labels:,} labels in all" if labels > 1 else "")
-    listed = indented_list(format_counts(_descending(undecided)))
-    return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these landmarks"
+def _tables_for(
+    setting: str, enabled: bool, name: str, given: Sequence[Path] | None, beside: Sequence[Path], clean: Path
+) -> Sequence[Path]:
+    """Return the tables that a setting needs: those given, else those beside the clean table."""
+    if not enabled:
+        if given:
+            raise ConfigurationError(f"`{name}` is used only with `{setting}`")
+        return ()
+    if existing := given or beside:
+        return existing
+    raise ConfigurationError(f"`{setting}` needs tables that are not beside {clean}; name them with `{name}`")
+
+
+def _build_from(paths: _Paths, config: BuildConfig) -> tuple[Hierarchy, BuildSummary]:
+    """Read the files of a hierarchy, and build it."""
+    candidates: Iterable[Candidate] = list(cleaned_candidates(tables.read_table(paths.clean, tables.CLEAN)))
+    tree = read_class_tree(paths.classes)
+    groups, decisions = _groups_and_decisions(paths, candidates, tree, config)
+    corrections = None if paths.corrections is None else read_corrections(paths.corrections, groups)
+    if paths.irrelevant is not None:
+        scraped = read_scraped(paths.scraped)
+        candidates = with_all_labels(candidates, scraped, read_irrelevant_labels(paths.irrelevant))
+    proposals = None
+    if paths.completed is not None:
+        proposals = read_proposals(paths.completed, config.completed_above, {group.name for group in groups})
+    return build(
+        candidates,
+        decisions,
+        groups,
+        config,
+        corrections=corrections,
+        tree=tree,
+        proposals=proposals,
+        neutral=tables.is_neutral(paths.clean),
+    )
+
+
+def _groups_and_decisions(
+    paths: _Paths, candidates: Iterable[Candidate], tree: ClassTree, config: BuildConfig
+) -> tuple[Sequence[Group], Sequence[Decision]]:
+    """Return the groups of a taxonomy and the decisions on labels, or those that follow from superclasses."""
+    if paths.decisions is not None and paths.taxonomy is not None:
+        groups = read_taxonomy(paths.taxonomy)
+        return groups, read_named_decisions(paths.decisions, groups)
+    if not tree.ranks:
+        raise InputError(
+            f"{', '.join(map(str, paths.classes))}: no class has a rank (P105), by which levels are told apart; "
+            "scrape with --parents P171, or decide on labels with hgld review"
+        )
+    labels = (label for candidate in candidates for label in candidate.labels)
+    levels = (config.levels_from or "").partition(":")[2]
+    return groups_from_parents(labels, tree, [level.strip() for level in levels.split(",") if level.strip()])
 
 
 def build(
@@ -280,7 +326,7 @@ def build(
     config: BuildConfig,
     *,
     corrections: Mapping[str, Decision] | None = None,
-    classes: ClassTree | None = None,
+    tree: ClassTree | None = None,
     proposals: Sequence[Proposal] | None = None,
     neutral: bool = False,
 ) -> tuple[Hierarchy, BuildSummary]:
@@ -295,9 +341,9 @@ def build(
     candidates = list(candidates)
     corrections_of_labels = dict(corrections or {})
     keys = (landmark_key(candidate.split, candidate.landmark_id) for candidate in candidates)
-    of_landmarks = {key: corrections_of_labels.pop(key) for key in keys if key in corrections_of_labels}
+    corrections_of_landmarks = {key: corrections_of_labels.pop(key) for key in keys if key in corrections_of_labels}
     index = DecisionIndex(corrected_decisions(decisions, corrections_of_labels))
-    assignment = _assign_groups(candidates, index, of_landmarks)
+    assignment = _assign_groups(candidates, index, corrections_of_landmarks)
     if assignment.undecided and not (config.allow_undecided or config.levels_from):
         raise InputError(_undecided_message(assignment.undecided))
     rows = assignment.rows
@@ -307,38 +353,46 @@ def build(
             f"no landmark is left: of {assignment.landmarks:,}, none has a label with a group; check the decisions"
         )
 
+    corrected = None
+    if corrections is not None:
+        corrected = _corrected_counts(assignment, candidates, corrections_of_labels)
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
-    classes = classes or ClassTree({}, {})
-    levels = subclass_levels(groups, classes.superclasses, classes.labels, config.extra_levels)
-    hierarchy = Hierarchy.from_arrow(
-        _hierarchy_table(
-            rows,
-            groups,
-            levels,
-            config,
-            with_source=completed is not None or corrections is not None,
-            neutral=neutral,
-        )
-    )
+    tree = tree or ClassTree({}, {})
+    levels = subclass_levels(groups, tree.superclasses, tree.labels, config.extra_levels)
+    with_source = completed is not None or corrected is not None
+    table = _hierarchy_table(rows, groups, levels, config, with_source=with_source, neutral=neutral)
+    hierarchy = Hierarchy.from_arrow(table)
+    return hierarchy, _summary(assignment, hierarchy, groups, config, completed, corrected)
+
+
+def _summary(
+    assignment: _Assignment,
+    hierarchy: Hierarchy,
+    groups: Sequence[Group],
+    config: BuildConfig,
+    completed: CompletedCounts | None,
+    corrected: CorrectedCounts | None,
+) -> BuildSummary:
     groups_per_root = Counter(group.root for group in groups)
-    summary = BuildSummary(
+    several = None
+    if config.multi:
+        several = MultiLabelCounts(
+            with_several=sum(len(row.groups) > 1 for row in assignment.rows),
+            restored=sum(not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"),
+            undecided=_descending(assignment.further_undecided),
+        )
+    landmarks_per_root = hierarchy.counts(hierarchy.root_level)
+    return BuildSummary(
         landmarks=assignment.landmarks,
-        per_root={root: (groups_per_root[root], count) for root, count in hierarchy.counts(1).items()},
+        per_root={root: (groups_per_root[root], count) for root, count in landmarks_per_root.items()},
         dropped=_descending(assignment.dropped),
         undecided=_descending(assignment.undecided),
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
-        several=MultiLabelCounts(
-            with_several=sum(len(row.groups) > 1 for row in rows),
-            restored=sum(not row.candidate.cleaned for row in rows if row.source == "instance_of"),
-            undecided=_descending(assignment.further_undecided),
-        )
-        if config.multi
-        else None,
+        several=several,
         completed=completed,
-        corrected=None if corrections is None else _corrected_counts(assignment, candidates, corrections_of_labels),
+        corrected=corrected,
     )
-    return hierarchy, summary
 
 
 def _corrected_counts(
@@ -427,25 +481,20 @@ def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> Completed
     )
 
 
+def _undecided_message(undecided: Counter[str]) -> str:
+    landmarks, labels = undecided.total(), len(undecided)
+    counts = "1 landmark has a label" if landmarks == 1 else f"{landmarks:,} landmarks have a label"
+    counts += " without a decision" + (f", {labels:,} labels in all" if labels > 1 else "")
+    listed = indented_list(format_counts(_descending(undecided)))
+    return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these landmarks"
+
+
 def _describe_undecided(label: InstanceOf, decision: Decision | None) -> str:
     """Return the label with its id and, if an annotator was unsure, who and the comment."""
     text = f"{label.label} ({identity_of(label)})"
     if decision is None:
         return text
     return f"{text}: unsure, {decision.annotator}" + (f': "{decision.comment}"' if decision.comment else "")
-
-
-def _tables_for(
-    setting: str, enabled: bool, name: str, given: Sequence[Path] | None, beside: Sequence[Path], clean: Path
-) -> Sequence[Path]:
-    """Return the tables that a setting needs: those given, else those beside the clean table."""
-    if not enabled:
-        if given:
-            raise ConfigurationError(f"`{name}` is used only with `{setting}`")
-        return ()
-    if existing := given or beside:
-        return existing
-    raise ConfigurationError(f"`{setting}` needs tables that are not beside {clean}; name them with `{name}`")
 
 
 def _hierarchy_table(
@@ -495,16 +544,6 @@ def format_counts(counts: Mapping[str, int]) -> list[str]:
     return [f"{count:>{width},}  {name}" for name, count in counts.items()]
 
 
-class Candidate(NamedTuple):
-    """A landmark with its labels, the one chosen by ``clean`` first; ``cleaned`` is False if ``clean`` removed it."""
-
-    split: str
-    landmark_id: int
-    category: str
-    labels: Sequence[InstanceOf]
-    cleaned: bool
-
-
 def cleaned_candidates(clean: pa.Table) -> Iterator[Candidate]:
     """Iterate over the landmarks of a ``clean`` table, with one label each."""
     names = ("split", "landmark_id", "category", "supercategory", "class_item")
@@ -538,16 +577,6 @@ def with_all_labels(
 def identity_of(label: InstanceOf) -> str:
     """Return the label id, see :func:`hgld.taxonomy.label_identity.label_id`."""
     return label_id(label.label, label.item)
-
-
-class Proposal(NamedTuple):
-    """A group proposed for a landmark, and the probability that it is right."""
-
-    split: str
-    landmark_id: int
-    category: str
-    group: str
-    score: float
 
 
 def read_proposals(path: Path, above: float, groups: Collection[str]) -> list[Proposal]:

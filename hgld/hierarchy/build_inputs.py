@@ -30,10 +30,11 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """What a hierarchy was made from, as far as it was found.
+    """Contents of the tables that a hierarchy was made from, and decisions on labels; None if not found.
 
     Args:
         digests: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from ``hgld build``.
+        missing: Sentences that name the tables that were not found.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +71,11 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
 
 @dataclass(frozen=True)
 class InputTables:
-    """Paths of the tables that a hierarchy was made from, as far as they are found."""
+    """Paths of the tables that a hierarchy was made from; None or empty if not found.
+
+    Args:
+        missing: Kinds of the tables that were not found.
+    """
 
     clean: Path | None = None
     removed: Path | None = None
@@ -85,8 +90,8 @@ def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTable
     """
     folder = folder or hierarchy.parent
 
-    def find(spec: tables.TableSpec, made: tables.Provenance) -> list[Path]:
-        digests = _digests(made, spec.name)
+    def find(spec: tables.TableSpec, made_from: tables.Provenance) -> list[Path]:
+        digests = _digests(made_from, spec.name)
         found = {sha256_of(path): path for path in _tables(folder, spec)} if digests else {}
         return [found[digest] for digest in digests] if found.keys() >= set(digests) else []
 
@@ -99,9 +104,9 @@ def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTable
     return InputTables(clean, next(same_run, None), scraped, () if scraped else (tables.SCRAPED.name,))
 
 
-def _digests(made: tables.Provenance, role: str) -> list[str]:
-    """Return the digests of the files with a role, which are numbered if there may be several."""
-    return [digest for name, digest in made.inputs.items() if name.partition(".")[0] == role]
+def _digests(provenance: tables.Provenance, role: str) -> list[str]:
+    """Return the digests of the inputs with a role; roles of several files are numbered, such as ``scraped.0``."""
+    return [digest for name, digest in provenance.inputs.items() if name.partition(".")[0] == role]
 
 
 def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
@@ -136,7 +141,11 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
 
 
 def read_annotations(files: Mapping[str, Path]) -> tuple[DecisionIndex, dict[str, Decision], list[Group]]:
-    """Return the decisions of :func:`find_annotations`, corrected, the corrections, and the groups of both."""
+    """Read the files of :func:`find_annotations`.
+
+    Returns:
+        Decisions with the corrections applied; the corrections by their key; and the groups.
+    """
     groups = read_taxonomy(files["taxonomy"])
     corrections = read_corrections(files["corrections"], groups) if "corrections" in files else {}
     named = read_named_decisions(files["decisions"], groups)
@@ -144,7 +153,7 @@ def read_annotations(files: Mapping[str, Path]) -> tuple[DecisionIndex, dict[str
 
 
 def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-    """Return the rows of some landmarks."""
+    """Return the rows of some landmarks by key; none without a table."""
     if table is None:
         return {}
     ids = table["landmark_id"]

@@ -48,9 +48,13 @@ class LandmarkChange:
 
     Args:
         change: ``moved`` to another group, ``root`` if only the group's root is another, ``added`` or ``lost``.
-        before: Group in the first hierarchy, or root; empty if the landmark is not in it.
+        before: Group in the first hierarchy, or root if ``change`` is ``root``; empty if the landmark is not in it.
+        after: The same in the second hierarchy.
         cause: One of :data:`CAUSES`, or two joined by ``+`` if both were needed or either would have done.
-        label_before: Label of the landmark, or in parentheses why ``clean`` removed it; empty if unknown.
+        label_before: Label in the first hierarchy, or in parentheses why ``clean`` removed the landmark; empty if
+            unknown. ``label_after`` is that in the second one.
+        item_before: Wikidata item that the first scrape found; None if unknown. ``item_after`` is that of the second.
+        revision_before: Revision of that item; None if unknown. ``revision_after`` is that of the second scrape.
     """
 
     split: str
@@ -83,7 +87,10 @@ class Explanation:
     """The causes of all changes.
 
     Args:
+        causes: Counts by cause, the most frequent first.
+        examples: The first few changes of each cause.
         same_place: Number of landmarks with another label, but in the same group; None if labels are unknown.
+        missing: Sentences that name the tables that were not found.
     """
 
     causes: tuple[CauseCounts, ...]
@@ -138,7 +145,12 @@ _Label = tuple[str, str] | None
 
 
 class _Side(NamedTuple):
-    """One of the hierarchies: what it was made from, and the group of each label, by its id; "" if it has none."""
+    """One of the two hierarchies.
+
+    Args:
+        inputs: What it was made from.
+        groups: Group of each label, by the id of the label; empty if landmarks with it have none.
+    """
 
     inputs: BuildInputs
     groups: Mapping[str, str]
@@ -170,30 +182,41 @@ def explain_changes(
         sides.append(_Side(inputs, {str(label): str(group) for label, group in groups.items()}))
     first, second = sides
     changed = joined[joined["change"] != ""].astype(object)
-    changed = changed.where(changed.notna(), None)
-    keys = list(zip(changed["split"], changed["landmark_id"], strict=True))
-    scraped = [rows_of(side.inputs.scraped, keys) for side in sides]
-    removed = [rows_of(side.inputs.removed, keys) for side in sides]
-    records = []
-    for key, row in zip(keys, changed.to_dict("records"), strict=True):
-        level = "root" if row["change"] == "root" else "group"
-        record = {name: row[name] for name in (*_KEY, "change")}
-        record |= {side: row[f"{level}_{side}"] or "" for side in _SIDES}
-        own = row["label_before"], row["label_after"]
-        cause_of_label = _cause_of_label(first, second, scraped[0].get(key), scraped[1].get(key))
-        record["cause"] = _cause(row["change"], record["after"], own, first, second, cause_of_label)
-        for number, side in enumerate(_SIDES):
-            gone, item = removed[number].get(key), scraped[number].get(key, {})
-            text = f"({gone['reason']})" if gone is not None else ""
-            record[f"label_{side}"] = own[number][1] if own[number] is not None else text
-            record |= {f"{name}_{side}": item.get(name) for name in ("item", "revision")}
-        records.append(record)
-    changes = pd.DataFrame(records, columns=[field.name for field in fields(LandmarkChange)], dtype=object)
+    changes = _with_causes(changed.where(changed.notna(), None), first, second)
     same_place = None
     if by_class:
         relabelled = joined["label_before"].notna() & (joined["label_before"] != joined["label_after"])
         same_place = int((relabelled & (joined["group_before"] == joined["group_after"])).sum())
     return changes, _summary(changes, same_place, (*first.inputs.missing, *second.inputs.missing))
+
+
+def _with_causes(changed: pd.DataFrame, before: _Side, after: _Side) -> pd.DataFrame:
+    """Return a row with the fields of :class:`LandmarkChange` for each changed landmark.
+
+    Args:
+        changed: Columns of :func:`join_hierarchies`, and ``label_before`` and ``label_after``, ids and texts.
+    """
+    keys = list(zip(changed["split"], changed["landmark_id"], strict=True))
+    scraped = [rows_of(side.inputs.scraped, keys) for side in (before, after)]
+    removed = [rows_of(side.inputs.removed, keys) for side in (before, after)]
+    records = []
+    for key, row in zip(keys, changed.to_dict("records"), strict=True):
+        level = "root" if row["change"] == "root" else "group"
+        record = {name: row[name] for name in (*_KEY, "change")}
+        record |= {name: row[f"{level}_{name}"] or "" for name in _SIDES}
+        labels = row["label_before"], row["label_after"]
+        cause_of_label = _cause_of_label(before, after, scraped[0].get(key), scraped[1].get(key))
+        record["cause"] = _cause(row["change"], record["after"], labels, before, after, cause_of_label)
+        for number, name in enumerate(_SIDES):
+            removed_row, scraped_row = removed[number].get(key), scraped[number].get(key, {})
+            without_label = "" if removed_row is None else f"({removed_row['reason']})"
+            label = labels[number]
+            record[f"label_{name}"] = without_label if label is None else label[1]
+            record |= {f"{field}_{name}": scraped_row.get(field) for field in ("item", "revision")}
+        records.append(record)
+    columns = [field.name for field in fields(LandmarkChange)]
+    changes: pd.DataFrame = pd.DataFrame(records, columns=columns, dtype=object)
+    return changes
 
 
 def _labels(hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> pd.DataFrame:
@@ -220,11 +243,19 @@ def _labels(hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> pd.
 
 
 def _cause(
-    change: str, group: str, labels: tuple[_Label, _Label], before: _Side, after: _Side, cause_of_label: str
+    change: str, new_group: str, labels: tuple[_Label, _Label], before: _Side, after: _Side, cause_of_label: str
 ) -> str:
+    """Return the cause of the change of one landmark, one of :data:`CAUSES` or two joined by ``+``.
+
+    Args:
+        change: One of :data:`CHANGE_KINDS`.
+        new_group: Group in the second hierarchy; empty if the landmark is lost.
+        labels: Labels of the landmark in both hierarchies.
+        cause_of_label: Result of :func:`_cause_of_label`.
+    """
     if change == "root":
         return "taxonomy"
-    # What would give a label another group.
+    # The cause that would give the same label another group.
     cause_of_group = "settings" if _same_input(before, after, "taxonomy") else "taxonomy"
     corrections = [side.inputs.digests.get("corrections") for side in (before, after)]
     if not _same_input(before, after, "decisions") or corrections[0] != corrections[1]:
@@ -235,8 +266,8 @@ def _cause(
     if cause_of_label == "unknown" or cause_of_group == "settings":
         return cause_of_label
     # A label that the earlier hierarchy never met gives no answer there: its first decision followed from the label.
-    by_label = before.group_of(second) in (group, None)
-    by_decision = after.group_of(first) == group
+    by_label = before.group_of(second) in (new_group, None)
+    by_decision = after.group_of(first) == new_group
     if by_label != by_decision:
         return cause_of_label if by_label else cause_of_group
     return f"{cause_of_label}+{cause_of_group}"
@@ -386,7 +417,7 @@ def compare(
         splits.append(SplitChange(str(split), len(rows) - added, len(rows) - lost, added, lost, moved, other_root))
     order = in_order(change.split for change in splits)
     both = joined[~joined["change"].isin(["added", "lost"])]
-    rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in ("before", "after"))
+    rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in _SIDES)
     agreement = {
         name: partition_agreement(
             before.labels[rows_before, before.column(name)], after.labels[rows_after, after.column(name)]

@@ -1,10 +1,10 @@
 """Load hierarchies from files, and read and write the released CSV format of H-GLDv2.
 
-Of ``train_label_to_hierarchical.csv`` and ``index_label_to_hierarchical.csv`` known facts are the columns and their
-order, the file names, and from the released index landmarks: lines end in CR LF, rows are sorted by landmark_id,
-values are quoted only where necessary, and one group is spelled ``ocean area `` with a trailing space. The columns
-category and supercategory were not available; it is assumed that they were written by the same CSV writer, which
-quotes values with commas, quotes or line ends as in GLDv2's own ``*_label_to_category.csv``.
+The format of ``train_label_to_hierarchical.csv`` and ``index_label_to_hierarchical.csv`` is known in part. Known are
+the columns and their order, the file names, and, from the released index landmarks: lines end in CR LF, rows are
+sorted by landmark_id, values are quoted only where necessary, and one group is spelled ``ocean area `` with a
+trailing space. The columns category and supercategory were not available; it is assumed that they were written by the
+same CSV writer, which quotes values with commas, quotes or line ends as in GLDv2's own ``*_label_to_category.csv``.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
         table, lines = read_official(path, file_split)
         parts.append(table)
         row_names += [f"{path.name} line {line}" for line in lines]
-    # A text that is known for some landmarks only is of no use: keep the columns of all files.
+    # Keep only the columns that all files have, as others would have gaps.
     common = [name for name in parts[0].column_names if all(name in part.column_names for part in parts)]
     try:
         table = pa.concat_tables([part.select(common) for part in parts])

@@ -279,7 +279,7 @@ class LabelSets:
         return self.labels[self.members.columns[order[self.members.offsets[:-1]]]]
 
     def padded(self, images: Integers | None = None) -> Integers:
-        """Return labels in one array: int64, shape (n, K, L), K the most labels of any of all images; -1 as padding.
+        """Return labels in one array: int64, shape (n, K, L), padded with -1; K is :attr:`most_labels`.
 
         Args:
             images: int64, shape (n,); images to return. Default: all of them.
@@ -336,7 +336,7 @@ def single_labels(labels: Labelling) -> LabelMatrix:
 
 
 def main_labels(labels: Labelling) -> LabelMatrix:
-    """Return a label of each image: int64, shape (N, L); the first of several, and -1 for unlabelled images.
+    """Return the main label of each image: int64, shape (N, L); the first of several, -1 for unlabelled images.
 
     >>> main_labels(LabelSets.from_lists([np.array([[3, 0], [5, 1]]), np.array([[4, 0]])]))
     array([[3, 0],
@@ -351,7 +351,7 @@ def main_labels(labels: Labelling) -> LabelMatrix:
 
 
 def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
-    """Return a class that has other parents in one image than in others, as (column, class, image); else None.
+    """Return the first class whose parents differ between images, as (column, class, image); None without one.
 
     A class may have several parents, as a landmark is in several groups, but then every image of it has them all.
 
@@ -421,7 +421,7 @@ def softmax_weights(cosines: AnyFloats, voters: Booleans, temperature: float) ->
 
 
 def elect(weights: AnyFloats, labels: Integers, voters: Booleans) -> Integers:
-    """Return the nearest of the neighbours of each query that have the winning label.
+    """Return the nearest neighbour of each query among those with the winning label.
 
     At the coarsest level, the label with the largest sum of weights is chosen; at every finer level, the one with the
     largest sum among the children of the label above. Of equal sums, that of the nearer neighbour wins.
@@ -456,7 +456,7 @@ def labels_of_winners(labels: Integers, winner: Integers) -> LabelMatrix:
 
 
 def _sums_by_label(weights: AnyFloats, names: Integers, voters: Booleans) -> Floats:
-    """Return the sum of the weights of all voters with the label of each voter: (n, k); -inf for those without vote.
+    """Return the total weight of the voters with the label of each voter: (n, k); -inf for neighbours without vote.
 
     Equal labels are brought together by a stable sort of each row, so weights are added in the order of neighbours.
     """

@@ -30,11 +30,13 @@ def groups_from_parents(
 ) -> tuple[list[Group], list[Decision]]:
     """Return the groups above labels, and a decision for each label.
 
-    At each level, what is above a label is the nearest superclass of that rank. A label is ``unsure``, with the
-    reason as comment, if there is none, or several are equally near.
+    The ancestor of a label at a level is the nearest superclass of that rank. The decision is ``unsure``, with the
+    reason as comment, if there is no such superclass, or several are equally near.
 
     Args:
-        levels: Ranks, finest first; by default those that most entities have, without ranks where all have the same.
+        labels: Label of each entity; repetitions count.
+        tree: Superclasses and ranks of the classes.
+        levels: Ranks, finest first. Default: those that most entities have, without ranks where all have the same.
 
     Raises:
         ConfigurationError: No entity has one of the ranks, or the levels cannot be found.
@@ -42,9 +44,9 @@ def groups_from_parents(
     counts = Counter(labels)
     above = {label: _by_rank(label, tree) for label in counts}
     levels = levels or _common_levels(counts, above)
-    found = {rank for ranks in above.values() for rank in ranks}
-    if missing := [level for level in levels if level not in found]:
-        raise ConfigurationError(f"nothing has the rank {missing[0]}; there are {preview(sorted(found))}")
+    existing = {rank for ranks in above.values() for rank in ranks}
+    if missing := [level for level in levels if level not in existing]:
+        raise ConfigurationError(f"nothing has the rank {missing[0]}; there are {preview(sorted(existing))}")
     paths = {label: _path(label, ranks, levels, tree) for label, ranks in above.items()}
     names = _unique_names([path for path in paths.values() if not isinstance(path, str)], tree)
     groups: dict[str, Group] = {}
@@ -78,14 +80,15 @@ def _by_rank(label: InstanceOf, tree: ClassTree) -> dict[str, list[str]]:
 def _common_levels(
     counts: Mapping[InstanceOf, int], above: Mapping[InstanceOf, Mapping[str, list[str]]]
 ) -> list[str]:
-    having: Counter[str] = Counter()
+    """Return the ranks that most entities have, those with the most items first."""
+    n_entities: Counter[str] = Counter()
     items = defaultdict(set)
     for label, ranks in above.items():
         for rank, nearest in ranks.items():
-            having[rank] += counts[label]
+            n_entities[rank] += counts[label]
             items[rank].update(nearest)
     total = sum(counts.values())
-    levels = [rank for rank in having if having[rank] >= _COMMON * total and len(items[rank]) > 1]
+    levels = [rank for rank in n_entities if n_entities[rank] >= _COMMON * total and len(items[rank]) > 1]
     if not levels:
         raise ConfigurationError(
             f"no rank is above {_COMMON:.0%} of the entities and tells them apart; name the levels, such as "
@@ -97,7 +100,7 @@ def _common_levels(
 def _path(
     label: InstanceOf, ranks: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree
 ) -> tuple[str, ...] | str:
-    """Return the item of each level, or why there are not all."""
+    """Return the item of each level; the reason as a text if a level has none or several."""
     for level in levels:
         nearest = ranks.get(level, [])
         if len(nearest) != 1:
@@ -118,7 +121,13 @@ def _unique_names(paths: Iterable[Sequence[str]], tree: ClassTree) -> dict[tuple
 
 @dataclass(frozen=True)
 class _Node:
-    """A group, or the class that groups are under at some level (``items`` is then that class)."""
+    """A group, or a class above groups.
+
+    Args:
+        name: Name of the group, or label of the class.
+        root: Root of the group or groups.
+        items: Classes of the group, or the class alone.
+    """
 
     name: str
     root: str
@@ -163,6 +172,7 @@ def subclass_levels(
 def _parent_nodes(
     nodes: Iterable[_Node], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str]
 ) -> dict[_Node, _Node]:
+    """Return the node of the next level above each node; see :func:`subclass_levels`."""
     steps_by_node = {
         node: {
             item: steps
@@ -185,6 +195,7 @@ def _parent_nodes(
 
 
 def _unique_node_names(nodes: Iterable[_Node]) -> dict[_Node, str]:
+    """Return the names of nodes, with root and items where several nodes have the same name."""
     by_name: defaultdict[str, list[_Node]] = defaultdict(list)
     for node in nodes:
         by_name[node.name].append(node)

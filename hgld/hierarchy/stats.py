@@ -49,8 +49,8 @@ class HierarchyStats:
         images_elsewhere: Number of images of landmarks that are not in the hierarchy.
         from_photographs: Number of landmarks by split whose group comes from photographs, not from a label; no
             entry for a split without such landmarks.
-        imbalance: Imbalance over groups of ``landmarks``, or of ``entities`` if they are none, and, if given, of
-            ``images``.
+        imbalance: Imbalance over groups of ``landmarks`` (``entities`` in hierarchies of other lists) and, if given,
+            of ``images``.
     """
 
     landmarks: dict[str, dict[str, int]]
@@ -186,7 +186,8 @@ def _sum_by_split_and_root(
     hierarchy: Hierarchy, weights: Integers, splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
     """Sum the weights of landmarks by split and root, for the splits that occur."""
-    names, codes = hierarchy.names(1), hierarchy.labels[:, -1]
+    root = hierarchy.root_level
+    names, codes = hierarchy.names(root), hierarchy.labels[:, hierarchy.column(root)]
     return {
         split: {name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)}
         for split in splits

@@ -34,6 +34,7 @@ _MAX_PARENTS = 5
 log = logging.getLogger(__name__)
 #: A level by its number (1: coarsest) or by its name.
 Level = int | str
+#: Names of the finest level: of H-GLDv2, and of other lists.
 _FINEST, _FINEST_NEUTRAL = "landmark", "entity"
 
 
@@ -117,7 +118,7 @@ def check_tree(
 
 
 def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> str:
-    """Return the order of levels in which each has at least as many names as the next, if it is another one.
+    """Return advice to order levels by decreasing numbers of names; empty if they have this order.
 
     >>> order_advice(["kind", "product"], [["fruit"], ["apple", "pear"]])
     '; levels are given finest first, which by their numbers of names is product, kind'
@@ -148,8 +149,8 @@ def _group_lists(table: pa.Table, rows: Integers, describe_row: DescribeRow) -> 
         return None
     lists = np.empty(len(rows), object)
     lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
-    group = tables.level_columns(table.column_names)[0]
-    groups = pc.utf8_trim_whitespace(table[group]).to_pylist()
+    group_column = tables.level_columns(table.column_names)[0]
+    groups = pc.utf8_trim_whitespace(table[group_column]).to_pylist()
     problems = [
         f'{describe_row(row)}: {names} for "{group}"'
         for row, (names, group) in enumerate(zip(lists, groups, strict=True))
@@ -157,7 +158,8 @@ def _group_lists(table: pa.Table, rows: Integers, describe_row: DescribeRow) -> 
     ]
     if problems:
         raise InputError(
-            f"hierarchical_labels must begin with the {group} and contain no name twice:\n" + indented_list(problems)
+            f"hierarchical_labels must begin with the {group_column} and contain no name twice:\n"
+            + indented_list(problems)
         )
     return lists[rows]
 
@@ -298,7 +300,7 @@ class Hierarchy:
 
     @property
     def nouns(self) -> tuple[str, str]:
-        """The words for one and for several of what has labels."""
+        """Singular and plural of what the rows are, such as landmark and landmarks."""
         return tables.nouns(neutral=self.group_level != GROUP)
 
     def __eq__(self, other: object) -> bool:
@@ -419,11 +421,12 @@ class Hierarchy:
     def label_sets_of(self, landmark_ids: Integers, split: str | None = None) -> LabelSets:
         """Return a label for each group of each landmark: the landmark, the group and the levels above it.
 
-        A further group that is the first one of no landmark is excluded with a warning: the table of a hierarchy says
-        what is above the first groups only.
+        A further group that is the first one of no landmark is excluded with a warning, as its ancestors are unknown:
+        the table of a hierarchy has those of the first groups only.
 
         Args:
             landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per image.
+            split: Split of the landmarks; may be omitted if the hierarchy has only one.
 
         Returns:
             Label sets of n images; empty for landmarks that are not in the hierarchy.
@@ -451,7 +454,7 @@ class Hierarchy:
     def relevance(
         self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None, alpha: float = 1.0
     ) -> Floats:
-        """See :func:`relevance`; the gallery consists of all landmarks by default."""
+        """Return the relevance of gallery items; see :func:`relevance`. Default gallery: all landmarks."""
         return relevance(query_labels, self.labels if gallery_labels is None else gallery_labels, alpha)
 
     # Edited copies

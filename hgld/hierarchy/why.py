@@ -26,7 +26,7 @@ _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "irrelevant": "since its labels do not describe a landmark",
     "unlabelled": "since it has no label",
 }
-#: The tables with rows of landmarks but those from scrape, of which there may be several.
+#: Tables with a row for each landmark; the scraped tables, of which there may be several, are not among them.
 _STAGES = {
     "hierarchy": tables.HIERARCHY,
     "clean": tables.CLEAN,
@@ -46,7 +46,14 @@ class Trace:
 
 
 class _Files(NamedTuple):
-    """The files of all stages, as far as they exist; the file of a stage is named like it."""
+    """Files of the stages, as far as they exist.
+
+    Args:
+        hierarchy: Path of the hierarchy, which may not exist.
+        tables: Tables by the stage that wrote them.
+        scraped: Scraped tables.
+        annotations: Files of decisions, groups and corrections by role.
+    """
 
     hierarchy: Path
     tables: Mapping[str, Path]
@@ -89,7 +96,7 @@ def trace_landmark(
     rows = {stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()}
     rows["scraped"] = [row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)]
     splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
-    index, corrections_read, groups = read_annotations(files.annotations)
+    index, corrected, groups = read_annotations(files.annotations)
     traces = []
     for name in splits:
         row_of = {
@@ -97,24 +104,27 @@ def trace_landmark(
             for stage, stage_rows in rows.items()
         }
         if any(row_of.values()):
-            correction = corrections_read.get(landmark_key(name, landmark_id))
+            correction = corrected.get(landmark_key(name, landmark_id))
             steps = _steps(files, row_of, index, correction, {group.name: group for group in groups})
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
-        landmark = f"landmark {landmark_id}{f' of {split}' if split else ''}"
-        searched = [*(path for stage, path in files.tables.items() if stage in _STAGES), *files.scraped]
-        missing = [_name(files, stage) for stage in _STAGES if stage not in files.tables]
-        missing += () if files.scraped else ["scraped*.parquet"]
-        if not searched:
-            raise InputError(
-                f"there are no tables in {hierarchy.parent} to find {landmark} in; expected {', '.join(missing)}"
-            )
-        absent = f"; there is no {' and no '.join(missing)} in {hierarchy.parent}" if missing else ""
-        raise InputError(f"{landmark} is in none of {', '.join(map(str, searched))}{absent}")
+        raise _not_found_error(files, f"landmark {landmark_id}{f' of {split}' if split else ''}")
     return traces
 
 
-def _name(files: _Files, stage: str) -> str:
+def _not_found_error(files: _Files, landmark: str) -> InputError:
+    """Return an error that names the tables that were searched, and those that are missing."""
+    folder = files.hierarchy.parent
+    searched = [*(path for stage, path in files.tables.items() if stage in _STAGES), *files.scraped]
+    missing = [_file_name(files, stage) for stage in _STAGES if stage not in files.tables]
+    missing += () if files.scraped else ["scraped*.parquet"]
+    if not searched:
+        return InputError(f"there are no tables in {folder} to find {landmark} in; expected {', '.join(missing)}")
+    absent = f"; there is no {' and no '.join(missing)} in {folder}" if missing else ""
+    return InputError(f"{landmark} is in none of {', '.join(map(str, searched))}{absent}")
+
+
+def _file_name(files: _Files, stage: str) -> str:
     return files.hierarchy.name if stage == "hierarchy" else f"{stage}.parquet"
 
 
@@ -138,7 +148,9 @@ def _steps(
     correction: Decision | None,
     groups: Mapping[str, Group],
 ) -> list[tuple[str, str]]:
-    built, clean, removed, proposal, scraped = (row_of[stage] for stage in (*_STAGES, "scraped"))
+    """Return the facts about a landmark, given its row in each table; see :class:`Trace`."""
+    built, clean, removed = row_of["hierarchy"], row_of["clean"], row_of["removed"]
+    proposal, scraped = row_of["completed"], row_of["scraped"]
     from_photographs = built is not None and built.get("label_source") == "photographs"
     category = next(row["category"] for row in row_of.values() if row is not None)
     steps = [("category" if "Category:" in category else "address", category)] if category else []

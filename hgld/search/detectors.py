@@ -1,9 +1,9 @@
-"""Fit rejection scores on files of images, find thresholds on others, and score further ones (``hgld reject``).
+"""Fit rejection scores on the files of an index, calibrate thresholds, and score other images (``hgld reject``).
 
 Calibration queries are *known* where the index has their landmark, *near* where it lacks it, and *unlabelled* where
-they show none; files of further images that show no landmark of the index have names of their own. An answer is the
-label that the nearest images vote for, as in ``hgld search``. At a coarser level than the landmark, the answer to a
-near query may be right; those to unlabelled and further images never are.
+they show none; files of unknown images, which show no landmark of the index, have names that the user gives. An
+answer is the label that the nearest images vote for, as in ``hgld search``. At a coarser level than the landmark, the
+answer to a near query may be right; those to unlabelled and unknown images never are.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ from hgld.tables import Provenance, input_digests, write_results
 from hgld.tables.embeddings import Embeddings, embeddings_sha256, read_deviations, read_embeddings
 from hgld.version import __version__
 
-#: Calibration images of landmarks that the index has; other kinds of images cannot be called so.
-KNOWN = "known"
-#: The images that are scored, where further ones are named.
+#: Kinds of calibration queries: the index has their landmark, it lacks it, or they show none.
+KNOWN, NEAR, UNLABELLED = "known", "near", "unlabelled"
+#: Kind of the images to score, beside the names of unknown images.
 IMAGES = "images"
+#: Number of nearest images that vote on an answer, as in ``hgld search``.
+N_VOTES = 10
+#: Inputs of scores that are in files of their own, beside the embeddings.
+FILE_INPUTS = ("logits", "deviations")
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,13 @@ class CalibrationFiles:
     Args:
         queries: Embeddings of queries, of landmarks that the index has and of others.
         query_labels: Labels of the queries. Default: as for the images of the index.
-        unknown: Embeddings of further images that show no landmark of the index, by name.
+        unknown: Embeddings of images that show no landmark of the index, by name.
         precision: Wanted share of right answers among those that a threshold accepts.
         conservative: Choose thresholds that reach the precision on new images with a confidence of 95 %; see
             :mod:`hgld.rejection.risk_coverage`.
 
     Raises:
-        ConfigurationError: Further images are called known, or the precision is not a share.
+        ConfigurationError: Unknown images are called ``known``, or the precision is not a share.
     """
 
     queries: Path
@@ -100,7 +104,7 @@ class CalibrationFiles:
     conservative: bool = False
 
     def __post_init__(self) -> None:
-        _refuse_name(self.unknown, KNOWN)
+        _require_other_names(self.unknown, KNOWN)
         if not 0 < self.precision <= 1:
             raise ConfigurationError(f"`precision` is {self.precision:g}; expected more than 0 and at most 1")
 
@@ -127,24 +131,27 @@ class ScoredFiles:
     unknown: Mapping[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _refuse_name(self.unknown, IMAGES)
+        _require_other_names(self.unknown, IMAGES)
 
 
-def _refuse_name(unknown: Mapping[str, Path], name: str) -> None:
+def _require_other_names(unknown: Mapping[str, Path], name: str) -> None:
+    """Raise a :class:`ConfigurationError` if unknown images have a name that results use for other images."""
     if name in unknown:
         raise ConfigurationError(f"`unknown` names images {name}; choose another name, such as far")
 
 
-#: Inputs beside embeddings that have files of their own.
-FILE_INPUTS = ("logits", "deviations")
-
-
 @dataclass(frozen=True, eq=False)
 class ScoreInputs:
-    """What a score is computed from, for n images."""
+    """Inputs of a score for n images.
+
+    Args:
+        embeddings: Embeddings of the images.
+        tensors: Other inputs by name, such as ``logits``; each has a row for each image.
+        files: Files of these inputs, where they are not parts of a folder of embeddings.
+    """
 
     embeddings: Embeddings
-    further: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def ids(self) -> list[str]:
@@ -159,23 +166,28 @@ class ScoreInputs:
             InputError: The images do not fit the score; see :meth:`hgld.rejection.Detector.score`.
         """
         with file_errors(self.embeddings.path):
-            return detector.score_levels(self.embeddings.vectors, **self.further)
+            return detector.score_levels(self.embeddings.vectors, **self.tensors)
 
 
 def read_score_inputs(path: Path, inputs: Collection[str], files: Mapping[str, Path | None]) -> ScoreInputs:
-    """Read embeddings, and what else a score uses.
+    """Read embeddings, and the other inputs of a score.
+
+    Args:
+        path: File of the embeddings.
+        inputs: Names of the other inputs, of :data:`FILE_INPUTS`.
+        files: Files of these inputs by name. Default: those beside ``path``; see :func:`beside`.
 
     Raises:
         InputError: A file is missing or malformed, or is that of other images.
     """
     embeddings = read_embeddings(path)
     paths = {name: files.get(name) or beside(path, name) for name in FILE_INPUTS if name in inputs}
-    further = {}
+    tensors = {}
     if path.is_dir() and files.get("deviations") is None and "deviations" in paths:  # each part has its own
         del paths["deviations"]
-        further["deviations"] = read_deviations(path, embeddings.ids)
-    further |= {name: _read_further(file, name, embeddings) for name, file in paths.items()}
-    return ScoreInputs(embeddings, further, paths)
+        tensors["deviations"] = read_deviations(path, embeddings.ids)
+    tensors |= {name: _read_file_input(file, name, embeddings) for name, file in paths.items()}
+    return ScoreInputs(embeddings, tensors, paths)
 
 
 def beside(embeddings: Path, name: str) -> Path:
@@ -188,10 +200,10 @@ def beside(embeddings: Path, name: str) -> Path:
 
 
 def recorded_model(embeddings: Path) -> DetectorModel | None:
-    """Return the model that made embeddings, with what else they depend on; None if it is not recorded.
+    """Return the model and the settings that made embeddings; None if they are not recorded.
 
-    Embeddings from which different means were subtracted (``hgld embed-images --center``) do not compare, so the mean
-    is one of its settings, as a digest.
+    Embeddings from which different means were subtracted (``hgld embed-images --center``) do not compare, so a digest
+    of the mean is one of the settings.
     """
     record = read_embedding_record(embeddings)
     if record is None or "weights" not in record.provenance.inputs:
@@ -230,7 +242,7 @@ def check_same_model(fitted_on: DetectorModel | None, embeddings: Path, descript
 
 @contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Begin the messages of errors with the file of the embeddings that they are about."""
+    """Prefix the messages of errors with the file of the embeddings that they are about."""
     try:
         yield
     except (InputError, ConfigurationError) as error:
@@ -238,7 +250,8 @@ def file_errors(path: Path) -> Iterator[None]:
         raise type(error)(message if str(path) in message else f"{path}: {message}") from error
 
 
-def _read_further(path: Path, name: str, embeddings: Embeddings) -> torch.Tensor:
+def _read_file_input(path: Path, name: str, embeddings: Embeddings) -> torch.Tensor:
+    """Read an input of a score, such as ``logits``, and check that its rows are those of the embeddings."""
     if not path.is_file():
         raise InputError(
             f"{path}: no such file; expected the {name} of the images of {embeddings.path}, which the score needs"
@@ -269,17 +282,12 @@ def _model_name(record: EmbeddingRecord) -> str:
     return f"{path.parent.name}/{path.name}" if path.suffix else path.name
 
 
-#: Number of nearest images that vote on an answer, as in ``hgld search``.
-N_VOTES = 10
-NEAR, UNLABELLED = "near", "unlabelled"
-
-
 @dataclass(frozen=True, eq=False)
 class CalibrationImages:
     """Scores of calibration images, and answers to them.
 
     Args:
-        groups: ``known``, ``near``, ``unlabelled``, or the name of further images, shape (n,).
+        groups: ``known``, ``near``, ``unlabelled``, or the name of unknown images, shape (n,).
         scores: Scores at each level, float32 or float64, shape (n, L).
         right: Whether the answer at each level is right, bool, shape (n, L).
     """
@@ -301,24 +309,33 @@ def calibrate(
 ) -> Calibration:
     """Fit the thresholds of a score, one for each level, and measure it on the same images.
 
+    Args:
+        detector: Fitted score.
+        index: Inputs of the score for the images of the index.
+        labels: Labels of the images of the index.
+        files: Files of the calibration images.
+        query_labels: Labels of the queries where ``files`` has none. Default: those that their embeddings state.
+        hierarchy: Levels above the landmarks of the queries.
+        split: Split of the landmark ids of the queries.
+
     Raises:
         ConfigurationError: No query is known or none is unknown, it is not stated what the queries show, or a
             calibration image is an image of the index.
         InputError: A file is malformed or does not fit the index.
     """
-    queries = read_score_inputs(files.queries, index.further, {})
-    own = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
-    parts = [_answered_queries(detector, index, labels, queries, _labels_like_index(own, labels, files))]
-    further: list[ScoreInputs] = []
+    queries = read_score_inputs(files.queries, index.tensors, {})
+    stated = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
+    parts = [_answered_queries(detector, index, labels, queries, _matching_labels(stated, labels, files))]
+    unknown: list[ScoreInputs] = []
     for name, path in files.unknown.items():
-        further.append(read_score_inputs(path, index.further, {}))
-        scores = further[-1].score(detector)
+        unknown.append(read_score_inputs(path, index.tensors, {}))
+        scores = unknown[-1].score(detector)
         parts.append(CalibrationImages(np.full(len(scores), name), scores, np.zeros(scores.shape, np.bool_)))
     columns = ("groups", "scores", "right")
     images = CalibrationImages(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
     _require_known_and_unknown(images, files)
-    for given in (queries, *further):
-        _require_not_of_index(given, index)
+    for inputs in (queries, *unknown):
+        _require_not_of_index(inputs, index)
     return measure(images, files.precision, conservative=files.conservative)
 
 
@@ -348,49 +365,55 @@ def detection_figures(known: npt.NDArray[Any], unknown: npt.NDArray[Any]) -> dic
 
 
 def _answered_queries(
-    detector: Detector, index: ScoreInputs, labels: ImageLabels, queries: ScoreInputs, own: LabelMatrix
+    detector: Detector, index: ScoreInputs, labels: ImageLabels, queries: ScoreInputs, query_labels: LabelMatrix
 ) -> CalibrationImages:
     """Answer queries by the vote of their nearest images, and score them."""
     scores = queries.score(detector)
     with file_errors(queries.embeddings.path):
         cosines, positions = nearest_neighbours(queries.embeddings.vectors, index.embeddings.vectors, N_VOTES)
-    of_index = labels.labels
-    answers, _ = vote(cosines, np.where(positions[..., None] >= 0, of_index[positions], -1))
-    is_known = np.isin(own[:, 0], of_index[:, 0])
-    groups = np.where(own[:, 0] < 0, UNLABELLED, np.where(is_known, KNOWN, NEAR))
-    return CalibrationImages(groups, scores, (answers == own) & (own >= 0))
+    index_labels = labels.labels
+    answers, _ = vote(cosines, np.where(positions[..., None] >= 0, index_labels[positions], -1))
+    landmarks = query_labels[:, 0]
+    is_known = np.isin(landmarks, index_labels[:, 0])
+    groups = np.where(landmarks < 0, UNLABELLED, np.where(is_known, KNOWN, NEAR))
+    return CalibrationImages(groups, scores, (answers == query_labels) & (query_labels >= 0))
 
 
-def _labels_like_index(own: ImageLabels | None, labels: ImageLabels, files: CalibrationFiles) -> LabelMatrix:
-    if own is None:
+def _matching_labels(stated: ImageLabels | None, labels: ImageLabels, files: CalibrationFiles) -> LabelMatrix:
+    """Return the labels of queries, and check that they have the levels of the index."""
+    if stated is None:
         raise ConfigurationError(
             f"{files.queries} does not say which landmark an image shows; give the labels of the queries as "
             "`query_labels`"
         )
-    if own.level_names != labels.level_names:
+    if stated.level_names != labels.level_names:
         raise ConfigurationError(
-            f"the queries have the levels {', '.join(own.level_names)}, and the index "
+            f"the queries have the levels {', '.join(stated.level_names)}, and the index "
             f"{', '.join(labels.level_names)}; give `query_labels` with the same levels"
         )
-    return own.labels
+    return stated.labels
 
 
 def _require_not_of_index(images: ScoreInputs, index: ScoreInputs) -> None:
-    """Refuse images of the index, which find themselves, known by equal embeddings, as equal ids may be chance."""
-    ids, rows, of_index = np.intersect1d(images.ids(), index.ids(), return_indices=True)
+    """Raise a :class:`ConfigurationError` if images are in the index, where they would find themselves.
+
+    Images are the same if their ids and their embeddings are equal, as equal ids alone may be chance.
+    """
+    ids, rows, index_rows = np.intersect1d(images.ids(), index.ids(), return_indices=True)
     ours, theirs = images.embeddings.vectors, index.embeddings.vectors
     if not len(ids) or ours.shape[1] != theirs.shape[1]:
         return
-    same = (ours[torch.from_numpy(rows)] == theirs[torch.from_numpy(of_index)]).all(dim=1)
+    same = (ours[torch.from_numpy(rows)] == theirs[torch.from_numpy(index_rows)]).all(dim=1)
     if same.any():
-        n, first = int(same.sum()), ids[int(same.int().argmax())]
+        n_same, first = int(same.sum()), ids[int(same.int().argmax())]
         raise ConfigurationError(
-            f"{images.embeddings.path}: {n:,} of {len(images.embeddings):,} images are in the index, too, such as "
-            f"{first}; calibrate on other images, or leave these out of the index"
+            f"{images.embeddings.path}: {n_same:,} of {len(images.embeddings):,} images are in the index, too, such "
+            f"as {first}; calibrate on other images, or leave these out of the index"
         )
 
 
 def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFiles) -> None:
+    """Raise an error unless some images are known and some are not."""
     n, n_known = len(images.groups), int((images.groups == KNOWN).sum())
     if n_known == n:
         raise ConfigurationError(
@@ -405,7 +428,16 @@ def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFile
 
 @dataclass(frozen=True)
 class FitSummary:
-    """Result of fitting a score."""
+    """Result of fitting a score.
+
+    Args:
+        score: Name of the score.
+        options: Options of the score, with their defaults.
+        record: Record in the folder of the detector.
+        dim: Dimension of the embeddings.
+        n_bytes: Size of the file of the fitted state.
+        seconds: Duration of fitting, calibrating and writing.
+    """
 
     score: str
     options: Mapping[str, Any]
@@ -425,7 +457,12 @@ def fit_detector(
 ) -> FitSummary:
     """Fit a score on the files of an index, and its thresholds if there are calibration images; write its folder.
 
-    Scores are those of :data:`hgld.rejection.DETECTORS`, and the texts of their options are converted.
+    Args:
+        score: Name of a score in :data:`hgld.rejection.DETECTORS`.
+        options: Options of the score by name; texts are converted.
+        index: Files of the index.
+        out: Folder to write or replace.
+        calibration: Files of the calibration images. Default: none, and no thresholds.
 
     Raises:
         ConfigurationError: There is no such score or option, an input is missing that the score needs or given that
@@ -442,15 +479,15 @@ def fit_detector(
     if labels is None and ("labels" in detector.requires or calibration is not None):
         raise ConfigurationError(f"{index.embeddings} does not say which landmark an image shows; give `labels`")
     with file_errors(index.embeddings):
-        detector.fit(images.embeddings.vectors, None if labels is None else labels.labels, **images.further)
+        detector.fit(images.embeddings.vectors, None if labels is None else labels.labels, **images.tensors)
     record = _record(detector, index, images, labels, calibration)
     if calibration is not None and labels is not None:
         for path in (calibration.queries, *calibration.unknown.values()):
             check_same_model(record.model, path, "the index")
-        thresholds = calibrate(
+        result = calibrate(
             detector, images, labels, calibration, query_labels=index.labels, hierarchy=hierarchy, split=index.split
         )
-        record = record.model_copy(update={"calibration": thresholds})
+        record = record.model_copy(update={"calibration": result})
     save_detector(out, detector, record)
     return FitSummary(
         score=detector.name,
@@ -463,7 +500,7 @@ def fit_detector(
 
 
 def _file_inputs(detector: Detector, index: IndexFiles) -> tuple[list[str], dict[str, Path | None]]:
-    """Return the inputs in files of their own that a score needs, or that are given and it uses; and these files."""
+    """Return the names of the inputs of :data:`FILE_INPUTS` that a score needs or is given, and the files given."""
     files = {name: getattr(index, name) for name in FILE_INPUTS}
     for name, path in files.items():
         if path is not None and name not in detector.requires | detector.uses:
@@ -491,7 +528,7 @@ def _record(
         index_sha256=digests.get("embeddings") or embeddings_sha256(index.embeddings),
         model=recorded_model(index.embeddings),
         level_names=() if labels is None else labels.level_names,
-        inputs=tuple(images.further),
+        inputs=tuple(images.tensors),
         provenance=asdict(Provenance("reject fit", parameters, digests)),
     )
 
@@ -502,7 +539,13 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class ScoredImages:
-    """Scores of images."""
+    """Scores of images, by kind: :data:`IMAGES`, or the name of unknown images.
+
+    Args:
+        saved: The detector that computed the scores.
+        ids: Ids of the n images of each kind.
+        scores: Scores of the images of each kind, float, shape (n, L), finest level first.
+    """
 
     saved: SavedDetector
     ids: Mapping[str, list[str]]
@@ -577,7 +620,7 @@ def write_scores(path: Path, scored: ScoredImages, provenance: Provenance) -> No
 
 
 def scores_to_json(scored: ScoredImages) -> str:
-    """Format what there is to say of scores as JSON, without those of single images.
+    """Format a summary of scores as JSON.
 
     ``{"hgld": version, "score": name, "options": {...}, "images": {...}, "detection": {...}}``, with for each kind of
     images ``n``, ``quantiles`` by share, and ``accepted``, the share of images by level or null; and for each kind of

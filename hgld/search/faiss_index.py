@@ -1,4 +1,4 @@
-"""Approximate search with faiss: build an index of a gallery, measure what it finds, and search it.
+"""Approximate search with faiss: build an index of a gallery, measure its recall, and search it.
 
 An index ``x.faiss`` is a plain faiss index of unit vectors with inner products, whose labels are the rows of the
 embeddings. Beside it, ``x.faiss.ids.txt`` has their ids, one per line, and ``x.faiss.json`` the measured recall. A
@@ -42,27 +42,27 @@ _LOSSLESS = re.compile(r"(IVF[^,]*,)?Flat|HNSW\d*(,Flat)?")
 _CANDIDATES = 10
 #: Neighbours per query in the measurement of the recall.
 _RECALL_AT = 10
-#: Lists of an IVF index that are searched, and candidates of a search in an HNSW graph, with the least effort.
+#: Inverted lists that a search visits, and candidates of a search in an HNSW graph, with the least effort.
 _N_PROBE, _EF_SEARCH = 16, 64
-#: Efforts that are tried, and the gain of recall for which the next one is taken.
+#: Efforts that are tried in order, and the gain of recall below which no higher one is tried.
 _EFFORTS, _LEAST_GAIN = [2**n for n in range(9)], 0.002
 #: Vectors that an index is trained with at most, and those per inverted list that faiss asks for.
 _MAX_TRAINED, _TRAINED_PER_LIST = 2**17, 39
-#: Bytes of a vector in a kind that compresses, at most, and rows by which embeddings are recognised.
+#: Largest number of bytes of a compressed vector, and of rows in the digest of embeddings.
 _PQ_BYTES, _SAMPLED = 64, 1000
 
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """What an index holds, and how well it finds it.
+    """Contents of an index and its measured recall.
 
     Args:
         description: Description of the index for faiss's ``index_factory``.
         images: Number of images.
         dim: Dimension of the vectors.
         vectors_sha256: SHA-256 of up to a thousand of the embeddings.
-        effort: How many times the least number of lists, or of candidates, a search visits.
-        queries: Number of images of the gallery that were searched to measure the recall, without themselves.
+        effort: Factor of the least number of lists or candidates that a search visits.
+        queries: Number of images of the gallery that were queries in the measurement; none finds itself.
         recall: Share of their ten nearest images that the index finds; NaN if there is only one image.
         speedup: Time of the exact search divided by that of the index, for these queries.
         settings: Kind, wanted recall, number of queries and seed that it was built with.
@@ -99,7 +99,7 @@ class FaissIndex:
 
     Args:
         indexes: The indexes of faiss.
-        records: What they hold.
+        records: Record of each index.
         vectors: Embeddings of the gallery.
     """
 
@@ -158,8 +158,18 @@ def build_index(
     """
     if queries < 1:
         raise ConfigurationError(f"`queries` is {queries}; expected at least 1")
-    faiss = _import_faiss()
     generator = np.random.default_rng(seed)
+    index, description = _trained_index(gallery, kind, generator)
+    settings = _settings(kind, recall, queries, seed)
+    record = IndexRecord(description, len(gallery), gallery.dim, _digest(gallery.vectors), settings=settings)
+    record = _tune_effort(index, record, gallery.vectors, _sample(generator, len(gallery), queries), recall)
+    _write_index(index, record, gallery, out)
+    return record
+
+
+def _trained_index(gallery: Gallery, kind: str, generator: np.random.Generator) -> tuple[Any, str]:
+    """Return an index that holds a gallery, and its description."""
+    faiss = _import_faiss()
     description = _description(kind, len(gallery), gallery.dim)
     try:
         index = faiss.index_factory(gallery.dim, description, faiss.METRIC_INNER_PRODUCT)
@@ -177,9 +187,12 @@ def build_index(
         raise ConfigurationError(
             f'faiss cannot make an index "{kind}" of {len(gallery):,} images: {error}'
         ) from error
-    settings = _settings(kind, recall, queries, seed)
-    record = IndexRecord(description, len(gallery), gallery.dim, _digest(gallery.vectors), settings=settings)
-    record = _measured(index, record, gallery.vectors, _sample(generator, len(gallery), queries), recall)
+    return index, description
+
+
+def _write_index(index: Any, record: IndexRecord, gallery: Gallery, out: Path) -> None:
+    """Write an index with its record and the ids of the images; all of them appear, or none."""
+    faiss = _import_faiss()
     record_path, ids_path = _record_path(out), out.with_name(f"{out.name}.ids.txt")
     with atomic_write(record_path) as record_draft, atomic_write(out) as draft, atomic_write(ids_path) as ids_draft:
         with ids_draft.open("w", encoding="utf-8") as lines:
@@ -192,21 +205,20 @@ def build_index(
         # Killed between the renames, a process leaves no index rather than an old one under new ids.
         out.unlink(missing_ok=True)
         record_path.unlink(missing_ok=True)
-    return record
 
 
 def build_part(gallery: Gallery, folder: Path, part: Part, kind: str = "ivf", **options: Any) -> IndexRecord:
     """Build the index of a part of a gallery in a folder; other arguments are those of :func:`build_index`.
 
     Raises:
-        ConfigurationError: There are more parts than images, or see there.
+        ConfigurationError: There are more parts than images, or as for :func:`build_index`.
     """
     rows = part.of(range(len(gallery)))
     if part.count > len(gallery):
         raise ConfigurationError(f"{part.count:,} parts of {len(gallery):,} images; choose fewer `parts`")
-    chosen = slice(rows[0], rows[-1] + 1)
-    own = Gallery(gallery.vectors[chosen], gallery.ids[chosen], np.empty((len(rows), 0), np.int64))
-    return build_index(own, part_file(folder, part), kind, **options)
+    in_part = slice(rows[0], rows[-1] + 1)
+    images = Gallery(gallery.vectors[in_part], gallery.ids[in_part], np.empty((len(rows), 0), np.int64))
+    return build_index(images, part_file(folder, part), kind, **options)
 
 
 def part_file(folder: Path, part: Part) -> Path:
@@ -217,7 +229,10 @@ def part_file(folder: Path, part: Part) -> Path:
 def parts_are_written(
     gallery: Gallery, folder: Path, kind: str, *, recall: float, queries: int, seed: int
 ) -> Callable[[Part], bool]:
-    """Return a function that says whether the index of a part is there; arguments are those of :func:`build_part`."""
+    """Return a function that tells whether the index of a part exists, built from these embeddings and settings.
+
+    Arguments are those of :func:`build_part`.
+    """
 
     def is_written(part: Part) -> bool:
         rows, file = part.of(range(len(gallery))), part_file(folder, part)
@@ -270,10 +285,13 @@ def open_index(path: Path, gallery: Gallery) -> FaissIndex:
     return FaissIndex(indexes, records, gallery.vectors)
 
 
-def _measured(
+def _tune_effort(
     index: Any, record: IndexRecord, vectors: torch.Tensor, rows: npt.NDArray[np.int64], wanted: float
 ) -> IndexRecord:
-    """Raise the effort of an index until it finds enough of the nearest images, and return what it then is."""
+    """Set the least effort with which an index reaches the wanted recall, and return its record.
+
+    The effort is no longer raised once the recall hardly gains by it.
+    """
     queries = np.concatenate(list(unit_blocks(vectors, rows)))
     k = min(_RECALL_AT, len(vectors) - 1)
     start = time.perf_counter()
@@ -298,7 +316,7 @@ def _measured(
 
 
 def _description(kind: str, n_images: int, dim: int) -> str:
-    """Return what faiss calls a kind of index."""
+    """Return the description of a kind of index for faiss's ``index_factory``."""
     # 4 sqrt(N) lists, as faiss's guidelines advise, or as many as the vectors for training suffice for
     n_lists = max(1, min(int(4 * n_images**0.5), min(n_images, _MAX_TRAINED) // _TRAINED_PER_LIST))
     n_bytes = max(n for n in range(1, _PQ_BYTES + 1) if dim % n == 0 and (2 * n <= dim or n == 1))
@@ -327,7 +345,7 @@ def _sample(generator: np.random.Generator, n: int, size: int) -> npt.NDArray[np
 
 
 def _digest(vectors: torch.Tensor, start: int = 0, stop: int | None = None) -> str:
-    """Return the SHA-256 of some rows of a part of the embeddings; that of none beyond their end."""
+    """Return the SHA-256 of some of the rows from ``start`` to ``stop``, or to the end of the embeddings."""
     stop = len(vectors) if stop is None else min(stop, len(vectors))
     rows = np.linspace(start, stop - 1, min(max(stop - start, 0), _SAMPLED)).astype(np.int64)
     return hashlib.sha256(vectors[torch.from_numpy(rows)].float().numpy().tobytes()).hexdigest()

@@ -29,6 +29,7 @@ from hgld.tables import Provenance, with_provenance
 from hgld.tables.embeddings import Embeddings, read_embeddings
 from hgld.tables.schemas import TEXTS
 
+#: Rows of a block of vectors.
 _BLOCK = 8192
 
 
@@ -164,20 +165,22 @@ def read_gallery(
     if image_labels is None:
         return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
     labelling = image_labels.labelling
-    matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
-    rows = np.ones(len(matrix), np.bool_) if isinstance(labelling, LabelSets) else image_labels.labelled
+    if isinstance(labelling, LabelSets):
+        matrix, labelled = labelling.labels, np.ones(len(labelling.labels), np.bool_)
+    else:
+        matrix, labelled = labelling, image_labels.labelled
     codes = np.full(matrix.shape, -1, np.int32)
     names = []
     for column in range(len(image_labels.level_names)):
-        codes[rows, column], values = pd.factorize(matrix[rows, column], sort=True)
+        codes[labelled, column], values = pd.factorize(matrix[labelled, column], sort=True)
         names.append(
             tuple(
                 label_name(image_labels.names, image_labels.level_names, column, value, levels)
                 for value in values.tolist()
             )
         )
-    labels_of_images = LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes
-    return Gallery(embeddings.vectors, ids, labels_of_images, image_labels.level_names, tuple(names))
+    renumbered = LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes
+    return Gallery(embeddings.vectors, ids, renumbered, image_labels.level_names, tuple(names))
 
 
 def gallery_labels(
@@ -218,10 +221,8 @@ def _embedded_manifest(record: EmbeddingRecord | None) -> Path | None:
 def export_gallery(gallery: Gallery, out: Path, provenance: Provenance) -> None:
     """Write a gallery with the columns ``id``, a text for each level, finest first, and ``embedding``.
 
-    Images with several labels have lists of texts, whose k-th entries make up a label.
-
     Embeddings are of length 1, float32, in lists of fixed size, and written in blocks. Labels of unlabelled images
-    are null.
+    are null. Images with several labels have lists of texts, whose k-th entries make up a label.
 
     Raises:
         ConfigurationError: A level has the name of another column.
@@ -249,7 +250,7 @@ def export_gallery(gallery: Gallery, out: Path, provenance: Provenance) -> None:
 
 
 def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path | None = None) -> FindImage:
-    """Find the photographs of a gallery by id.
+    """Return a function that finds the photograph of an image of a gallery by its id.
 
     Args:
         embeddings: File of the embeddings of the gallery.

@@ -19,14 +19,14 @@ Keypoints = tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]
 
 #: Largest ratio of the distances to the best and to the second best match (Lowe, IJCV 2004).
 _RATIO = 0.8
-#: Pixels that a match may be off the map.
+#: Largest distance in pixels of a verified match from its place by the affine map.
 _TOLERANCE = 8.0
-#: Fewer verified matches count as none: as many are found by chance between photographs of different landmarks.
+#: Least number of verified matches that counts: fewer occur by chance between photographs of different landmarks.
 _LEAST_VERIFIED = 12
 
 
 class LocalFeatures:
-    """Scores pairs of images by their local features, see :class:`~hgld.evaluation.reranking.PairScorer`.
+    """Scorer of pairs of images by their local features; see :class:`~hgld.evaluation.reranking.PairScorer`.
 
     A score is the number of mutual matches of SIFT keypoints that pass the ratio test (Lowe, IJCV 2004) and agree
     with one affine map from the query to the candidate, found by RANSAC. Fewer than 12 count as 0, so that such
@@ -34,7 +34,7 @@ class LocalFeatures:
 
     Args:
         query_image: Finds the photograph of a query by its id.
-        gallery_image: Finds those of the gallery; the same by default.
+        gallery_image: Finds the photograph of a gallery image by its id. Default: ``query_image``.
         size: Pixels of the longer side that larger photographs are shrunk to.
         n_keypoints: Number of keypoints per photograph, the strongest.
 

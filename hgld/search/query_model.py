@@ -26,10 +26,13 @@ from hgld.progress import Progress
 
 @dataclass(frozen=True, eq=False)
 class QueryModel:
-    """A model, and what else made the embeddings of a gallery: scales of images, and whether in 16 bits.
+    """A model with the settings that the embeddings of a gallery were computed with.
 
-    ``mean`` is subtracted from embeddings, which are then normalised again, as that of the gallery was; None for
-    none.
+    Args:
+        embedder: The model, with its image size.
+        scales: Factors of height and width at which images are embedded.
+        half: Compute in 16 bits.
+        mean: float, shape (d,); subtracted from embeddings, which are then normalised again. None: nothing is.
     """
 
     embedder: ImageEmbedder
@@ -89,10 +92,15 @@ class QueryModel:
 def load_query_model(
     embeddings: Path, dim: int, model: str | None = None, pretrained: str | None = None, device: str = "cpu"
 ) -> QueryModel:
-    """Load the model that made the embeddings, of dimension ``dim``, of a gallery.
+    """Load the model that made the embeddings of a gallery.
 
-    By default it is the one that ``hgld embed-images`` recorded beside the embeddings, with its image size, scales
-    and mean; others are named as in :func:`hgld.load_model`.
+    Args:
+        embeddings: File of the embeddings.
+        dim: Dimension of the embeddings.
+        model: Model, as for :func:`hgld.load_model`. Default: the one that ``hgld embed-images`` recorded beside the
+            embeddings. In both cases, its image size, scales and mean are the recorded ones, if there is a record.
+        pretrained: Pretrained weights of ``model``, as for :func:`hgld.load_model`.
+        device: Device of the model.
 
     Raises:
         ConfigurationError: No model is recorded or it is no longer there, or the model is not the one that made the
@@ -124,6 +132,7 @@ def load_query_model(
 def _load(
     embeddings: Path, record: EmbeddingRecord | None, model: str | None, pretrained: str | None
 ) -> ImageEmbedder:
+    """Load a model by its name, or the recorded one."""
     if model is not None:
         return load_model(model, pretrained)
     if record is None or record.sources.model is None:

@@ -1,4 +1,4 @@
-"""Search a gallery by embeddings: nearest images, the labels that they vote for, rejection; answers to show."""
+"""Search a gallery by embeddings: nearest images, votes on labels, rejection; answers as tables, JSON and a page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LevelAnswer:
     Args:
         level: Name of the level.
         name: Name of the label.
-        share: Its share of the votes, from 0 to 1; see :func:`hgld.hierarchy.label_matrix.vote`.
+        share: Share of the votes for the label, from 0 to 1; see :func:`hgld.hierarchy.label_matrix.vote`.
     """
 
     level: str
@@ -144,7 +144,7 @@ class Answers:
         return 0 if self.rejections is None else int(self.rejections.finest[row])
 
     def rejection(self, row: int) -> str:
-        """Return what is to be said of a rejected query, such as "no such landmark"; empty if it is accepted."""
+        """Return the message about a rejected query, such as "no such landmark"; empty if it is accepted."""
         if not self.n_rejected(row):
             return ""
         text = f"no such {self.gallery.level_names[0].replace('_', ' ')}"
@@ -231,18 +231,27 @@ class Searcher:
         if len(vectors):
             originals = self.gallery.vectors
             scores, positions = reranked_search(self._nearest, vectors, originals, k, self._reranking, pairs)
-        n_levels = self.gallery.n_levels
-        near = self.gallery.labels_of(positions.reshape(-1))
-        n_labels = near.shape[1]  # an image has a vote for each of its labels
-        votes = near.reshape(len(vectors), k * n_labels, n_levels)
+        labels, shares, levels = self._vote(scores, positions, rejections)
+        return Answers(self.gallery, names, TopK(scores, positions, levels), labels, shares, rejections)
+
+    def _vote(
+        self,
+        scores: npt.NDArray[np.float32],
+        positions: npt.NDArray[np.int64],
+        rejections: Rejections | None,
+    ) -> tuple[LabelMatrix, npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return the labels that the nearest images vote for, their shares, and the levels of :class:`Answers`."""
+        (n, k), n_levels = positions.shape, self.gallery.n_levels
+        labels_of_images = self.gallery.labels_of(positions.reshape(-1))
+        n_labels = labels_of_images.shape[1]  # an image has a vote for each of its labels
+        votes = labels_of_images.reshape(n, k * n_labels, n_levels)
         labels, shares = vote(np.repeat(scores, n_labels, axis=1), votes, self._temperature)
-        near = near.reshape(len(vectors), k, n_labels, n_levels)
-        shared = (near == labels[:, None, None]) & (near >= 0)
+        labels_of_images = labels_of_images.reshape(n, k, n_labels, n_levels)
+        shared = (labels_of_images == labels[:, None, None]) & (labels_of_images >= 0)
         if rejections is not None:  # a rejected label is no part of the answer
             shared &= (np.arange(n_levels) >= rejections.finest[:, None])[:, None, None]
         levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
-        top_k = TopK(scores, positions, levels)
-        return Answers(self.gallery, names, top_k, labels, shares, rejections)
+        return labels, shares, levels
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if self._index is None:
@@ -380,11 +389,11 @@ def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-#: What a rejected answer means, in one sentence for the readers of a page.
+#: Explanation of rejected answers for the readers of a page.
 REJECTIONS = (
     "A label is left out where its rejection score is above the threshold that was fitted for the wanted precision."
 )
-#: What the shares on a page are, in one sentence for its readers.
+#: Explanation of the shares of votes for the readers of a page.
 SHARES = (
     "The number beside a label is its share of the votes of the nearest photographs, which count the more the more "
     "similar they are; it is not a calibrated probability."
@@ -428,7 +437,7 @@ def write_answer_page(
 
 
 def explanation_of(answers: Answers) -> str:
-    """Return what shares are, and rejections where answers may be rejected."""
+    """Return the explanation of shares, and that of rejections if answers may be rejected."""
     return SHARES if answers.rejections is None else f"{SHARES} {REJECTIONS}"
 
 

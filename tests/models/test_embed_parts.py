@@ -138,7 +138,7 @@ def test_deviations_of_a_folder_are_those_of_its_parts(folder: Path, tmp_path: P
     few = [sorted(PATHS)[row] for row in (20, 3)]
     assert torch.equal(read_deviations(parts, few), read_deviations(whole, few))
     inputs = read_score_inputs(parts, ["deviations"], {})
-    assert torch.equal(inputs.further["deviations"][:22], read_deviations(whole))
+    assert torch.equal(inputs.tensors["deviations"][:22], read_deviations(whole))
     deviations_path(part_file(parts, Part(2, 3))).unlink()
     absent = r"parts: has no .* in it for each part \(2-of-3.deviations.safetensors\); embed the images again"
     with pytest.raises(InputError, match=absent):
