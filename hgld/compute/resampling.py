@@ -66,7 +66,7 @@ def resampled_counts(
 
 def resampled_groups(
     groups: Sequence[npt.NDArray[np.intp]], n_codes: int, n_resamples: int, seed: int
-) -> Iterator[list[npt.NDArray[np.int64]]]:
+) -> Iterator[list[Integers]]:
     """Draw groups of items apart, and yield how often each code is drawn in each group, a block of draws at a time.
 
     Each group has a generator of its own, so that draws do not depend on how many resamples fit into memory.

@@ -152,7 +152,7 @@ class KeyRows:
         """
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
         if keys.device.type != "cpu":
-            return self._format.read_levels(keys.sort(dim=1).values, levels)
+            return self._format.read_levels(keys.sort(dim=1).values, levels)[:, :n_first]
         shares = np.array_split(np.arange(n_rows), thread_count(keys.device))
         blocks = [slice(share[0], share[-1] + 1) for share in shares if len(share)]
 

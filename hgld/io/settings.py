@@ -202,6 +202,8 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     values = _read_yaml(file, extending)
     shared = values.pop(SHARED, {})
     trainings, comparisons = (_require_mapping(values.pop(key, {}), file / key) for key in (TRAININGS, COMPARISONS))
+    for name in trainings.keys() & comparisons.keys():
+        raise InputError(f"{file}: {name} is a row of both {TRAININGS} and {COMPARISONS}; rename one of them")
     rows = {SHARED: shared, **trainings, **comparisons}
     if is_row:
         if path.name not in rows:
@@ -459,7 +461,10 @@ def _find_preset(name: str, presets: Mapping[str, Path], others: Mapping[str, Pa
     path = Path(name)
     if name.lower() in presets:
         return presets[name.lower()]
-    if path.is_file() or path.parent.is_file():
+    if path.is_file():
+        _require_own_settings(path, kind)
+        return path
+    if path.parent.is_file():
         return path
     if path.suffix in _SUFFIXES:
         preset = next((known for known in presets if path.with_suffix("").as_posix().endswith(known)), None)
@@ -468,6 +473,14 @@ def _find_preset(name: str, presets: Mapping[str, Path], others: Mapping[str, Pa
     if name in others or f"{OWN_IMAGES}/{name}" in others:
         problem = f'"{name}" is the preset of a {"comparison" if kind == "training" else "training"}, not of a {kind}'
     raise ConfigurationError(f"{problem}; {_similar_presets(name, list(presets))}`hgld presets` lists all")
+
+
+def _require_own_settings(path: Path, kind: str) -> None:
+    """Raise an :class:`InputError` that names the rows of a file if all it has of a kind are rows."""
+    values = _read_yaml(path, ())
+    rows = _require_mapping(values.get(f"{kind}s", {}), path / f"{kind}s")
+    if rows and not values.keys() - {TRAININGS, SHARED, COMPARISONS}:
+        raise InputError(f"{path}: its {kind}s are rows; give one as {path}/ROW: {', '.join(rows)}")
 
 
 def _similar_presets(name: str, presets: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """``hgld presets``: what the presets are, and where their values come from."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from hgld.benchmark.presets import list_presets, resolve_preset
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import comparison_presets, training_presets
+from hgld.resources import preset_folder
+from hgld.training.run import read_training_settings
 from hgld.tuning.search import is_comparison
 from tests.commands import run_hgld
 
@@ -100,6 +103,30 @@ def test_a_file_has_several_comparisons_of_its_trainings(tmp_path: Path, monkeyp
         read_benchmark(path / "broken")
     with pytest.raises(InputError, match=r"mine\.yaml: there is no row secnd; did you mean second\?"):
         read_benchmark("mine.yaml/secnd")
+
+
+def test_a_file_that_has_rows_alone_names_them(tmp_path: Path) -> None:
+    path = preset_folder() / "sop.yaml"
+    rows = "sop_rank_losses, sop_ablation, sop_memory, sop_state_of_the_art, sop_hierarchical"
+    message = f"{path}: its comparisons are rows; give one as {path}/ROW: {rows}"
+    for command in (
+        ("benchmark", path, "-o", tmp_path / "out"),
+        ("benchmark", path, "-o", tmp_path / "out", "--plan"),
+    ):
+        result = run_hgld(*command, code=1)
+        assert result.stderr == f"error: {message}\n"
+    with pytest.raises(
+        InputError, match=f"^{re.escape(f'{path}: its trainings are rows; give one as {path}/ROW: ')}"
+    ):
+        read_training_settings(path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_and_a_comparison_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("trainings: {mine: {base: sop/happier}}\ncomparisons: {mine: {title: Mine}}\n")
+    with pytest.raises(InputError, match=r"mine is a row of both trainings and comparisons; rename one of them$"):
+        read_training_settings(path / "mine")
 
 
 def test_rows_of_comparisons_are_presets_under_their_own_names() -> None:

@@ -174,6 +174,18 @@ def test_a_coarser_level_is_the_loss_of_coarser_columns() -> None:
         )
 
 
+def test_autocast_does_not_change_the_loss() -> None:
+    embeddings, labels = hierarchical_batch(dtype=torch.float32)
+    embeddings.requires_grad_()
+    (expected,) = torch.autograd.grad(SupHAP()(embeddings, labels), embeddings)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = SupHAP()(embeddings, labels)
+        half_loss = SupHAP()(embeddings.bfloat16(), labels)
+    (gradient,) = torch.autograd.grad(loss, embeddings)
+    assert loss.dtype == half_loss.dtype == gradient.dtype == torch.float32
+    assert torch.equal(gradient, expected)
+
+
 def test_clipped_recall_is_not_negative() -> None:
     # twenty positives around rank 1: each counts a part of itself at k = 1
     scores, levels = torch.zeros(1, 20), torch.ones(1, 20, dtype=torch.int64)

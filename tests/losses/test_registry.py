@@ -207,6 +207,32 @@ def test_autocast_and_half_precision_change_nothing_but_rounding_of_embeddings(n
     assert values[1].dtype == torch.float32
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_of_32_bits_give_the_same_loss(name: str) -> None:
+    """Manifests have such labels."""
+    values, x = [], embeddings().detach()
+    for labels in (LABELS.astype(np.int64), LABELS.astype(np.int32)):
+        torch.manual_seed(0)
+        loss = LOSSES[name](LabelSpace.from_labels(8, labels), **OPTIONS.get(name, {}))
+        values.append([loss(x, each) for each in (labels, torch.from_numpy(labels))])
+        values[-1].append(loss(x, labels, x[:5], labels[:5]))
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in dir(hgld.losses) if inspect.isclass(getattr(hgld.losses, name)))
+)
+def test_methods_are_described(name: str) -> None:
+    """By their docstring, or by that of the method that they override."""
+    public = getattr(hgld.losses, name)
+    methods = {
+        attribute: inspect.getdoc(getattr(public, attribute))
+        for attribute, value in vars(public).items()
+        if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
+    }
+    assert all(methods.values()), methods
+
+
 @pytest.mark.parametrize("name", sorted(set(dir(hgld.losses)) - {"LOSSES", "Loss", "RankLoss", "Step"}))
 def test_public_names_have_an_example(name: str) -> None:
     tests = doctest.DocTestFinder().find(getattr(hgld.losses, name), name)

@@ -45,12 +45,15 @@ class Heaviside:
     """
 
     def value(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.value`."""
         return (t >= 0).to(t.dtype)
 
     def slope(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.slope`."""
         return torch.zeros_like(t)
 
     def split(self) -> tuple[float, Step | None]:
+        """See :meth:`Step.split`."""
         return 1.0, None
 
 
@@ -74,13 +77,16 @@ class Sigmoid:
         check_temperature("tau", self.tau)
 
     def value(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.value`."""
         return torch.sigmoid(t / self.tau)
 
     def slope(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.slope`."""
         value = torch.sigmoid(t / self.tau)
         return value.addcmul_(value, value, value=-1).div_(self.tau)
 
     def split(self) -> tuple[float, Step | None]:
+        """See :meth:`Step.split`."""
         return 0.0, self
 
 
@@ -139,6 +145,7 @@ class SupRankStep:
         return self.line_start - self.sigmoid_at_delta - self.start
 
     def value(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.value`."""
         value = self._near(t)
         value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
         if self.start:
@@ -148,12 +155,14 @@ class SupRankStep:
         return value
 
     def slope(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.slope`."""
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
         at_delta = self.sigmoid_at_delta * (1 - self.sigmoid_at_delta) / self.tau
         return slope.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta)
 
     def split(self) -> tuple[float, Step | None]:
+        """See :meth:`Step.split`."""
         offset = None if self.offset is None else self.offset - self.start
         return self.start, replace(self, start=0.0, offset=offset)
 
@@ -193,13 +202,16 @@ class LeakyStep:
         require(self.beta >= 0 and self.leak >= 0, "0 or more", beta=self.beta, leak=self.leak)
 
     def value(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.value`."""
         return torch.where(t > 0, (self.beta * t + self.gamma).clamp(max=1), self.leak * t)
 
     def slope(self, t: Tensor) -> Tensor:
+        """See :meth:`Step.slope`."""
         above = self.beta * (self.beta * t + self.gamma <= 1).to(t.dtype)
         return torch.where(t > 0, above, self.leak)
 
     def split(self) -> tuple[float, Step | None]:
+        """See :meth:`Step.split`."""
         return 0.0, self
 
 
