@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from typing import Any
@@ -14,12 +13,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from hgld.arrays import Integers
+from hgld.compute.machine import usable_cores
 
 
 class StoredRows:
     """Rows of a file that cannot be memory-mapped, such as a compressed one: a part of a :class:`PartedTensor`.
 
-    A block of rows is read when one of them is taken. As many blocks as there are processors are kept, of all files
+    A block of rows is read when one of them is taken. As many blocks as there are usable cores are kept, of all files
     together, as threads take one small slice after another.
 
     Args:
@@ -53,7 +53,7 @@ class StoredRows:
         return taken[index] if whole else taken
 
 
-@lru_cache(maxsize=os.cpu_count())
+@lru_cache(maxsize=usable_cores())
 def _read_block(read: Callable[[int], torch.Tensor], start: int) -> torch.Tensor:
     return read(start)
 
@@ -115,6 +115,8 @@ class PartedTensor(Tensor):
         positions = np.asarray(range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen)
         if positions.dtype == bool:
             positions = np.arange(len(self))[positions]
+        if ((positions < -len(self)) | (positions >= len(self))).any():
+            raise IndexError(f"rows from {positions.min()} to {positions.max()} are not all among {len(self)} rows")
         positions = np.where(positions < 0, positions + len(self), positions)
         taken = self.new_empty(positions.size, *self.shape[1:])
         part_of = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1

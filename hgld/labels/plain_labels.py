@@ -128,7 +128,9 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
     spellings = values("label") or []
     counts, items = [1] * len(spellings), list[str | None]([None] * len(spellings))
     if (texts := values("count")) is not None:
-        counts = parse_rows(source, enumerate(texts, 1), lambda _, text: parse_whole_number("count", text), "row")
+        counts = parse_rows(
+            source, enumerate(texts, 1), lambda _, text: parse_whole_number("count", text or ""), "row"
+        )
     if (given := values("item")) is not None:
         items = parse_rows(source, enumerate(given, 1), lambda _, text: _item(text), "row")
     labels, whys = unify_spellings(spellings, counts, words, with_mistakes=not config.keep_mistakes)

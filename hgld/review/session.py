@@ -257,7 +257,8 @@ class ReviewSession:
 
     def _decided_label(self, label: ReviewLabel, value: Any) -> DecidedLabel:
         is_settled = self.is_settled(label, value)
-        suggested = next((self.survivor(each.group) for each in label.suggestions if each.group), None)
+        first = label.suggestions[0].group if label.suggestions else None
+        suggested = None if first is None else self.survivor(first)
         counts = {"labels": 1, "landmarks": label.landmarks}
         if is_settled:
             counts |= {"settled": 1, "landmarks_settled": label.landmarks}

@@ -105,12 +105,11 @@ def _is_value(kind: FieldKind, value: object) -> bool:
         return False
     if kind == "decision" and value.get("decision") not in (None, *DECISIONS):
         return False
-    if kind == "group" and not all(isinstance(name, str) for name in value.get("between", ())):
-        return False
-    return any(
+    has_types = any(
         value.keys() == types.keys() and all(isinstance(value[name], allowed) for name, allowed in types.items())
         for types in _VALUE_TYPES[kind]
     )
+    return has_types and all(isinstance(name, str) for name in value.get("between", ()))
 
 
 def _check_order(event: Event, number: int, earlier: dict[int, Event]) -> None:

@@ -426,7 +426,7 @@ def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Ar
 
 def _read_hdf5(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     shape, dtype, chunks = _in_hdf5(path, "features", lambda dataset: (dataset.shape, dataset.dtype, dataset.chunks))
-    _check_vectors(path, str(dtype), shape, known=dtype in _NUMPY_DTYPES)
+    _check_vectors(path, str(dtype), shape or (), known=dtype in _NUMPY_DTYPES)  # empty datasets have no shape
     rows_per_chunk = chunks[0] if chunks else 1
     # Whole chunks, each of which is then decompressed once in a pass through the file.
     size = -(-_BATCH // rows_per_chunk) * rows_per_chunk

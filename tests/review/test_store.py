@@ -83,9 +83,12 @@ def test_groups_of_deeper_trees_are_read_back(tmp_path: Path) -> None:
         expected = session.groups()
     assert [group.path for group in expected.values()] == [("Rye bread", "Bread", "Food"), ("Spelt", "Bread", "Food")]
     assert current_groups(read_store(path)[1], taxonomy) == expected
-    sql("""UPDATE event SET new = replace(new, '["Bread"]', '[7]') WHERE id = 1""")(path)
-    with pytest.raises(InputError, match="event 1 is damaged .its value is not that of a group"):
-        read_store(path)
+    for between in ("[7]", "7", "null"):
+        damaged = tmp_path / "damaged.sqlite"
+        shutil.copy(path, damaged)
+        sql(f"""UPDATE event SET new = replace(new, '["Bread"]', '{between}') WHERE id = 1""")(damaged)
+        with pytest.raises(InputError, match="event 1 is damaged .its value is not that of a group"):
+            read_store(damaged)
 
 
 def test_events_cannot_be_changed_or_deleted(tmp_path: Path) -> None:

@@ -290,6 +290,7 @@ def test_folders_that_lack_features_are_refused(tmp_path: Path, numbers: list[in
         ({"features": VECTORS.numpy(), "index": ["a", "b", "a"]}, "1 ids are repeated: a"),
         ({"features": VECTORS.numpy().astype(int), "index": IDS}, r"int64 of shape \(3, 4\)"),
         ({"features": VECTORS.numpy()[0], "index": IDS}, r"float32 of shape \(4,\)"),
+        ({"features": h5py.Empty("f4"), "index": IDS}, r"float32 of shape \(\)"),
         ({"features": VECTORS.numpy().astype(">f4"), "index": IDS}, r">f4 of shape"),
         ({"features/nested": VECTORS.numpy(), "index": IDS}, "expected the datasets features and index of ILIAS's"),
     ],
