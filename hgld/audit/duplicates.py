@@ -27,7 +27,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch.nn import functional
 
-from hgld.audit.parts import AuditParts, blocks_of, itself, nearest_images, rows_of_part
+from hgld.audit.parts import AuditParts, blocks_of, itself, nearest_images, require_whole, rows_of_part
 from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.parted import PartedTensor
@@ -216,7 +216,7 @@ class DuplicatesSearch:
         """Return the thumbnails of parts, which stay in their files; see :func:`read_thumbnails`."""
         tensors, unreadable = [], dict[str, str]()
         for path in parts.paths(count, THUMBNAILS):
-            with safe_open(path, framework="pt") as file:
+            with require_whole(path), safe_open(path, framework="pt") as file:
                 tensors.append(file.get_tensor("thumbnails"))
                 unreadable |= json.loads(file.metadata()["unreadable"])
         thumbnails = PartedTensor(tensors)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.ragged import RaggedIndices
 
@@ -104,4 +107,17 @@ class AuditParts:
 
     def read(self, count: int) -> pa.Table:
         """Return the rows of the tables of all parts."""
-        return pa.concat_tables([pq.read_table(path) for path in self.paths(count)])
+        tables = []
+        for path in self.paths(count):
+            with require_whole(path):
+                tables.append(pq.read_table(path))
+        return pa.concat_tables(tables)
+
+
+@contextmanager
+def require_whole(path: Path) -> Iterator[None]:
+    """Raise an InputError, which says what to do, if the file of a part turns out to be damaged."""
+    try:
+        yield
+    except (pa.ArrowException, SafetensorError) as error:
+        raise InputError(f"{path}: damaged; remove it, and run the same command again: {error}") from error

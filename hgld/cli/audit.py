@@ -356,7 +356,8 @@ def _parts(out: Path, config: object, manifest: Path, root: Path | None, *large:
     from hgld.audit.parts import AuditParts
     from hgld.io.files import sha256_of, stat_digest
 
-    files = [each for path in large if path for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    given = [each for path in large if path for each in (path, path.with_suffix(".ids.txt")) if each.exists()]
+    files = [each for path in given for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
     return AuditParts.of(out, config, root, sha256_of(manifest), stat_digest(files))
 
 

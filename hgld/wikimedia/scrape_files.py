@@ -73,7 +73,7 @@ def read_list(
 
     Ids are numbers if all are whole ones that fit into 64 bits and have no leading zeros, else the texts as they are.
     A row that repeats an earlier one counts once, with a warning. A row may lack its item or category, but not in a
-    list of GLDv2, where ids are whole numbers.
+    list of GLDv2, where ids are whole numbers, and categories addresses that repeated rows have alike.
     """
     link = item or category
     assert link is not None
@@ -86,11 +86,13 @@ def read_list(
             raise ValueError(f"the {split if name else id} is empty")
         if of_gldv2:
             name = str(parse_whole_number(id, name))
-        title = "" if not text and not of_gldv2 else _item_id(text) if item else _category_title(text)
-        earlier, first = first_rows.setdefault((part, name), (number, title))
-        if first != title:
+            title, said = title_of_url(text), text
+        else:
+            title = said = "" if not text else _item_id(text) if item else _category_title(text)
+        earlier, first = first_rows.setdefault((part, name), (number, said))
+        if first != said:
             raise ValueError(
-                f'the {id} "{name}" has the {link} {title or "(none)"}, but {place} {earlier} says '
+                f'the {id} "{name}" has the {link} {said or "(none)"}, but {place} {earlier} says '
                 f"{first or '(none)'}; expected one per id"
             )
         if item:

@@ -184,6 +184,13 @@ def test_parts_find_what_a_search_among_all_images_does(
     assert copies.read_bytes() == (folder / "whole" / "copies.parquet").read_bytes()
 
 
+def test_damaged_thumbnails_of_a_part_are_named(folder: Path) -> None:
+    command = ("audit", "duplicates", folder / "manifest.csv", "-o", folder / "copies.parquet", "--part", "1/1")
+    (part,) = run_hgld(*command).stdout.split()
+    Path(part).write_bytes(Path(part).read_bytes()[:2000])
+    assert f"{part}: damaged; remove it" in run_hgld(*command, code=1).stderr
+
+
 def test_wrong_inputs_are_explained(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="`neighbours` is 0; expected at least 1"):
         DuplicatesConfig(neighbours=0)

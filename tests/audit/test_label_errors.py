@@ -157,6 +157,17 @@ def test_parts_find_what_a_search_among_all_images_does(
     assert len([*(folder / "parts").iterdir()]) == 2
 
 
+def test_damaged_part_is_named(folder: Path) -> None:
+    out = folder / "labels.parquet"
+    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", out)
+    (part,) = run_hgld(*arguments, "--part", "1/1").stdout.split()
+    Path(part).write_bytes(Path(part).read_bytes()[:100])
+    error = run_hgld(*arguments, "--executor", "local", "--parts", 1, code=1).stderr
+    assert f"{part}: damaged; remove it, and run the same command again" in error
+    (folder / "e.ids.txt").touch()  # other inputs have other parts
+    assert run_hgld(*arguments, "--part", "1/1").stdout.split() != [part]
+
+
 def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
     with pytest.raises(ConfigurationError, match="`neighbours` is 0 and `temperature` 0.07; expected at least 1"):
         LabelErrorsConfig(neighbours=0)

@@ -134,6 +134,16 @@ def test_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]
     assert not classes_path(calm["html"]).exists()
 
 
+def test_class_depth_limits_the_ancestors(
+    replica: Replica, landmarks: Path, tmp_path: Path, calm: dict[str, Path]
+) -> None:
+    with replica("washington.json.gz") as server:
+        scrape_file(landmarks, tmp_path / "out.parquet", config_for(server, class_depth=0))
+    met = {v["item"] for vs in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in vs}
+    classes = read_table(classes_path(tmp_path / "out.parquet"), CLASSES)
+    assert set(classes["item"].to_pylist()) == met
+
+
 def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
     # The ``replica`` fixture makes it importable.
     from wikimedia_replica.make_stress_world import main  # type: ignore[import-not-found]
@@ -155,11 +165,12 @@ def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_faults_do_not_change_the_tables(
-    replica: Replica, categories: dict[str, Path], calm: dict[str, Path], tmp_path: Path, source: str
+    replica: Replica, categories: dict[str, Path], calm: dict[str, Path], tmp_path: Path, source: str, seed: int
 ) -> None:
     faults = {"error_rate": 0.2, "error_kinds": ALL_KINDS, "lag_rate": 0.1, "stall_seconds": 0.05, "max_entities": 20}
-    manners = {"max_rps": 400, "rate_retry_after": 0.1, "retry_after": 0.1, "seed": 1}
+    manners = {"max_rps": 400, "rate_retry_after": 0.1, "retry_after": 0.1, "seed": seed}
     with replica("washington.json.gz", **faults, **manners) as server:
         out = tmp_path / "out.parquet"
         summary = run_scrape(categories[source], out, config_for(server, source))
