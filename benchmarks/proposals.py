@@ -22,7 +22,7 @@ from development_set import read_development_set
 from report import table, write_section
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
-from hgld.labels.class_graph import ClassTree
+from hgld.labels.class_tree import ClassTree
 from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.draft_taxonomy import Labels, propose_groups
 from hgld.labels.embed import embed_labels

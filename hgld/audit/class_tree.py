@@ -19,7 +19,7 @@ import pyarrow as pa
 from hgld import tables
 from hgld.errors import InputError
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ancestors, levels_above, nearest_classes, read_class_tree
+from hgld.labels.class_tree import ancestors, levels_above, nearest_classes, read_class_tree
 from hgld.labels.evidence import taxonomy_terms
 from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
@@ -87,7 +87,7 @@ class TreeAudit:
 
 
 @dataclass(frozen=True)
-class ClassGraph:
+class GroupedClasses:
     """Classes with their labels, direct superclasses, and the groups that are known for them, where any is."""
 
     superclasses: Mapping[str, Sequence[str]]
@@ -156,7 +156,7 @@ def audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None = Non
     terms = read_vocabulary(annotation_file("vocabulary.csv"), keys) if has_vocabulary(groups) else []
     tree = read_class_tree(classes)
     names = tree.labels
-    graph = ClassGraph(tree.superclasses, names, known_groups(names, groups, terms))
+    graph = GroupedClasses(tree.superclasses, names, known_groups(names, groups, terms))
     return TreeAudit(find_tree_defects(graph, landmarks.keys() & names.keys()), names, landmarks)
 
 
@@ -181,7 +181,7 @@ def known_groups(
     return {item: frozenset(found) for item, found in known.items() if found}
 
 
-def find_tree_defects(graph: ClassGraph, labels: Iterable[str]) -> list[TreeDefect]:
+def find_tree_defects(graph: GroupedClasses, labels: Iterable[str]) -> list[TreeDefect]:
     """Return the defects that touch one of the labels, which are items, those that touch most first."""
     below: defaultdict[str, list[str]] = defaultdict(list)
     for label in sorted(set(labels)):
@@ -200,7 +200,7 @@ def find_tree_defects(graph: ClassGraph, labels: Iterable[str]) -> list[TreeDefe
 _Below = Mapping[str, Sequence[str]]
 
 
-def _redundant(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
+def _redundant(graph: GroupedClasses, below: _Below) -> Iterator[TreeDefect]:
     """Find superclasses that are above another superclass of the class; cycles are left to :func:`_cycles`."""
     above = graph.above
     for item, parents in graph.superclasses.items():
@@ -216,7 +216,7 @@ def _redundant(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
                 yield TreeDefect("redundant", item, (parent,), detail, tuple(below.get(item, ())))
 
 
-def _cycles(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
+def _cycles(graph: GroupedClasses, below: _Below) -> Iterator[TreeDefect]:
     """Find classes that are above each other."""
     visited: set[str] = set()
     for item in graph.superclasses:
@@ -227,7 +227,7 @@ def _cycles(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
             yield TreeDefect("cycle", item, others, detail, tuple(below.get(item, ())))
 
 
-def _over_general(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
+def _over_general(graph: GroupedClasses, below: _Below) -> Iterator[TreeDefect]:
     """Find classes that have no superclasses, or only general ones."""
     for item, parents in graph.superclasses.items():
         if item not in graph.general and graph.general.issuperset(parents):
@@ -241,7 +241,7 @@ def _over_general(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
             yield TreeDefect("over-general", item, tuple(parents), detail, touched)
 
 
-def _several_above(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
+def _several_above(graph: GroupedClasses, below: _Below) -> Iterator[TreeDefect]:
     """Find the topmost classes that the nearest classes with a known group put into several groups."""
     for item, parents in graph.superclasses.items():
         groups = graph.groups_above(item)
@@ -253,7 +253,7 @@ def _several_above(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
             yield TreeDefect("several groups above", item, tuple(nearest), "; ".join(claims), touched)
 
 
-def _several_below(graph: ClassGraph, below: _Below) -> Iterator[TreeDefect]:
+def _several_below(graph: GroupedClasses, below: _Below) -> Iterator[TreeDefect]:
     """Find classes above those of several groups, if the group of labels rests on these classes alone."""
     touched: defaultdict[str, list[str]] = defaultdict(list)
     for label in (item for item in graph.superclasses if item in below.get(item, ()) and not graph.nearest[item]):

@@ -18,7 +18,7 @@ from hgld.hierarchy.files import write_official
 from hgld.hierarchy.parents import groups_from_parents, subclass_levels
 from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ClassTree, read_class_tree
+from hgld.labels.class_tree import ClassTree, read_class_tree
 from hgld.labels.clean import (
     InstanceOf,
     IrrelevantLabels,

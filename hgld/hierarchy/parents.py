@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 
 from hgld.errors import ConfigurationError
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ClassTree, levels_above
+from hgld.labels.class_tree import ClassTree, levels_above
 from hgld.labels.clean import InstanceOf
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, require_choice
 from hgld.io.columns import read_rows
-from hgld.labels.class_graph import ancestors, nearest_classes, read_class_tree
+from hgld.labels.class_tree import ancestors, nearest_classes, read_class_tree
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason

@@ -23,7 +23,7 @@ from hgld.arrays import Floats, Integers
 from hgld.compute.machine import one_thread
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import preview
-from hgld.labels.class_graph import ClassTree, ancestors, nearest_classes, read_class_tree
+from hgld.labels.class_tree import ClassTree, ancestors, nearest_classes, read_class_tree
 from hgld.labels.embed import vectors_of_labels
 from hgld.taxonomy.decisions import read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy

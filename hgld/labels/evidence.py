@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from hgld.arrays import Floats, Integers
-from hgld.labels.class_graph import levels_above
+from hgld.labels.class_tree import levels_above
 from hgld.labels.wording import guideline_terms, head_words, normalised_words
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, VocabularyTerm

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.audit.class_tree import PROBLEMS, ClassGraph, TreeDefect, find_tree_defects, known_groups
+from hgld.audit.class_tree import PROBLEMS, GroupedClasses, TreeDefect, find_tree_defects, known_groups
 from hgld.tables import CLASSES, CLEAN, Provenance, write_table
 from hgld.taxonomy.groups import Group, VocabularyTerm, write_taxonomy
 from tests.commands import run_hgld
@@ -20,8 +20,8 @@ GRAPHS = st.fixed_dictionaries({item: st.lists(st.sampled_from(ITEMS), max_size=
 KNOWN = st.dictionaries(st.sampled_from(ITEMS), st.sampled_from("abcd").map(lambda name: frozenset({name})))
 
 
-def graph_of(superclasses: dict[str, list[str]], known: dict[str, frozenset[str]] | None = None) -> ClassGraph:
-    return ClassGraph(superclasses, {item: item.lower() for item in superclasses}, known or {})
+def graph_of(superclasses: dict[str, list[str]], known: dict[str, frozenset[str]] | None = None) -> GroupedClasses:
+    return GroupedClasses(superclasses, {item: item.lower() for item in superclasses}, known or {})
 
 
 def found(defects: Sequence[TreeDefect], problem: str) -> set[tuple[str, tuple[str, ...]]]:
@@ -117,7 +117,7 @@ def test_problems_with_groups() -> None:
     assert known["Q5"] == {"vessel"}
     assert known["Q12"] == {"still water"}
     assert known["Q11"] == {"(drop)"}
-    defects = find_tree_defects(ClassGraph(SUPERCLASSES, NAMES, known), NAMES)
+    defects = find_tree_defects(GroupedClasses(SUPERCLASSES, NAMES, known), NAMES)
     assert {(each.problem, NAMES[each.item], tuple(NAMES[label] for label in each.labels)) for each in defects} == {
         ("redundant", "house", ("house", "boathouse", "old boathouse")),
         ("several groups above", "boathouse", ("boathouse", "old boathouse")),

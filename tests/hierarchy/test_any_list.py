@@ -12,7 +12,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.parents import groups_from_parents
-from hgld.labels.class_graph import ClassTree
+from hgld.labels.class_tree import ClassTree
 from hgld.labels.clean import InstanceOf, clean_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import read_taxonomy

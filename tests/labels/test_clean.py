@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hgld import tables
 from hgld.cli.labels import format_clean
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.class_graph import ancestors
+from hgld.labels.class_tree import ancestors
 from hgld.labels.clean import (
     CleanConfig,
     InstanceOf,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hgld.labels.class_graph import levels_above
+from hgld.labels.class_tree import levels_above
 from hgld.labels.evidence import (
     EVIDENCE_KINDS,
     EmbeddedLabels,
