@@ -113,7 +113,7 @@ def duplicates(
                 f"{embeddings}: not the images of {manifest} in their order, as `index` requires"
             )
         neighbours = open_index(index, read_gallery(embeddings))
-    if embeddings is not None and recall:
+    if embeddings is not None and recall and part is None:
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
     parts = _parts(out, config, manifest, root, embeddings, index)
     search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config, neighbours)
