@@ -22,7 +22,7 @@ from hgld.cli.hierarchy import format_accepted
 from hgld.completion.classifier import References, vote
 from hgld.completion.complete import hide_and_propose
 from hgld.completion.config import CompleteConfig
-from hgld.completion.inputs import CompletionFiles, Photographs, Vectors, read_completion_inputs
+from hgld.completion.inputs import CompletionFiles, Vectors, read_completion_inputs
 from hgld.figures.coverage import SuggestionOutcomes
 
 #: Seed of the split into the half that settings were chosen on and the other.
@@ -81,13 +81,12 @@ def measure_speed(n_references: int, n_queries: int, dim: int, device: str) -> N
     )
     n_landmarks = n_references // 10
     references = References(
-        Vectors.of(vectors),
-        random.integers(0, n_landmarks, n_references),
+        Vectors(vectors, np.arange(n_references), random.integers(0, n_landmarks, n_references)),
         random.integers(0, 78, n_landmarks),
         [f"train/{number}" for number in range(n_landmarks)],
         are_landmarks=True,
     )
-    photographs = Photographs(Vectors.of(queries), random.integers(0, n_landmarks, n_queries))
+    photographs = Vectors(queries, np.arange(n_queries), random.integers(0, n_landmarks, n_queries))
     start, start_of_cores = time.perf_counter(), time.process_time()
     with peak_memory(device) as peak:
         vote(photographs, references, 78, k=5, temperature=0.1, device=device)

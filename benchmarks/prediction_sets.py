@@ -25,7 +25,7 @@ from report import table, write_section
 
 from hgld.completion.classifier import LandmarkClassifier
 from hgld.completion.config import CompleteConfig
-from hgld.completion.inputs import CompletionFiles, CompletionInputs, Photographs, Vectors, read_completion_inputs
+from hgld.completion.inputs import CompletionFiles, CompletionInputs, Vectors, read_completion_inputs
 from hgld.compute.conformal import Items, SetQuality, measure_sets
 from hgld.labels.suggest import decided_items, level_names, score_groups, scores_with_drop
 from hgld.tables.embeddings import read_embeddings
@@ -125,7 +125,7 @@ def read_groceries(manifest: Path, features: Path) -> tuple[CompletionInputs, di
     assert embeddings.ids.tolist() == rows["id"].tolist()
     of_product = rows.drop_duplicates("product").set_index("product").loc[products]
     levels = {"product": products.tolist(), **{name: of_product[name].tolist() for name in ("group", "kind")}}
-    photographs = Photographs(Vectors.of(embeddings.vectors), np.arange(len(rows)))
+    photographs = Vectors(embeddings.vectors, np.arange(len(rows)), np.arange(len(rows)))
     landmarks = pa.table({"split": ["all"] * len(rows), "landmark_id": np.arange(len(rows))})
     labels = rows["product"].tolist()
     return CompletionInputs(landmarks, levels["product"], levels["kind"], numbers, labels, photographs), levels

@@ -1,5 +1,6 @@
 """Benchmarks run and measure what they claim; speed is never asserted."""
 
+import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,6 +59,12 @@ def test_quick(script: str, request: pytest.FixtureRequest) -> None:
     printed = run_child(command, cwd=BENCHMARKS.parent, timeout_s=600).stdout
     assert (BENCHMARKS / "README.md").read_bytes() == readme
     assert [row for row in QUICK[script] if row not in printed] == []
+
+
+@pytest.mark.parametrize("script", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
+def test_names_that_a_benchmark_imports_exist(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    importlib.import_module(script)
 
 
 @pytest.mark.parametrize("sizes", [(1_000, 4_000), (1_000,)])
