@@ -1,9 +1,9 @@
 """Count the keys that simulated annotators press until 95 % of landmarks have their right decision, for each order.
 
 The annotators know the group of every label and use the keys of the review page as well as they can. The labels are
-the half "fit" of the development set, in two cases: with superclasses, and with neither superclasses nor a
-vocabulary, where suggestions are wrong most often. Their numbers of landmarks are drawn. With ``--clusters``, the
-labels are also those of a real table, decided as in ``annotations/decisions``::
+the half "final" of the development set, to which nothing was fitted, in two cases: with superclasses, and with
+neither superclasses nor a vocabulary, where suggestions are wrong most often. Their numbers of landmarks are drawn.
+With ``--clusters``, the labels are also those of a real table, decided as in ``annotations/decisions``::
 
     python benchmarks/keystrokes.py --clusters washington/clusters.parquet
 """
@@ -399,7 +399,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     cases: dict[str, list[Case]] = {}
-    development = read_development_set("fit")
+    development = read_development_set("final")
     for seed in range(N_SEEDS):
         for name, case in development_cases(development, seed):
             cases.setdefault(f"development set, {name}", []).append(case)
