@@ -52,8 +52,17 @@ class LandmarkCategory:
 
 
 def read_categories(path: Path) -> list[LandmarkCategory]:
-    """Read ``*_label_to_category.csv``, see :func:`read_list`; a UTF-8 byte order mark is skipped with a warning."""
-    rows = read_list(path, "landmark_id", category="category", of_gldv2=True)
+    """Read and validate ``*_label_to_category.csv``, where ids are whole numbers and categories are addresses.
+
+    A row that repeats an earlier one exactly counts once, and a UTF-8 byte order mark is skipped; both are logged as
+    warnings.
+    """
+
+    def parse(row: Mapping[str, str]) -> tuple[LandmarkCategory, str]:
+        number, url = parse_whole_number("landmark_id", row["landmark_id"]), row["category"]
+        return LandmarkCategory(number, url, title_of_url(url)), url
+
+    rows = _read_once(path, "landmark_id", "category", None, parse)
     with path.open("rb") as stream:
         if stream.read(len(_BOM)) == _BOM:
             log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files do not have; skipped", path)
@@ -61,57 +70,68 @@ def read_categories(path: Path) -> list[LandmarkCategory]:
 
 
 def read_list(
-    path: Path,
-    id: str,
-    *,
-    item: str | None = None,
-    category: str | None = None,
-    split: str | None = None,
-    of_gldv2: bool = False,
+    path: Path, id: str, *, item: str | None = None, category: str | None = None, split: str | None = None
 ) -> list[LandmarkCategory]:
     """Read and validate a CSV or Parquet file with a row per entity, of which these are columns.
 
     Ids are numbers if all are whole ones that fit into 64 bits and have no leading zeros, else the texts as they are.
-    A row that repeats an earlier one counts once, with a warning. A row may lack its item or category, but not in a
-    list of GLDv2, where ids are whole numbers, and categories addresses that repeated rows have alike.
+    A row that repeats an earlier one counts once, with a warning. A row may lack its item or category.
     """
     link = item or category
     assert link is not None
-    first_rows: dict[tuple[str | None, str], tuple[int, str]] = {}
-    place = "row" if path.suffix == ".parquet" else "line"
 
-    def parse(number: int, row: Mapping[str, str]) -> LandmarkCategory:
+    def parse(row: Mapping[str, str]) -> tuple[LandmarkCategory, str]:
         name, text, part = row[id].strip(), row[link].strip(), row[split].strip() if split else None
         if not name or part == "":
             raise ValueError(f"the {split if name else id} is empty")
-        if of_gldv2:
-            name = str(parse_whole_number(id, name))
-            title, said = title_of_url(text), text
-        else:
-            title = said = "" if not text else _item_id(text) if item else _category_title(text)
-        earlier, first = first_rows.setdefault((part, name), (number, said))
-        if first != said:
-            raise ValueError(
-                f'the {id} "{name}" has the {link} {said or "(none)"}, but {place} {earlier} says '
-                f"{first or '(none)'}; expected one per id"
-            )
+        title = "" if not text else _item_id(text) if item else _category_title(text)
         if item:
-            return LandmarkCategory(name, f"https://www.wikidata.org/wiki/{title}" if title else None, title, part)
-        address = f"https://commons.wikimedia.org/wiki/{title_path(title)}" if title == text else text
-        return LandmarkCategory(name, address or None, title, part)
+            address = f"https://www.wikidata.org/wiki/{title}" if title else ""
+        else:
+            address = f"https://commons.wikimedia.org/wiki/{title_path(title)}" if title == text else text
+        return LandmarkCategory(name, address or None, title, part), title
 
-    names = list(dict.fromkeys(filter(None, (id, link, split))))
-    unique: dict[tuple[str | None, int | str], LandmarkCategory] = {}
-    for row in (read := read_table_rows(path, names, parse)):
-        unique.setdefault((row.split, row.landmark_id), row)
-    rows = list(unique.values())
-    if len(rows) < len(read):
-        log.warning("%s: %d rows repeat an earlier row and count once", path, len(read) - len(rows))
+    rows = _read_once(path, id, link, split, parse)
     if all(
         _WHOLE_NUMBER.fullmatch(str(row.landmark_id)) and -(2**63) <= int(row.landmark_id) < 2**63 for row in rows
     ):
         return [replace(row, landmark_id=int(row.landmark_id)) for row in rows]
     return rows
+
+
+def _read_once(
+    path: Path,
+    id: str,
+    link: str,
+    split: str | None,
+    parse: Callable[[Mapping[str, str]], tuple[LandmarkCategory, str]],
+) -> list[LandmarkCategory]:
+    """Read a list in which an id may be repeated within a split, but only with the same link.
+
+    Args:
+        link: Column of items or categories.
+        parse: Returns the entity of a row, and its link in a form to compare with that of other rows.
+    """
+    first_rows: dict[tuple[str | None, int | str], tuple[int, str]] = {}
+    place = "row" if path.suffix == ".parquet" else "line"
+
+    def parse_row(number: int, row: Mapping[str, str]) -> LandmarkCategory:
+        entity, text = parse(row)
+        earlier, first = first_rows.setdefault((entity.split, entity.landmark_id), (number, text))
+        if first != text:
+            raise ValueError(
+                f'the {id} "{entity.landmark_id}" has the {link} {text or "(none)"}, but {place} {earlier} says '
+                f"{first or '(none)'}; expected one per id"
+            )
+        return entity
+
+    rows = read_table_rows(path, list(dict.fromkeys(filter(None, (id, link, split)))), parse_row)
+    unique: dict[tuple[str | None, int | str], LandmarkCategory] = {}
+    for row in rows:
+        unique.setdefault((row.split, row.landmark_id), row)
+    if len(unique) < len(rows):
+        log.warning("%s: %d rows repeat an earlier row and count once", path, len(rows) - len(unique))
+    return list(unique.values())
 
 
 def _item_id(text: str) -> str:
